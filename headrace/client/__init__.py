@@ -1,0 +1,1 @@
+"""The Python client: admin, event writer, event reader. Async at the core, with a synchronous face."""

@@ -1,0 +1,42 @@
+"""Claims of segment containers: which store owns a container, where it listens, and since which epoch.
+
+The claim of a container is one metadata record. Its record version is the container's epoch: a store that takes the
+container over replaces the record, and every later write of the old owner that checks the version fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CLUSTER_PARTITION = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerClaim:
+    """`host` and `port` are what clients connect to; `zone` is the availability zone id, "local" on a laptop."""
+
+    store_id: str
+    host: str
+    port: int
+    zone: str
+
+
+def claim_sort(container: int) -> str:
+    """The sort key of a container's claim in CLUSTER_PARTITION."""
+    return f"container/{container:04d}"
+
+
+def claim_body(claim: ContainerClaim) -> dict[str, Any]:
+    return {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
+
+
+def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
+    """The claim stored in a record body."""
+    return ContainerClaim(body["store"], body["host"], body["port"], body["zone"])
+
+
+def containers_of_store(store_index: int, store_count: int, container_count: int) -> tuple[int, ...]:
+    """The containers that the store with this index takes: every `store_count`-th."""
+    return tuple(range(store_index, container_count, store_count))

@@ -1,0 +1,102 @@
+"""Names of scopes, streams and segments: the checks, the composition and the parsing, as Pravega has them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.model import limits, routing
+from headrace.model.errors import InvalidRequestError
+from headrace.model.segments import segment_epoch, segment_id, segment_number
+
+_USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
+_EPOCH_DELIMITER = ".#epoch."
+_TRANSACTION_DELIMITER = "#transaction."
+_TRANSIENT_DELIMITER = "#transient."
+_UUID_HEX_CHARACTERS = 32
+_SEGMENT_NAME = re.compile(r"(?P<scope>[^/]+)/(?P<stream>[^/]+)/(?P<number>\d{1,10})(?:\.#epoch\.(?P<epoch>\d{1,10}))?")
+
+
+def check_scope_name(name: str) -> str:
+    """Returns `name` if a user may give it to a scope, else raises InvalidRequestError."""
+    return _check_user_name("scope", name, limits.SCOPE_NAME_CHARACTERS_MAX)
+
+
+def check_stream_name(name: str) -> str:
+    """Returns `name` if a user may give it to a stream, else raises InvalidRequestError."""
+    return _check_user_name("stream", name, limits.STREAM_NAME_CHARACTERS_MAX)
+
+
+def _check_user_name(kind: str, name: str, characters_max: int) -> str:
+    if not _USER_NAME.fullmatch(name) or len(name) > characters_max:
+        raise InvalidRequestError(
+            f"{kind} name {name[:300]!r} is not allowed: use 1 to {characters_max} of the letters A-Z and a-z, "
+            "the digits, '.' and '-'",
+            details={"kind": kind, "characters_max": characters_max},
+            code="invalid_name",
+        )
+    return name
+
+
+def scoped_stream_name(scope: str, stream: str) -> str:
+    return f"{scope}/{stream}"
+
+
+def segment_name(scope: str, stream: str, identifier: int) -> str:
+    """The name on the wire, for example `s/t/0.#epoch.0`."""
+    return f"{scope}/{stream}/{segment_number(identifier)}{_EPOCH_DELIMITER}{segment_epoch(identifier)}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSegmentName:
+    """The parts of a stream segment's name."""
+
+    scope: str
+    stream: str
+    segment_id: int
+
+
+def parse_segment_name(name: str) -> StreamSegmentName:
+    """The parts of a stream segment's name; the form without an epoch means epoch 0.
+
+    Raises:
+        InvalidRequestError: the text is not the name of a stream segment.
+    """
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None:
+        raise InvalidRequestError(f"{name[:300]!r} is not a stream segment's name: expected scope/stream/0.#epoch.0")
+    return StreamSegmentName(
+        match["scope"], match["stream"], segment_id(int(match["epoch"] or 0), int(match["number"]))
+    )
+
+
+def transaction_segment_name(parent: str, transaction_id: int) -> str:
+    """The name of the segment that holds a transaction's part of `parent`; the id is an unsigned 128-bit number."""
+    return f"{parent}{_TRANSACTION_DELIMITER}{transaction_id:032x}"
+
+
+def transient_segment_name(parent: str, writer_id: int, unique: int) -> str:
+    """The name of a transient segment (large events); both numbers are unsigned and 128 bits wide."""
+    return f"{parent}{_TRANSIENT_DELIMITER}{writer_id:032x}.{unique:032x}"
+
+
+def parent_segment_name(name: str) -> str | None:
+    """The segment that a transaction or transient segment belongs to; None for any other segment."""
+    for delimiter in (_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER):
+        parent, found, suffix = name.rpartition(delimiter)
+        if found and len(suffix) >= _UUID_HEX_CHARACTERS:
+            return parent
+    return None
+
+
+def container_of_segment(name: str, container_count: int) -> int:
+    """The container that owns a segment: all epochs of a number, its transactions and transients share one."""
+    return routing.container_of_hash_key(container_hash_key(name), container_count)
+
+
+def container_hash_key(name: str) -> str:
+    """What of a segment's name decides its container."""
+    parent = parent_segment_name(name)
+    while parent is not None:
+        name, parent = parent, parent_segment_name(parent)
+    return name.rpartition(_EPOCH_DELIMITER)[0] or name

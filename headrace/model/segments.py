@@ -1,0 +1,85 @@
+"""Stream segments: ids, key ranges, and which segment owns a routing key position.
+
+A segment id is `epoch << 32 | number`, both non-negative 31-bit integers, as in Pravega.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.model.errors import InvalidRequestError
+
+_HALF_BITS = 32
+_HALF_MAX = (1 << 31) - 1
+
+
+def segment_id(epoch: int, number: int) -> int:
+    """The 64-bit id of segment `number` created in `epoch`."""
+    if not 0 <= epoch <= _HALF_MAX or not 0 <= number <= _HALF_MAX:
+        raise InvalidRequestError(f"segment epoch {epoch} or number {number} is outside 0..{_HALF_MAX}")
+    return epoch << _HALF_BITS | number
+
+
+def segment_epoch(identifier: int) -> int:
+    """The epoch in which the segment was created."""
+    return identifier >> _HALF_BITS
+
+
+def segment_number(identifier: int) -> int:
+    """The number of the segment within its stream."""
+    return identifier & 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyRange:
+    """Part of the key space [0, 1); `low` and `high` are the exact doubles of Pravega's key ranges."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.low < self.high <= 1.0:
+            raise InvalidRequestError(
+                f"key range [{self.low}, {self.high}) is not inside [0, 1) with low < high",
+                details={"low": self.low, "high": self.high},
+            )
+
+    def overlaps(self, other: KeyRange) -> bool:
+        return self.low < other.high and other.low < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSegment:
+    """One segment of a stream with the key range it owns while its epoch is active."""
+
+    segment_id: int
+    key_range: KeyRange
+
+    @property
+    def number(self) -> int:
+        return segment_number(self.segment_id)
+
+    @property
+    def epoch(self) -> int:
+        return segment_epoch(self.segment_id)
+
+
+def segment_for_position(position: float, segments: Sequence[StreamSegment]) -> StreamSegment:
+    """The segment that owns `position`, for segments sorted by key range.
+
+    Pravega picks the first segment whose upper bound is at least the position, so ranges act as (low, high].
+
+    Raises:
+        InvalidRequestError: no segment reaches up to the position.
+    """
+    first, last = 0, len(segments)
+    while first < last:
+        middle = (first + last) // 2
+        if segments[middle].key_range.high < position:
+            first = middle + 1
+        else:
+            last = middle
+    if first == len(segments):
+        raise InvalidRequestError(f"no segment owns key position {position}")
+    return segments[first]

@@ -1,0 +1,44 @@
+"""Tier 2: immutable objects, created once, read by range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    name: str
+    length: int
+    last_modified_ms: int
+
+
+class ChunkStorage(Protocol):
+    async def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Create the object from the concatenated parts.
+
+        Raises:
+            AlreadyExistsError: the name is taken; nothing changed.
+            ThrottledError, UnavailableError: try again later; the object may or may not exist.
+        """
+        ...
+
+    async def read(self, name: str, position: int, length: int) -> bytes:
+        """Exactly `length` bytes at `position`.
+
+        Raises:
+            NotFoundError: there is no such object, or it is shorter than asked.
+        """
+        ...
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Remove; names that do not exist are fine."""
+        ...
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Sequence[StoredObject]:
+        """Objects whose names start with `prefix`, in name order, after the name `after`."""
+        ...

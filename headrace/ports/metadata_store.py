@@ -1,0 +1,123 @@
+"""The metadata store: versioned records under conditional writes, and nothing more.
+
+A record lies at a key (partition, sort), has a version that starts at 0 and grows by one with each replacement, and a
+body of plain JSON values. All reads are strongly consistent. Stream metadata, cluster records and the chunk directory
+all live behind this port; what the records mean is the business of the modules that own them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.model.errors import ConflictError
+
+Body = Mapping[str, Any]
+WRITES_PER_TRANSACTION_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a record lies. Records of one partition are ordered by `sort` (UTF-8 bytes)."""
+
+    partition: str
+    sort: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    key: Key
+    version: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Write version 0; fails if the record exists."""
+
+    key: Key
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Write `version + 1`; fails unless the stored version is `version`."""
+
+    key: Key
+    body: Body
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove; fails unless the stored version is `version`. `version=None` removes whatever is there, or nothing."""
+
+    key: Key
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Write nothing; fails unless the stored version is `version`, or with None unless there is no record.
+
+    `version=-1` only asks that the record exists.
+    """
+
+    key: Key
+    version: int | None
+
+
+ANY_VERSION = -1
+Write = Create | Replace | Delete | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records in key order, and the sort key to continue after (None at the end)."""
+
+    records: Sequence[Record]
+    next_after: str | None
+
+
+class WriteConflictError(ConflictError):
+    """A condition of a write did not hold; nothing was written.
+
+    `failed` maps the index of each failed write to the record found there, None if there was none.
+    """
+
+    def __init__(self, message: str, failed: Mapping[int, Record | None]) -> None:
+        super().__init__(message)
+        self.failed = dict(failed)
+
+
+class MetadataStore(Protocol):
+    def get(self, key: Key) -> Record | None:
+        """The record, strongly consistent; one read."""
+        ...
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        """Up to 100 distinct keys in one batch read; answers in the order of `keys`."""
+        ...
+
+    def query(
+        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+    ) -> Page:
+        """Records with first <= sort <= last (no upper bound for None), at most `limit`, in sort order or its reverse.
+
+        `next_after` of a page is the sort key of its last record when more may follow; continue ascending with
+        `first=next_after + "\\0"`.
+        """
+        ...
+
+    def write(self, *writes: Write) -> None:
+        """All or nothing, on distinct keys, at most `WRITES_PER_TRANSACTION_MAX`.
+
+        One write is a plain conditional write (one request); several are one transaction. Transient clashes between
+        transactions are retried inside with jitter.
+
+        Raises:
+            WriteConflictError: a condition failed; nothing was written.
+            UnavailableError: the store does not answer, the outcome is unknown.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The segment store engine: containers, durable log, read index, tiering. It knows no vendor."""

@@ -1,0 +1,1 @@
+"""The Spark connector: one planner, one range reader, one event parser, thin faces."""
