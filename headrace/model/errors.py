@@ -1,4 +1,4 @@
-"""The one error tree. It says what a caller can do next; shells map it to HTTP, wire replies and gRPC in one table each.
+"""The one error tree: it says what a caller can do next. Shells map it to HTTP and wire replies in one table each.
 
 HeadraceError
 ├── InvalidRequestError        the request itself is wrong: fix it
