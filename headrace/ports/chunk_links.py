@@ -16,6 +16,8 @@ class ChunkLink:
 
 
 class ChunkLinks(Protocol):
+    """Makes links; needs no network."""
+
     def link(self, object_name: str, position: int, length: int) -> ChunkLink:
         """Sign a ranged GET; the Range header is part of the signature. No request is made."""
         ...

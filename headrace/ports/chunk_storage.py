@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
+    """One object of tier 2 as a listing shows it; `length` in bytes."""
+
     name: str
     length: int
     last_modified_ms: int
 
 
 class ChunkStorage(Protocol):
+    """A flat name space of immutable objects."""
+
     async def put(self, name: str, parts: Sequence[Buffer]) -> None:
         """Create the object from the concatenated parts.
 

@@ -27,6 +27,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """What lies at a key; `version` is 0 when created and grows by one with each replacement."""
+
     key: Key
     version: int
     body: Body
@@ -92,6 +94,8 @@ class WriteConflictError(ConflictError):
 
 
 class MetadataStore(Protocol):
+    """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes."""
+
     def get(self, key: Key) -> Record | None:
         """The record, strongly consistent; one read."""
         ...

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 
 class RequestQueue(Protocol):
+    """A FIFO queue with message groups."""
+
     def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
         """Queue `body`; messages of one group are worked on one at a time, in the order sent, at least once.
 

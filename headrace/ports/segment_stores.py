@@ -31,6 +31,8 @@ class SegmentScaleRate:
 
 
 class SegmentStores(Protocol):
+    """All segment stores of a deployment, addressed by segment name."""
+
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None: ...
 
     def seal_segment(self, name: str) -> None: ...

@@ -1,0 +1,64 @@
+# One command per chore. `make demo` and `make test` do all their own set-up on a fresh machine.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+NODE_INSTALLED := node_modules/.installed
+
+# Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
+CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
+
+.PHONY: help setup demo test check lint types imports synth openapi bench up lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(INSTALLED) ## make .venv from the lock file
+
+$(INSTALLED): requirements.lock pyproject.toml scripts/setup
+	@scripts/setup $(VENV)
+	@touch $@
+
+$(NODE_INSTALLED): package-lock.json $(INSTALLED)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+demo: $(INSTALLED) ## the main job: flights through API, queues, segment stores, S3 and Spark, on this machine
+	@$(PYTHON) -m demo
+
+up: $(INSTALLED) ## start the local stack and keep it running
+	@$(PYTHON) -m local_stack
+
+test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
+	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup
+
+check: lint types imports synth ## everything CI checks beside the tests
+
+lint: $(INSTALLED) ## style and banned calls
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+
+types: $(INSTALLED) ## mypy strict for the library
+	@$(PYTHON) -m mypy
+
+imports: $(INSTALLED) ## who may import whom
+	@$(VENV)/bin/lint-imports
+
+synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
+	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet
+
+openapi: $(INSTALLED) ## write docs/api/openapi.json anew
+	@$(PYTHON) -m functions.openapi
+
+bench: $(INSTALLED) ## measure beside the raw limits of this disk; writes build/bench/results.json
+	@$(PYTHON) -m benchmarks
+
+lock: ## resolve the dependencies anew
+	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+		--all-extras --group test --group check --group infra --group demo pyproject.toml \
+		--custom-compile-command "make lock" -o requirements.lock
+
+clean: ## remove what builds leave behind; keeps .venv
+	@rm -rf build cdk.out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

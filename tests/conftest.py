@@ -1,0 +1,31 @@
+"""Settings of all tests: no test may reach a real AWS account, and hypothesis runs without deadlines."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Times vary on shared machines: a slow example is no failure, and never a reason for a flaky test.
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
+
+_AWS_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_SESSION_TOKEN": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+os.environ.update(_AWS_ENVIRONMENT)
+os.environ.pop("AWS_PROFILE", None)
+
+
+@pytest.fixture(scope="session")
+def aws_environment() -> dict[str, str]:
+    """Made-up credentials for child processes."""
+    return dict(_AWS_ENVIRONMENT)

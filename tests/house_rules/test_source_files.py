@@ -1,0 +1,66 @@
+"""The house rules that a machine can check, so that reviews talk about ideas."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE_LINES_MAX = 420
+FUNCTION_LINES_MAX = 80
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "stuff"}
+LEFT_FOR_LATER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+SKIPPED_TESTS = re.compile(r"pytest\.mark\.(skip|xfail)\b|pytest\.skip\(")
+
+
+def _tracked(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+SOURCES = [path for path in _tracked("*.py") if "tests" not in path.relative_to(ROOT).parts]
+TESTS = [path for path in _tracked("*.py") if "tests" in path.relative_to(ROOT).parts]
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_there_are_sources_to_check():
+    assert len(SOURCES) > 20
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_relative)
+def test_source_file(path: Path):
+    text = path.read_text()
+    tree = ast.parse(text)
+    lines = text.count("\n")
+    assert lines <= SOURCE_LINES_MAX, f"{lines} lines: is it still one thing? split it by noun"
+    assert path.stem not in VAGUE_NAMES, "name the module after what it holds"
+    if text.strip():
+        assert ast.get_docstring(tree), "the module docstring says what it is for"
+    assert not LEFT_FOR_LATER.search(text), "do it now, or say it in an issue"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines: it should fit a screen"
+
+
+def test_no_test_is_skipped_for_later():
+    marked = [_relative(path) for path in TESTS if path != Path(__file__) and SKIPPED_TESTS.search(path.read_text())]
+    assert marked == []
+
+
+def test_every_port_and_client_class_says_what_it_is():
+    missing = [
+        f"{_relative(path)}: {node.name}"
+        for path in SOURCES
+        if _relative(path).startswith(("headrace/ports/", "headrace/client/"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
+    ]
+    assert missing == []
