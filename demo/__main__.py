@@ -232,7 +232,7 @@ def _compare(results: pd.DataFrame, expected: dict[str | int, Delays], by: str) 
         delays = expected[getattr(row, by)]
         _require(row.events == delays.events, f"{by} {getattr(row, by)}: {row.events} events, expected {delays.events}")
         for found, wanted in ((row.mean_dep_delay, delays.mean_dep_delay), (row.mean_arr_delay, delays.mean_arr_delay)):
-            same = pd.isna(found) if wanted is None else abs(found - wanted) <= MEAN_TOLERANCE
+            same = pd.isna(found) if wanted is None else not pd.isna(found) and abs(found - wanted) <= MEAN_TOLERANCE
             _require(bool(same), f"{by} {getattr(row, by)}: mean delay {found}, expected {wanted}")
 
 
