@@ -1,0 +1,140 @@
+"""A metadata store in the memory of one process: the reference behaviour of `ports.metadata_store`.
+
+Bodies are kept as JSON text, so that a caller can neither store what DynamoDB would refuse nor change a stored body
+through a reference that it kept. Nothing is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headrace.model.errors import InvalidRequestError
+from headrace.ports.metadata_store import (
+    ANY_VERSION,
+    WRITES_PER_TRANSACTION_MAX,
+    Check,
+    Create,
+    Delete,
+    Key,
+    Page,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
+
+BODY_BYTES_MAX = 390 * 1024
+"""DynamoDB's item limit of 400 KB, less room for keys and version."""
+
+_READS_PER_BATCH_MAX = 100
+
+
+@dataclass(slots=True)
+class _Stored:
+    version: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Records by sort key, and the sort keys in order. Python orders text by code point, which is UTF-8's order."""
+
+    records: dict[str, _Stored] = field(default_factory=dict)
+    sorts: list[str] = field(default_factory=list)
+
+
+class MemoryMetadataStore:
+    """`ports.metadata_store.MetadataStore` for one process; safe for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partitions: dict[str, _Partition] = {}
+
+    def get(self, key: Key) -> Record | None:
+        with self._lock:
+            return self._read(key)
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        if len(keys) > _READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
+            raise InvalidRequestError(f"a batch reads at most {_READS_PER_BATCH_MAX} distinct keys, not {len(keys)}")
+        with self._lock:
+            return [self._read(key) for key in keys]
+
+    def query(
+        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+    ) -> Page:
+        if limit < 1:
+            raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
+        with self._lock:
+            sorts = self._partitions.get(partition, _Partition()).sorts
+            start = bisect_left(sorts, first)
+            stop = len(sorts) if last is None else bisect_right(sorts, last)
+            inside = sorts[start:stop]
+            if descending:
+                inside.reverse()
+            records = [record for sort in inside[:limit] if (record := self._read(Key(partition, sort)))]
+        return Page(records, records[-1].key.sort if len(inside) > limit else None)
+
+    def write(self, *writes: Write) -> None:
+        keys = {write.key for write in writes}
+        if not 1 <= len(writes) <= WRITES_PER_TRANSACTION_MAX or len(keys) != len(writes):
+            raise InvalidRequestError(
+                f"a transaction takes 1 to {WRITES_PER_TRANSACTION_MAX} writes on distinct keys, "
+                f"not {len(writes)} on {len(keys)}"
+            )
+        texts = [_text(write) if isinstance(write, Create | Replace) else "" for write in writes]
+        with self._lock:
+            found = {index: self._read(write.key) for index, write in enumerate(writes)}
+            failed = {index: record for index, record in found.items() if not _holds(writes[index], record)}
+            if failed:
+                first = writes[min(failed)]
+                raise WriteConflictError(
+                    f"the condition of {type(first).__name__.lower()} at {first.key} does not hold", failed
+                )
+            for write, text in zip(writes, texts, strict=True):
+                self._apply(write, text)
+
+    def _read(self, key: Key) -> Record | None:
+        partition = self._partitions.get(key.partition)
+        stored = partition.records.get(key.sort) if partition else None
+        return Record(key, stored.version, json.loads(stored.text)) if stored else None
+
+    def _apply(self, write: Write, text: str) -> None:
+        if isinstance(write, Check):
+            return
+        partition = self._partitions.setdefault(write.key.partition, _Partition())
+        sort = write.key.sort
+        if isinstance(write, Create):
+            insort(partition.sorts, sort)
+            partition.records[sort] = _Stored(0, text)
+        elif isinstance(write, Replace):
+            partition.records[sort] = _Stored(write.version + 1, text)
+        elif partition.records.pop(sort, None) is not None:
+            del partition.sorts[bisect_left(partition.sorts, sort)]
+            if not partition.sorts:
+                del self._partitions[write.key.partition]
+
+
+def _holds(write: Write, found: Record | None) -> bool:
+    """Whether the condition of a write is met by what is stored."""
+    if isinstance(write, Create):
+        return found is None
+    if isinstance(write, Delete) and write.version is None:
+        return True
+    if write.version is None or found is None:
+        return write.version is None and found is None
+    return (isinstance(write, Check) and write.version == ANY_VERSION) or found.version == write.version
+
+
+def _text(write: Create | Replace) -> str:
+    text = json.dumps(dict(write.body), separators=(",", ":"), allow_nan=False)
+    if len(text.encode()) > BODY_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the record at {write.key} is larger than {BODY_BYTES_MAX} bytes",
+            details={"length_bytes": len(text), "length_bytes_max": BODY_BYTES_MAX},
+        )
+    return text
