@@ -129,6 +129,7 @@ def error_classes() -> dict[str, type[HeadraceError]]:
     waiting: list[type[HeadraceError]] = [HeadraceError]
     while waiting:
         kind = waiting.pop()
-        classes[kind.code] = kind
+        if "code" in vars(kind):  # a subclass without a code of its own stands for its base
+            classes[kind.code] = kind
         waiting.extend(kind.__subclasses__())
     return classes

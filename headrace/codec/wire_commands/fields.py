@@ -1,0 +1,383 @@
+"""The vocabulary in which commands are declared: how each kind of field is laid out in a frame's payload.
+
+A command is a dataclass whose annotations are the aliases at the end of this module (`I64`, `Text`, `Data`...); a
+`Layout` turns the annotations into a few reading and writing steps, in which neighbouring fields of fixed size become
+one `struct`. Everything is big-endian. Lengths are checked against what is there before anything is sliced, and
+payload data is sliced, never copied. Text is strict UTF-8, as the Rust client has it (Java's modified UTF-8 differs
+only for U+0000 and beyond the BMP, which no name contains).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
+from struct import Struct
+from typing import Annotated, Any, Protocol, TypeVar, get_type_hints
+
+from headrace.model.errors import CorruptError, InvalidRequestError
+
+Buffer = bytes | bytearray | memoryview
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+_EVENT_HEADER = Struct(">ii")
+_EVENT_TYPE = 0
+_TEXT_BYTES_MAX = 0xFFFF
+_UUID_BYTES = 16
+
+
+class WireFormatError(CorruptError):
+    """Received bytes are no frame of the wire protocol: the connection cannot be trusted any more."""
+
+    code = "wire_format"
+
+
+class Sink:
+    """Collects the parts of one payload; counts bytes, joins small neighbours, keeps data as it is."""
+
+    __slots__ = ("_small", "length_bytes", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Buffer] = []
+        self.length_bytes = 0
+        self._small: list[bytes] = []
+
+    def put(self, small: bytes) -> None:
+        self._small.append(small)
+        self.length_bytes += len(small)
+
+    def put_data(self, data: Buffer) -> None:
+        """Data without a length of its own."""
+        self.flush()
+        self.parts.append(data)
+        self.length_bytes += len(data)
+
+    def put_counted_data(self, data: Buffer) -> None:
+        """Data after its length."""
+        self.put(_INT32.pack(len(data)))
+        self.put_data(data)
+
+    def flush(self) -> None:
+        """Moves what is pending to `parts`, even nothing: small and data parts alternate."""
+        self.parts.append(b"".join(self._small))
+        self._small.clear()
+
+
+class Step(Protocol):
+    """Reads or writes one or more neighbouring fields. `bytes_min` is the least that must remain to read it."""
+
+    bytes_min: int
+    count: int
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int: ...
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A field of fixed size: its `struct` format and, where the value is no plain number, the conversions."""
+
+    format: str
+    read: Callable[[Any], Any] | None = None
+    write: Callable[[Any], Any] | None = None
+
+
+class FixedRun:
+    """Neighbouring fixed fields as one struct."""
+
+    def __init__(self, run: Sequence[Fixed]) -> None:
+        self._struct = Struct(">" + "".join(field.format for field in run))
+        self._reads = [(index, field.read) for index, field in enumerate(run) if field.read]
+        self._writes = [(index, field.write) for index, field in enumerate(run) if field.write]
+        self.bytes_min = self._struct.size
+        self.count = len(run)
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        end = position + self.bytes_min
+        if end > len(payload):
+            raise WireFormatError(f"a frame of {len(payload)} bytes ends inside a field: {end} bytes are needed")
+        first = len(values)
+        values.extend(self._struct.unpack_from(payload, position))
+        for index, convert in self._reads:
+            values[first + index] = convert(values[first + index])
+        return end
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        if self._writes:
+            values = list(values)
+            for index, convert in self._writes:
+                values[index] = convert(values[index])
+        sink.put(self._struct.pack(*values))
+
+
+class TextStep:
+    """u16 length and UTF-8."""
+
+    bytes_min = _UINT16.size
+    count = 1
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        text, position = read_text(payload, position)
+        values.append(text)
+        return position
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        write_text(values[0], sink)
+
+
+class CountedDataStep:
+    """i32 length and bytes, handed out as a view of the payload."""
+
+    bytes_min = _INT32.size
+    count = 1
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        length, position = _read_int32(payload, position)
+        end = _end_of(payload, position, length)
+        values.append(payload[position:end])
+        return end
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        sink.put_counted_data(values[0])
+
+
+class RestStep:
+    """All bytes up to the end of the frame."""
+
+    bytes_min = 0
+    count = 1
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        values.append(payload[position:])
+        return len(payload)
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        sink.put_data(values[0])
+
+
+class EventStep:
+    """An event with its 8-byte header; the value is the event without it."""
+
+    bytes_min = _EVENT_HEADER.size
+    count = 1
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        kind, position = _read_int32(payload, position)
+        if kind != _EVENT_TYPE:
+            raise WireFormatError(f"expected an event (type {_EVENT_TYPE}) inside a frame, found type {kind}")
+        length, position = _read_int32(payload, position)
+        end = _end_of(payload, position, length)
+        values.append(payload[position:end])
+        return end
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        sink.put(_EVENT_HEADER.pack(_EVENT_TYPE, len(values[0])))
+        sink.put_data(values[0])
+
+
+class ListStep:
+    """i32 count and elements, read as a tuple; an element takes at least `element_bytes_min` bytes."""
+
+    bytes_min = _INT32.size
+    count = 1
+
+    def __init__(
+        self,
+        element_bytes_min: int,
+        read: Callable[[memoryview, int], tuple[Any, int]],
+        write: Callable[[Any, Sink], None],
+    ) -> None:
+        self._element_bytes_min = element_bytes_min
+        self._read = read
+        self._write = write
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        count, position = _read_int32(payload, position)
+        if not 0 <= count <= (len(payload) - position) // self._element_bytes_min:
+            raise WireFormatError(f"a list claims {count} elements, more than {len(payload) - position} bytes can hold")
+        elements = []
+        for _ in range(count):
+            element, position = self._read(payload, position)
+            elements.append(element)
+        values.append(tuple(elements))
+        return position
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        sink.put(_INT32.pack(len(values[0])))
+        for element in values[0]:
+            self._write(element, sink)
+
+
+def read_text(payload: memoryview, position: int) -> tuple[str, int]:
+    if len(payload) - position < _UINT16.size:
+        raise WireFormatError(f"a frame of {len(payload)} bytes ends inside the length of a text")
+    (length,) = _UINT16.unpack_from(payload, position)
+    position += _UINT16.size
+    end = _end_of(payload, position, length)
+    try:
+        return str(payload[position:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise WireFormatError(f"a text in a frame is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def write_text(text: str, sink: Sink) -> None:
+    encoded = text.encode("utf-8")
+    if len(encoded) > _TEXT_BYTES_MAX:
+        raise InvalidRequestError(f"a text of {len(encoded)} bytes does not fit a frame: at most {_TEXT_BYTES_MAX}")
+    sink.put(_UINT16.pack(len(encoded)) + encoded)
+
+
+def _read_int32(payload: memoryview, position: int) -> tuple[int, int]:
+    if len(payload) - position < _INT32.size:
+        raise WireFormatError(f"a frame of {len(payload)} bytes ends inside a 4-byte number")
+    return _INT32.unpack_from(payload, position)[0], position + _INT32.size
+
+
+def _end_of(payload: memoryview, position: int, length: int) -> int:
+    if not 0 <= length <= len(payload) - position:
+        raise WireFormatError(f"a field claims {length} bytes, {len(payload) - position} are left in its frame")
+    return position + length
+
+
+def _read_bool(value: int) -> bool:
+    if value > 1:
+        raise WireFormatError(f"a yes-or-no field holds {value}, only 0 and 1 are allowed")
+    return value == 1
+
+
+def _read_uuid(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def _write_uuid(value: int) -> bytes:
+    return value.to_bytes(_UUID_BYTES, "big")
+
+
+def _read_attribute_update(payload: memoryview, position: int) -> tuple[AttributeUpdate, int]:
+    values: list[Any] = []
+    position = _ATTRIBUTE_UPDATE_RUN.read(payload, position, values)
+    return AttributeUpdate(*values), position
+
+
+def _write_attribute_update(update: AttributeUpdate, sink: Sink) -> None:
+    values = (update.attribute_id, update.update_type, update.new_value, update.old_value)
+    _ATTRIBUTE_UPDATE_RUN.write(values, sink)
+
+
+def _read_merged_source(payload: memoryview, position: int) -> tuple[MergedSource, int]:
+    source, position = read_text(payload, position)
+    values: list[Any] = []
+    position = _INT64_RUN.read(payload, position, values)
+    return MergedSource(source, values[0]), position
+
+
+def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
+    write_text(merged.source, sink)
+    _INT64_RUN.write((merged.new_target_write_offset,), sink)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeUpdate:
+    """One attribute change.
+
+    `update_type`: 0 none, 1 replace, 2 replace if greater, 3 accumulate, 4 replace if equal to `old_value`.
+    """
+
+    attribute_id: int
+    update_type: int
+    new_value: int
+    old_value: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSource:
+    """A merged source segment and the length of the target after it."""
+
+    source: str
+    new_target_write_offset: int
+
+
+_INT64_RUN = FixedRun([Fixed("q")])
+_UUID_FIELD = Fixed(f"{_UUID_BYTES}s", _read_uuid, _write_uuid)
+_ATTRIBUTE_UPDATE_RUN = FixedRun([_UUID_FIELD, Fixed("b"), Fixed("q"), Fixed("q")])
+
+I8 = Annotated[int, Fixed("b")]
+I32 = Annotated[int, Fixed("i")]
+I64 = Annotated[int, Fixed("q")]
+Bool = Annotated[bool, Fixed("B", _read_bool, int)]
+Uuid = Annotated[int, _UUID_FIELD]
+Text = Annotated[str, TextStep()]
+Data = Annotated[Buffer, CountedDataStep()]
+Rest = Annotated[Buffer, RestStep()]
+Event = Annotated[Buffer, EventStep()]
+Texts = Annotated[tuple[str, ...], ListStep(_UINT16.size, read_text, write_text)]
+AttributeUpdates = Annotated[
+    tuple[AttributeUpdate, ...],
+    ListStep(_ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update),
+]
+MergedSources = Annotated[
+    tuple[MergedSource, ...],
+    ListStep(_UINT16.size + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
+]
+
+C = TypeVar("C")
+
+
+class Layout:
+    """How one command lies in a payload."""
+
+    def __init__(self, command: type[Any], optional_from: str | None) -> None:
+        """`optional_from` names the first field that old peers leave out; it and all after it need defaults."""
+        names = [field.name for field in fields(command)]
+        required_count = names.index(optional_from) if optional_from else len(names)
+        for field in fields(command)[required_count:]:
+            if field.default is MISSING:
+                raise TypeError(f"{command.__name__}.{field.name} may be missing on the wire but has no default")
+        hints = get_type_hints(command, include_extras=True)
+        declared = [hints[name].__metadata__[0] for name in names]
+        self._command = command
+        self._names = names
+        self._required = _steps(declared[:required_count])
+        self._optional = [step for field in declared[required_count:] for step in _steps([field])]
+        self._get = attrgetter(*names) if names else None
+
+    def read(self, payload: memoryview) -> Any:
+        """The command; bytes behind its last field are ignored, missing optional fields get their defaults."""
+        values: list[Any] = []
+        position = 0
+        for step in self._required:
+            position = step.read(payload, position, values)
+        for step in self._optional:
+            if len(payload) - position < step.bytes_min:
+                break
+            position = step.read(payload, position, values)
+        return self._command(*values)
+
+    def write(self, command: Any, sink: Sink) -> None:
+        """Every field of the current version, always."""
+        if self._get is None:
+            return
+        found = self._get(command)
+        values = found if len(self._names) > 1 else (found,)
+        position = 0
+        for steps in (self._required, self._optional):
+            for step in steps:
+                step.write(values[position : position + step.count], sink)
+                position += step.count
+
+
+def _steps(declared: Sequence[Fixed | Step]) -> list[Step]:
+    steps: list[Step] = []
+    run: list[Fixed] = []
+    for field in declared:
+        if isinstance(field, Fixed):
+            run.append(field)
+            continue
+        if run:
+            steps.append(FixedRun(run))
+            run = []
+        steps.append(field)
+    if run:
+        steps.append(FixedRun(run))
+    return steps

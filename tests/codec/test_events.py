@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.codec import events
+from headrace.codec.wire_commands import WireFormatError
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import EVENT_BYTES_MAX
+
+
+def test_golden_bytes() -> None:
+    assert events.frame_event(b"abc") == bytes.fromhex("00000000 00000003 616263")
+    assert events.event_header(EVENT_BYTES_MAX) == bytes.fromhex("00000000 00800000")
+
+
+@given(st.lists(st.binary(max_size=30)), st.data())
+def test_cut_anywhere_and_continued(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(events.frame_event(payload) for payload in payloads)
+    cut = data.draw(st.integers(0, len(stream)))
+    first, consumed = events.iter_events(stream[:cut])
+    rest, consumed_later = events.iter_events(stream[consumed:])
+    assert [bytes(event) for event in [*first, *rest]] == payloads
+    assert consumed + consumed_later == len(stream)
+
+
+@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 00800001"])
+def test_bytes_that_are_no_events(header: str) -> None:
+    with pytest.raises(WireFormatError, match="no event header"):
+        events.iter_events(bytes.fromhex(header))
+
+
+def test_too_large_events() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        events.event_header(EVENT_BYTES_MAX + 1)
+    assert caught.value.specific_code == "event_too_large"
