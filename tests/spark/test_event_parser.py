@@ -1,0 +1,117 @@
+"""Event bytes into Arrow: whatever the window sizes, the same events at the same offsets; never a wrong row."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import CorruptError
+from headrace.spark import event_parser
+from headrace.spark.event_parser import assemble_events, parse_events
+
+BASE = 1_000_003
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">ii", 0, len(payload)) + payload
+
+
+def windows_of(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    """`data` cut into windows whose sizes repeat in turn."""
+    position, turn = 0, 0
+    while position < len(data):
+        yield data[position : position + sizes[turn % len(sizes)]]
+        position += sizes[turn % len(sizes)]
+        turn += 1
+
+
+def assembled(data: bytes, sizes: list[int], stop: int | None = None) -> list[tuple[int, bytes]]:
+    stop = BASE + len(data) if stop is None else stop
+    return [
+        (offset, event)
+        for columns in assemble_events(windows_of(data, sizes), BASE, stop)
+        for offset, event in zip(columns.offsets.to_pylist(), columns.events.to_pylist(), strict=True)
+    ]
+
+
+def expected(payloads: list[bytes]) -> list[tuple[int, bytes]]:
+    rows, offset = [], BASE
+    for payload in payloads:
+        rows.append((offset, payload))
+        offset += 8 + len(payload)
+    return rows
+
+
+one_size = st.integers(0, 40).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), max_size=60))
+payload_lists = one_size | st.lists(st.binary(max_size=90), max_size=60)
+
+
+@given(payload_lists, st.lists(st.integers(1, 300), min_size=1, max_size=5))
+def test_windows_of_any_size_give_the_same_events(payloads: list[bytes], sizes: list[int]) -> None:
+    data = b"".join(map(framed, payloads))
+    assert assembled(data, sizes) == expected(payloads)
+
+
+@given(payload_lists, st.integers(0, 120))
+def test_a_cut_off_tail_is_left_over(payloads: list[bytes], missing: int) -> None:
+    data = b"".join(map(framed, payloads))
+    shorter = data[: max(0, len(data) - missing)]
+    columns = parse_events(shorter, BASE)
+    rows = list(zip(columns.offsets.to_pylist(), columns.events.to_pylist(), strict=True))
+    assert rows == expected(payloads)[: len(rows)]
+    rest = len(shorter) - columns.bytes_used
+    taken = sum(8 + len(event) for _, event in rows)
+    assert columns.bytes_used == taken
+    if len(rows) < len(payloads):
+        assert rest < 8 + len(payloads[len(rows)]) or len(rows) > 0
+
+
+@pytest.mark.parametrize("payloads", [[b"abc"] * 50, [b"a", b"bc", b""] * 20], ids=["one size", "any size"])
+def test_arrow_types_are_exactly_binary_and_int64(payloads: list[bytes]) -> None:
+    columns = parse_events(b"".join(map(framed, payloads)), 0)
+    assert (str(columns.events.type), str(columns.offsets.type)) == ("binary", "int64")
+    columns.events.validate(full=True)
+    assert columns.events.null_count == 0
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=20), st.data(), st.integers(1, 2**32 - 1))
+def test_a_wrong_type_word_is_refused_with_its_offset(payloads: list[bytes], data: st.DataObject, word: int) -> None:
+    broken = data.draw(st.integers(0, len(payloads) - 1))
+    frames = [framed(payload) for payload in payloads]
+    frames[broken] = struct.pack(">I", word) + frames[broken][4:]
+    with pytest.raises(CorruptError) as raised:
+        assembled(b"".join(frames), [64])
+    assert raised.value.specific_code == "not_an_event"
+    assert raised.value.details["offset"] == expected(payloads)[broken][0]
+
+
+@given(payload_lists.filter(lambda payloads: sum(map(len, payloads)) > 0), st.data())
+def test_a_range_that_ends_inside_an_event_is_refused(payloads: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(map(framed, payloads))
+    boundaries = {offset - BASE for offset, _ in expected(payloads)} | {len(whole)}
+    cut = data.draw(st.integers(1, len(whole) - 1).filter(lambda offset: offset not in boundaries))
+    with pytest.raises(CorruptError) as raised:
+        assembled(whole[:cut], [64])
+    assert raised.value.specific_code == "not_an_event_boundary"
+
+
+def test_missing_bytes_are_refused() -> None:
+    data = framed(b"x" * 10)
+    with pytest.raises(CorruptError, match="bytes are missing"):
+        assembled(data, [64], stop=BASE + 2 * len(data))
+
+
+def test_an_event_of_eight_mebibytes_spans_many_windows() -> None:
+    payloads = [b"first", bytes(range(256)) * 4096 * 8, b"last"]
+    assert assembled(b"".join(map(framed, payloads)), [1024 * 1024]) == expected(payloads)
+
+
+def test_the_length_of_an_event_is_bounded_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_parser, "EVENT_BYTES_READ_MAX", 100)
+    with pytest.raises(CorruptError) as raised:
+        assembled(framed(b"x" * 101), [50])
+    assert raised.value.details["length_bytes"] == 101
