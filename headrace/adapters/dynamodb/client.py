@@ -1,0 +1,38 @@
+"""The DynamoDB client of the metadata store: time-outs that fail fast, and no retries but our own.
+
+botocore's retries are off because they cannot tell a conditional write that never arrived from one whose answer was
+lost: the second attempt of a write that succeeded would look like a conflict. `retries.py` can tell.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+CONNECT_TIMEOUT_S = 1.0
+READ_TIMEOUT_S = 5.0
+CONNECTIONS_MAX_DEFAULT = 16
+
+
+def dynamodb_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> DynamoDBClient:
+    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
+
+    botocore is imported here and not with the module: an import of wiring code stays cheap until a client is needed,
+    and boto3's layer of resources is never paid for.
+    """
+    import botocore.session
+    from botocore.config import Config
+
+    config = Config(
+        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        max_pool_connections=connections_max,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        tcp_keepalive=True,
+    )
+    client: DynamoDBClient = botocore.session.get_session().create_client("dynamodb", config=config)  # type: ignore[assignment]
+    return client

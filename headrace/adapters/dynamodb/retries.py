@@ -1,0 +1,128 @@
+"""Which failed DynamoDB requests are sent again, how often, and what is known about their effect afterwards.
+
+Three kinds of failure: the request was certainly not applied and may succeed later (throttling, a clash of two
+transactions, no connection); its effect is unknown (an answer that never came, a 5xx); or DynamoDB said no for good.
+The first two are repeated with full jitter, in bounds; the last is handed to the caller as `RefusedRequestError`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+)
+
+from headrace.model.errors import UnavailableError
+
+ATTEMPTS_MAX = 9
+BACKOFF_FIRST_S = 0.02
+BACKOFF_MAX_S = 1.0
+GIVE_UP_AFTER_S = 12.0
+"""No attempt starts later than this after the first one: well inside the 29 s of an API function."""
+
+CONDITION_FAILED = "ConditionalCheckFailedException"
+TRANSACTION_CANCELED = "TransactionCanceledException"
+CONDITION_FAILED_REASON = "ConditionalCheckFailed"
+
+_NOT_APPLIED = frozenset({
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+})  # fmt: skip
+_NOT_APPLIED_REASONS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"})
+_SERVER_ERROR_STATUS = 500
+
+T = TypeVar("T")
+
+
+class RefusedRequestError(Exception):
+    """DynamoDB answered with an error that repeating does not cure.
+
+    `maybe_applied` is true if an earlier attempt of the same request got no answer and may have taken effect.
+    """
+
+    def __init__(self, response: Mapping[str, Any], *, maybe_applied: bool) -> None:
+        error = response.get("Error", {})
+        super().__init__(f"{error.get('Code')}: {error.get('Message')}")
+        self.code = str(error.get("Code", ""))
+        self.response = response
+        self.maybe_applied = maybe_applied
+
+    @property
+    def reasons(self) -> list[Mapping[str, Any]]:
+        """One entry per write of a cancelled transaction, in order; empty for every other error."""
+        return list(self.response.get("CancellationReasons", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Bounds of repetition; `sleep`, `monotonic_s` and `jitter` (uniform in [0, 1)) are there for tests to replace."""
+
+    attempts_max: int = ATTEMPTS_MAX
+    backoff_first_s: float = BACKOFF_FIRST_S
+    backoff_max_s: float = BACKOFF_MAX_S
+    give_up_after_s: float = GIVE_UP_AFTER_S
+    sleep: Callable[[float], None] = time.sleep
+    monotonic_s: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+
+    def pause(self, failures: int) -> None:
+        """Wait before the attempt that follows the `failures`-th failure: uniform up to an exponential bound."""
+        self.sleep(self.jitter() * min(self.backoff_max_s, self.backoff_first_s * 2 ** (failures - 1)))
+
+    def run(self, what: str, request: Callable[[], T]) -> T:
+        """The answer of `request`, repeated while that can help; `what` names it in error messages.
+
+        Raises:
+            RefusedRequestError: DynamoDB said no for good.
+            UnavailableError: it did not answer well within the bounds; the effect of a write may be unknown.
+        """
+        started_s = self.monotonic_s()
+        maybe_applied = False
+        failures = 0
+        while True:
+            try:
+                return request()
+            except ClientError as error:
+                unknown = _status(error) >= _SERVER_ERROR_STATUS
+                if not unknown and not _certainly_not_applied(error):
+                    raise RefusedRequestError(error.response, maybe_applied=maybe_applied) from error
+                last: Exception = error
+            except HTTPClientError as error:
+                unknown = not isinstance(error, EndpointConnectionError | ConnectTimeoutError)
+                last = error
+            except BotoCoreError as error:
+                raise UnavailableError(f"{what}: cannot ask DynamoDB: {error}") from error
+            maybe_applied = maybe_applied or unknown
+            failures += 1
+            if failures >= self.attempts_max or self.monotonic_s() - started_s >= self.give_up_after_s:
+                effect = "it may have taken effect" if maybe_applied else "nothing was changed"
+                raise UnavailableError(
+                    f"{what}: DynamoDB did not serve this after {failures} attempts ({last}); {effect}, try again",
+                    details={"attempts": failures, "maybe_applied": maybe_applied},
+                ) from last
+            self.pause(failures)
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _certainly_not_applied(error: ClientError) -> bool:
+    """Whether the request had no effect and may have one if it is sent again."""
+    code = error.response.get("Error", {}).get("Code")
+    if code != TRANSACTION_CANCELED:
+        return code in _NOT_APPLIED
+    reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", ())}
+    return CONDITION_FAILED_REASON not in reasons and bool(reasons & _NOT_APPLIED_REASONS)
