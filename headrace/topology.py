@@ -16,6 +16,8 @@ Grant = Literal[
     "requests:send",
     "ticks:send",
     "chunks:read",
+    "chunks:write",
+    "chunks:list",
 ]
 
 
@@ -66,6 +68,8 @@ class Queue:
     visibility_timeout_s: int
     max_receive_count: int
     batch_size: int = 10
+    concurrency_max: int = 10
+    """Batches worked on at once: what keeps a burst from drowning the metadata table or the segment stores."""
 
     @property
     def dead_letter_name(self) -> str:
@@ -102,6 +106,7 @@ REQUESTS_QUEUE = Queue(
     fifo=True,
     visibility_timeout_s=360,
     max_receive_count=10,
+    concurrency_max=50,
 )
 TICKS_QUEUE = Queue(
     "headrace-ticks",
@@ -109,6 +114,7 @@ TICKS_QUEUE = Queue(
     fifo=False,
     visibility_timeout_s=180,
     max_receive_count=5,
+    concurrency_max=INTENT_BUCKET_COUNT,
 )
 QUEUES = (REQUESTS_QUEUE, TICKS_QUEUE)
 
@@ -199,6 +205,7 @@ class SegmentStoreService:
     volume_gib: int = 50
     volume_path: str = "/var/lib/headrace"
     stop_timeout_s: int = 120
+    grants: tuple[Grant, ...] = ("metadata:read", "metadata:write", "chunks:read", "chunks:write", "chunks:list")
 
 
 SEGMENT_STORES = SegmentStoreService()
