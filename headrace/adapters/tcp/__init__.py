@@ -1,0 +1,1 @@
+"""The wire protocol over blocking TCP connections."""

@@ -1,0 +1,178 @@
+"""One blocking connection to a segment store: handshake, sending, receiving, matching replies to requests.
+
+For callers that are threads or Lambda functions. It does not retry, does not reconnect and is not thread-safe: whoever
+uses it decides what a failure means. After any error the connection is closed; make a new one.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from types import TracebackType
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import CorruptError, UnavailableError
+
+CONNECT_TIMEOUT_S = 5.0
+REQUESTS_IN_FLIGHT_MAX = 128
+"""Requests sent before their replies are read: keeps both socket buffers from filling up against each other."""
+
+_JOIN_BYTES_MAX = 64 * 1024
+
+
+class BlockingConnection:
+    """A connection over which the versions were exchanged."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Connects and says Hello, both within `timeout_s`.
+
+        Raises:
+            UnavailableError: nobody listens there, or does not answer in time.
+            CorruptError: whoever answers does not speak this protocol or another version of it.
+        """
+        self.host, self.port = host, port
+        self._monotonic_s = monotonic_s
+        self._receiver = wire.FrameReceiver()
+        self._received: deque[wire.WireCommand] = deque()
+        self._request_ids = count(1)
+        deadline_s = monotonic_s() + timeout_s
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise self._unavailable("cannot be reached", error) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            self.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION), deadline_s)
+            check_hello(self.receive(deadline_s), f"{host}:{port}")
+        except BaseException:
+            self.close()
+            raise
+        self.last_used_s = monotonic_s()
+
+    def next_request_id(self) -> int:
+        return next(self._request_ids)
+
+    def send(self, command: wire.WireCommand, deadline_s: float) -> None:
+        """Hands the frame to the socket; `deadline_s` is a moment of the monotonic clock.
+
+        Raises:
+            UnavailableError: the connection is lost or blocked; it is closed now.
+        """
+        try:
+            self._socket.settimeout(self._left_s(deadline_s))
+            for part in _joined(wire.encode_parts(command)):
+                self._socket.sendall(part)
+        except OSError as error:
+            self.close()
+            raise self._unavailable("took no request", error) from error
+
+    def receive(self, deadline_s: float) -> wire.WireCommand:
+        """The next command that is no keep-alive.
+
+        Raises:
+            UnavailableError: nothing came in time, or the connection is lost; it is closed now.
+            WireFormatError: what came is no frame; the connection is closed now.
+        """
+        while not self._received:
+            try:
+                self._socket.settimeout(self._left_s(deadline_s))
+                received = self._socket.recv_into(self._receiver.writable())
+            except OSError as error:
+                self.close()
+                raise self._unavailable("did not answer", error) from error
+            if received == 0:
+                self.close()
+                raise self._unavailable("closed the connection", None)
+            self._take(received)
+        self.last_used_s = self._monotonic_s()
+        return self._received.popleft()
+
+    def call(self, requests: Sequence[Callable[[int], wire.WireCommand]], deadline_s: float) -> list[wire.WireCommand]:
+        """The replies to `requests`, in their order; each request is made from the id that it is given.
+
+        At most REQUESTS_IN_FLIGHT_MAX are on their way at a time.
+
+        Raises:
+            UnavailableError: the connection was lost before the last reply; some requests may have been carried out.
+            CorruptError: the peer answered something that was not asked.
+        """
+        replies: list[wire.WireCommand] = []
+        for first in range(0, len(requests), REQUESTS_IN_FLIGHT_MAX):
+            window = {self.next_request_id(): request for request in requests[first : first + REQUESTS_IN_FLIGHT_MAX]}
+            for request_id, request in window.items():
+                self.send(request(request_id), deadline_s)
+            answered: dict[int, wire.WireCommand] = {}
+            while len(answered) < len(window):
+                reply = self.receive(deadline_s)
+                request_id = getattr(reply, "request_id", 0)
+                if request_id not in window or request_id in answered:
+                    self.close()
+                    raise CorruptError(f"{self.host}:{self.port} answered a request {request_id} that is not waiting")
+                answered[request_id] = reply
+            replies += [answered[request_id] for request_id in window]
+        return replies
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def __enter__(self) -> BlockingConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self, received: int) -> None:
+        try:
+            for type_code, payload in self._receiver.received(received):
+                command = wire.decode(type_code, payload)
+                if not isinstance(command, wire.KeepAlive):
+                    self._received.append(command)
+        except wire.WireFormatError:
+            self.close()
+            raise
+
+    def _left_s(self, deadline_s: float) -> float:
+        left_s = deadline_s - self._monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError("the time allowed is over")
+        return left_s
+
+    def _unavailable(self, what: str, error: OSError | None) -> UnavailableError:
+        because = f": {error}" if error is not None else ""
+        return UnavailableError(
+            f"segment store {self.host}:{self.port} {what}{because}; retry",
+            details={"host": self.host, "port": self.port},
+        )
+
+
+def check_hello(reply: wire.WireCommand, peer: str) -> None:
+    """Raises CorruptError unless `reply` is a Hello whose versions include ours."""
+    if not isinstance(reply, wire.Hello):
+        raise CorruptError(f"{peer} answered Hello with {type(reply).__name__}: is this a segment store?")
+    if reply.low_version > wire.WIRE_VERSION or reply.high_version < wire.OLDEST_COMPATIBLE_VERSION:
+        raise CorruptError(
+            f"{peer} speaks wire protocol versions {reply.low_version} to {reply.high_version}, "
+            f"we speak {wire.OLDEST_COMPATIBLE_VERSION} to {wire.WIRE_VERSION}: upgrade the older side"
+        )
+
+
+def _joined(parts: list[wire.Buffer]) -> list[wire.Buffer]:
+    """Small frames leave in one call; large data is not copied to get there."""
+    return [b"".join(parts)] if sum(map(len, parts)) <= _JOIN_BYTES_MAX else parts
