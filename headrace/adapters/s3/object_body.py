@@ -1,0 +1,75 @@
+"""An object's parts as the one seekable stream that botocore uploads, without joining them first.
+
+A packed object has thousands of parts and up to 64 MiB; joined, it would be in memory twice for as long as S3 takes.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class ObjectBody(io.RawIOBase):
+    """Reads the concatenation of `parts`, which nobody may change until the upload is over; `length` in bytes."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        super().__init__()
+        self._parts = [view for view in (memoryview(part).cast("B") for part in parts) if view.nbytes]
+        self._starts = [0, *accumulate(part.nbytes for part in self._parts)]
+        self._position = 0
+
+    @property
+    def length(self) -> int:
+        return self._starts[-1]
+
+    def crc32_base64(self) -> str:
+        """The CRC-32 of all bytes in the form of S3's checksum header."""
+        crc = 0
+        for part in self._parts:
+            crc = zlib.crc32(part, crc)
+        return base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the start")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        stop = self.length if size is None or size < 0 else min(self.length, self._position + size)
+        pieces = []
+        index = bisect_right(self._starts, self._position) - 1
+        while self._position < stop:
+            start = self._starts[index]
+            piece = self._parts[index][self._position - start : stop - start]
+            pieces.append(piece)
+            self._position += piece.nbytes
+            index += 1
+        return b"".join(pieces)
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read(view.nbytes)
+        view[: len(data)] = data
+        return len(data)
