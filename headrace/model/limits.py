@@ -17,9 +17,21 @@ SEGMENT_NAME_BYTES_MAX = 65_535
 
 TAGS_PER_STREAM_MAX = 128
 TAG_CHARACTERS_MAX = 256
+TAGS_BYTES_MAX = 64 * 1024
+"""All tags of one stream together, in UTF-8 (ours: 128 tags of 256 letters fit twice; keeps a record storable)."""
 
 SEGMENTS_PER_STREAM_MAX = 1_000
 """Active segments of one stream (ours: keeps an epoch record far below DynamoDB's 400 KB)."""
 
 PAGE_ITEMS_DEFAULT = 100
 PAGE_ITEMS_MAX = 1_000
+
+EPOCHS_BETWEEN_MAX = 10_000
+"""Epochs that one question for the segments between two stream cuts may span (ours: bounds its time)."""
+
+SEGMENTS_BETWEEN_MAX = 20_000
+"""Segments that one answer between two stream cuts may hold (ours: keeps it below Lambda's 6 MB)."""
+
+STREAM_CUT_TEXT_CHARACTERS_MAX = 256 * 1024
+STREAM_CUT_PLAIN_BYTES_MAX = 1024 * 1024
+"""A stream cut's text form, packed and unpacked (ours: 1,000 segments need about 50 KB unpacked)."""

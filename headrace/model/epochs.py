@@ -1,0 +1,121 @@
+"""Epochs: which segments a stream has between two changes, and what each segment follows.
+
+An epoch knows its segments and those of the epoch before that it replaced, so that predecessors and successors follow
+from one epoch alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
+from headrace.model.key_ranges import check_same_space, equal_ranges
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """`segments` are sorted by key range; `replaced` are the segments of the epoch before that are sealed for this one.
+
+    The time is milliseconds since the Unix epoch and grows strictly from epoch to epoch.
+    """
+
+    number: int
+    creation_time_ms: int
+    segments: tuple[StreamSegment, ...]
+    replaced: tuple[StreamSegment, ...] = ()
+
+    @classmethod
+    def first(cls, segment_count: int, first_segment_number: int, creation_time_ms: int) -> Self:
+        """The first epoch of a stream: equal ranges, numbers from `first_segment_number` on."""
+        ranges = equal_ranges(segment_count)
+        return cls(0, creation_time_ms, _new_segments(0, first_segment_number, ranges))
+
+    @cached_property
+    def by_id(self) -> dict[int, StreamSegment]:
+        return {segment.segment_id: segment for segment in self.segments}
+
+    @cached_property
+    def created(self) -> tuple[StreamSegment, ...]:
+        """The segments that began with this epoch."""
+        return tuple(segment for segment in self.segments if segment.epoch == self.number)
+
+    @property
+    def next_segment_number(self) -> int:
+        return max(segment.number for segment in self.segments) + 1
+
+    def successors_of(self, replaced: StreamSegment) -> tuple[StreamSegment, ...]:
+        """The segments of this epoch that follow one of the `replaced`."""
+        return overlapping(self.created, replaced.key_range)
+
+    def predecessors_of(self, created: StreamSegment) -> tuple[StreamSegment, ...]:
+        """The replaced segments that one of the `created` follows; none in the first epoch."""
+        return overlapping(self.replaced, created.key_range)
+
+    def replaced_segment(self, identifier: int) -> StreamSegment:
+        """Raises NotFoundError unless this epoch replaced the segment."""
+        for segment in self.replaced:
+            if segment.segment_id == identifier:
+                return segment
+        raise NotFoundError(f"epoch {self.number} did not replace segment {identifier}")
+
+
+def overlapping(segments: Sequence[StreamSegment], key_range: KeyRange) -> tuple[StreamSegment, ...]:
+    """Those of `segments`, sorted by key range and free of overlaps, that share space with `key_range`."""
+    first = bisect_right(segments, key_range.low, key=lambda segment: segment.key_range.high)
+    last = bisect_left(segments, key_range.high, key=lambda segment: segment.key_range.low)
+    return tuple(segments[first:last])
+
+
+def scaled_epoch(
+    current: Epoch, sealed_segment_ids: Iterable[int], new_ranges: Sequence[KeyRange], now_ms: int
+) -> Epoch:
+    """The epoch that follows when the given segments of `current` are sealed and replaced by segments of `new_ranges`.
+
+    New numbers continue after the highest of the current epoch, in the order of the ranges.
+
+    Raises:
+        IllegalStateError: code "segment_not_active", an id is not of this epoch.
+        InvalidRequestError: code "invalid_key_ranges" or "too_many_segments".
+    """
+    sealed = set(sealed_segment_ids)
+    unknown = sorted(sealed - current.by_id.keys())
+    if unknown:
+        raise IllegalStateError(
+            f"segment {unknown[0]} is not active in epoch {current.number}: ask for the current segments",
+            details={"segmentIds": unknown[:10], "epoch": current.number},
+            code="segment_not_active",
+        )
+    if not sealed:
+        raise InvalidRequestError("name at least one segment to seal", code="invalid_key_ranges")
+    replaced = tuple(segment for segment in current.segments if segment.segment_id in sealed)
+    check_same_space([segment.key_range for segment in replaced], new_ranges)
+    kept = [segment for segment in current.segments if segment.segment_id not in sealed]
+    if len(kept) + len(new_ranges) > SEGMENTS_PER_STREAM_MAX:
+        raise InvalidRequestError(
+            f"the stream would have {len(kept) + len(new_ranges)} segments: at most {SEGMENTS_PER_STREAM_MAX} can be",
+            details={"segments": len(kept) + len(new_ranges), "segments_max": SEGMENTS_PER_STREAM_MAX},
+            code="too_many_segments",
+        )
+    number = current.number + 1
+    created = _new_segments(number, current.next_segment_number, sorted(new_ranges))
+    segments = sorted([*kept, *created], key=lambda segment: segment.key_range)
+    return Epoch(number, max(now_ms, current.creation_time_ms + 1), tuple(segments), replaced)
+
+
+def is_same_scale(planned: Epoch, sealed_segment_ids: Iterable[int], new_ranges: Sequence[KeyRange]) -> bool:
+    """Whether a request asks for the very scale that is planned."""
+    return {segment.segment_id for segment in planned.replaced} == set(sealed_segment_ids) and [
+        segment.key_range for segment in planned.created
+    ] == sorted(new_ranges)
+
+
+def _new_segments(epoch: int, first_number: int, ranges: Sequence[KeyRange]) -> tuple[StreamSegment, ...]:
+    return tuple(
+        StreamSegment(segment_id(epoch, first_number + index), key_range) for index, key_range in enumerate(ranges)
+    )

@@ -1,0 +1,135 @@
+"""What a user configures for a stream: scaling and retention policies, tags, time-outs; checked where it is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.model import limits
+from headrace.model.errors import InvalidRequestError
+
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+
+
+class ScalingType(StrEnum):
+    """The names of Pravega's REST API."""
+
+    FIXED_NUM_SEGMENTS = "FIXED_NUM_SEGMENTS"
+    BY_RATE_IN_EVENTS_PER_SEC = "BY_RATE_IN_EVENTS_PER_SEC"
+    BY_RATE_IN_KBYTES_PER_SEC = "BY_RATE_IN_KBYTES_PER_SEC"
+
+
+class RetentionType(StrEnum):
+    """The names of Pravega's REST API."""
+
+    LIMITED_DAYS = "LIMITED_DAYS"
+    LIMITED_SIZE_MB = "LIMITED_SIZE_MB"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """How many segments a stream has and when that changes.
+
+    `target_rate` is events/s or KB/s of one segment, `scale_factor` into how many segments a hot one is split; both are
+    0 for a fixed policy.
+    """
+
+    type: ScalingType
+    min_segments: int
+    target_rate: int = 0
+    scale_factor: int = 0
+
+    def __post_init__(self) -> None:
+        _check_range("minSegments", self.min_segments, 1, limits.SEGMENTS_PER_STREAM_MAX)
+        if self.type is ScalingType.FIXED_NUM_SEGMENTS:
+            _check_range("targetRate of a fixed scaling policy", self.target_rate, 0, 0)
+            _check_range("scaleFactor of a fixed scaling policy", self.scale_factor, 0, 0)
+        else:
+            _check_range("targetRate", self.target_rate, 1, _INT32_MAX)
+            _check_range("scaleFactor", self.scale_factor, 2, limits.SEGMENTS_PER_STREAM_MAX)
+
+    @classmethod
+    def fixed(cls, segments: int) -> ScalingPolicy:
+        """Always this many segments, unless scaled by hand."""
+        return cls(ScalingType.FIXED_NUM_SEGMENTS, segments)
+
+    @classmethod
+    def by_event_rate(cls, target_events_per_s: int, scale_factor: int, min_segments: int) -> ScalingPolicy:
+        return cls(ScalingType.BY_RATE_IN_EVENTS_PER_SEC, min_segments, target_events_per_s, scale_factor)
+
+    @classmethod
+    def by_data_rate(cls, target_kbytes_per_s: int, scale_factor: int, min_segments: int) -> ScalingPolicy:
+        return cls(ScalingType.BY_RATE_IN_KBYTES_PER_SEC, min_segments, target_kbytes_per_s, scale_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What must be kept: at least `value` days or MB, and at most `max_value` where a maximum is wanted."""
+
+    type: RetentionType
+    value: int
+    max_value: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("retentionPolicy.value", self.value, 1, _INT32_MAX)
+        if self.max_value is not None:
+            _check_range("retentionPolicy.maxValue", self.max_value, self.value, _INT32_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfiguration:
+    """The configuration of a stream. `tags` are kept sorted and without twins.
+
+    Raises:
+        InvalidRequestError: a value is out of its range, or there are too many or too long tags.
+    """
+
+    scaling: ScalingPolicy
+    retention: RetentionPolicy | None = None
+    tags: tuple[str, ...] = ()
+    timestamp_aggregation_timeout_ms: int = 0
+    rollover_size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        _check_range("timestampAggregationTimeout", self.timestamp_aggregation_timeout_ms, 0, _INT64_MAX)
+        _check_range("rolloverSizeBytes", self.rollover_size_bytes, 0, _INT64_MAX)
+        object.__setattr__(self, "tags", tuple(sorted(set(self.tags))))
+        _check_tags(self.tags)
+
+
+def check_tag(tag: str) -> str:
+    """Returns `tag` if it may be one, else raises InvalidRequestError."""
+    if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not _is_unicode(tag):
+        raise InvalidRequestError(
+            f"the tag {tag[:64]!a} is not allowed: a tag is text of 1 to {limits.TAG_CHARACTERS_MAX} characters",
+            details={"characters": len(tag), "characters_max": limits.TAG_CHARACTERS_MAX},
+        )
+    return tag
+
+
+def _check_tags(tags: tuple[str, ...]) -> None:
+    if len(tags) > limits.TAGS_PER_STREAM_MAX:
+        raise InvalidRequestError(
+            f"a stream has at most {limits.TAGS_PER_STREAM_MAX} tags, not {len(tags)}",
+            details={"tags": len(tags), "tags_max": limits.TAGS_PER_STREAM_MAX},
+        )
+    length_bytes = sum(len(check_tag(tag).encode()) for tag in tags)
+    if length_bytes > limits.TAGS_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the tags of a stream take at most {limits.TAGS_BYTES_MAX} bytes together, not {length_bytes}",
+            details={"length_bytes": length_bytes, "length_bytes_max": limits.TAGS_BYTES_MAX},
+        )
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidRequestError(
+            f"{name} is {value}: it must be between {least} and {most}",
+            details={"field": name, "value": value, "min": least, "max": most},
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can smuggle in lone surrogates, which no store keeps."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

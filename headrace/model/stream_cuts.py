@@ -1,0 +1,56 @@
+"""Stream cuts: a position in a stream, as an offset in each of the segments that cover the key space at that point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.segments import segment_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCut:
+    """`positions` are pairs of segment id and offset in bytes, sorted by id.
+
+    Raises:
+        InvalidRequestError: code "invalid_stream_cut": no, too many or repeated segments, or a negative number.
+    """
+
+    scope: str
+    stream: str
+    positions: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", tuple(sorted(self.positions)))
+        if not 1 <= len(self.positions) <= SEGMENTS_PER_STREAM_MAX:
+            raise invalid_cut(f"it names {len(self.positions)} segments, not 1 to {SEGMENTS_PER_STREAM_MAX}")
+        if len(dict(self.positions)) != len(self.positions):
+            raise invalid_cut("it names a segment twice")
+        if any(identifier < 0 or offset < 0 for identifier, offset in self.positions):
+            raise invalid_cut("it holds a negative segment id or offset")
+
+    @classmethod
+    def of(cls, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamCut:
+        """The cut at these offsets, in bytes, by segment id."""
+        return cls(scope, stream, tuple(offsets.items()))
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Offset in bytes by segment id."""
+        return dict(self.positions)
+
+    @property
+    def first_epoch(self) -> int:
+        """The oldest epoch of its segments."""
+        return min(segment_epoch(identifier) for identifier, _ in self.positions)
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch of its segments."""
+        return max(segment_epoch(identifier) for identifier, _ in self.positions)
+
+
+def invalid_cut(reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"the stream cut is not valid: {reason}", code="invalid_stream_cut")

@@ -1,0 +1,119 @@
+"""What must hold whenever a stream's current record is written, as named predicates over before and after.
+
+`before` is None when the stream is created. A write that breaks one is a bug of ours: it is refused before it can reach
+the store.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from headrace.model.epochs import Epoch
+from headrace.model.errors import CorruptError
+from headrace.model.key_ranges import covers_key_space_once, merged
+from headrace.model.stream_state import StreamState, may_become
+from headrace.model.streams import RequestKind, Stream
+
+Invariant = Callable[[Stream | None, Stream], bool]
+
+_PENDING_KIND_OF_STATE = {
+    StreamState.CREATING: RequestKind.CREATE_STREAM,
+    StreamState.SCALING: RequestKind.SCALE_STREAM,
+    StreamState.SEALING: RequestKind.SEAL_STREAM,
+}
+
+
+def key_space_is_covered_once(_before: Stream | None, after: Stream) -> bool:
+    return covers_key_space_once([segment.key_range for segment in after.epoch.segments])
+
+
+def segments_are_sorted_and_unique(_before: Stream | None, after: Stream) -> bool:
+    segments = after.epoch.segments
+    in_order = all(left.key_range < right.key_range for left, right in itertools.pairwise(segments))
+    return in_order and len({segment.number for segment in segments}) == len(segments)
+
+
+def state_transition_is_allowed(before: Stream | None, after: Stream) -> bool:
+    return after.state is StreamState.CREATING if before is None else may_become(before.state, after.state)
+
+
+def identity_stays(before: Stream | None, after: Stream) -> bool:
+    return before is None or (
+        (before.scope, before.name, before.creation_time_ms, before.first_segment_number)
+        == (after.scope, after.name, after.creation_time_ms, after.first_segment_number)
+    )
+
+
+def epochs_grow_by_one(before: Stream | None, after: Stream) -> bool:
+    if before is None:
+        return after.epoch.number == 0 and after.recorded_epoch == 0
+    if after.epoch.number == before.epoch.number:
+        return after.epoch == before.epoch
+    return follows(before.epoch, after.epoch) and after.recorded_epoch == after.epoch.number
+
+
+def epoch_is_recorded_before_it_is_active(before: Stream | None, after: Stream) -> bool:
+    if before is None:
+        return True
+    ahead = after.recorded_epoch - after.epoch.number
+    if ahead not in (0, 1) or after.recorded_epoch < before.recorded_epoch:
+        return False
+    was_recorded = after.epoch.number <= before.recorded_epoch
+    return was_recorded and (ahead == 0 or after.state is StreamState.SCALING)
+
+
+def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
+    """The first epoch counts up from the first segment number of the stream's life."""
+    if before is not None:
+        return True
+    first = after.first_segment_number
+    return sorted(segment.number for segment in after.epoch.segments) == list(
+        range(first, first + len(after.epoch.segments))
+    )
+
+
+def one_request_runs(_before: Stream | None, after: Stream) -> bool:
+    """The pending request is the one that the state speaks of; a sealed stream may be under deletion."""
+    kind = after.pending.kind if after.pending else None
+    if after.state is StreamState.SEALED:
+        return kind in (None, RequestKind.DELETE_STREAM)
+    return kind is _PENDING_KIND_OF_STATE.get(after.state)
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    key_space_is_covered_once,
+    segments_are_sorted_and_unique,
+    state_transition_is_allowed,
+    identity_stays,
+    epochs_grow_by_one,
+    epoch_is_recorded_before_it_is_active,
+    first_numbers_continue,
+    one_request_runs,
+)
+
+
+def follows(before: Epoch, after: Epoch) -> bool:
+    """Whether one epoch is a right successor of another: same space, new numbers, kept segments untouched."""
+    replaced = {segment.segment_id for segment in after.replaced}
+    kept = [segment for segment in before.segments if segment.segment_id not in replaced]
+    numbers = [segment.number for segment in after.created]
+    first = before.next_segment_number
+    return (
+        after.number == before.number + 1
+        and after.creation_time_ms > before.creation_time_ms
+        and set(after.replaced) <= set(before.segments)
+        and set(after.segments) == {*kept, *after.created}
+        and numbers == list(range(first, first + len(numbers)))
+        and merged(one.key_range for one in after.replaced) == merged(one.key_range for one in after.created)
+    )
+
+
+def check_write(before: Stream | None, after: Stream) -> None:
+    """Raises CorruptError, naming the invariant, if this write would break one."""
+    for invariant in INVARIANTS:
+        if not invariant(before, after):
+            raise CorruptError(
+                f"refusing to write stream {after.scoped_name}: {invariant.__name__} would be broken",
+                details={"invariant": invariant.__name__},
+            )

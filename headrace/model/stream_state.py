@@ -1,0 +1,35 @@
+"""The states of a stream and the transitions that Pravega's state machine allows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class StreamState(StrEnum):
+    """Where a stream is in its life; the values are what the API shows and the records hold."""
+
+    CREATING = "CREATING"
+    ACTIVE = "ACTIVE"
+    UPDATING = "UPDATING"
+    SCALING = "SCALING"
+    COMMITTING_TXN = "COMMITTING_TXN"
+    TRUNCATING = "TRUNCATING"
+    SEALING = "SEALING"
+    SEALED = "SEALED"
+
+
+_ALLOWED: dict[StreamState, frozenset[StreamState]] = {
+    StreamState.CREATING: frozenset({StreamState.ACTIVE}),
+    StreamState.ACTIVE: frozenset(set(StreamState) - {StreamState.CREATING, StreamState.ACTIVE}),
+    StreamState.UPDATING: frozenset({StreamState.ACTIVE}),
+    StreamState.SCALING: frozenset({StreamState.ACTIVE}),
+    StreamState.COMMITTING_TXN: frozenset({StreamState.ACTIVE}),
+    StreamState.TRUNCATING: frozenset({StreamState.ACTIVE}),
+    StreamState.SEALING: frozenset({StreamState.SEALED}),
+    StreamState.SEALED: frozenset(),
+}
+
+
+def may_become(before: StreamState, after: StreamState) -> bool:
+    """Whether a stream may go from one state to the other; staying is always allowed."""
+    return before is after or after in _ALLOWED[before]

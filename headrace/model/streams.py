@@ -1,0 +1,153 @@
+"""A stream as its current record holds it: state, active epoch, configuration, and the one operation that may run.
+
+The functions return the stream after an event of its life and refuse what the state forbids; they change nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from headrace.model.epochs import Epoch
+from headrace.model.errors import ConflictError, IllegalStateError, SealedError
+from headrace.model.names import scoped_stream_name
+from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.stream_state import StreamState
+
+
+class RequestKind(StrEnum):
+    """Operations that run as workflows behind the request queue."""
+
+    CREATE_STREAM = "create_stream"
+    SCALE_STREAM = "scale_stream"
+    SEAL_STREAM = "seal_stream"
+    DELETE_STREAM = "delete_stream"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """The operation that runs; `request_id` is never used twice for one stream name."""
+
+    kind: RequestKind
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The current record of a stream.
+
+    A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` tells one
+    life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: one ahead
+    of the active epoch while segments are being sealed for it.
+    """
+
+    scope: str
+    name: str
+    state: StreamState
+    configuration: StreamConfiguration
+    creation_time_ms: int
+    first_segment_number: int
+    epoch: Epoch
+    recorded_epoch: int
+    pending: PendingRequest | None
+
+    @property
+    def scoped_name(self) -> str:
+        return scoped_stream_name(self.scope, self.name)
+
+    @property
+    def is_deleting(self) -> bool:
+        return self.pending is not None and self.pending.kind is RequestKind.DELETE_STREAM
+
+    def is_pending(self, request: PendingRequest) -> bool:
+        """Whether `request` is the operation that runs."""
+        return self.pending == request
+
+
+def new_stream(
+    scope: str, name: str, configuration: StreamConfiguration, first_segment_number: int, now_ms: int
+) -> Stream:
+    """A stream on its way: its segments are still to be created."""
+    return Stream(
+        scope=scope,
+        name=name,
+        state=StreamState.CREATING,
+        configuration=configuration,
+        creation_time_ms=now_ms,
+        first_segment_number=first_segment_number,
+        epoch=Epoch.first(configuration.scaling.min_segments, first_segment_number, now_ms),
+        recorded_epoch=0,
+        pending=PendingRequest(RequestKind.CREATE_STREAM, f"create-{first_segment_number}-{now_ms}"),
+    )
+
+
+def created(stream: Stream) -> Stream:
+    """All segments exist: the stream is open."""
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def start_scaling(stream: Stream, version: int) -> Stream:
+    """Raises as `_start` does."""
+    return _start(stream, version, RequestKind.SCALE_STREAM, StreamState.SCALING)
+
+
+def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
+    """The next epoch is on record and may be shown as successors."""
+    return replace(stream, recorded_epoch=epoch.number)
+
+
+def scaled(stream: Stream, epoch: Epoch) -> Stream:
+    """The replaced segments are sealed: the next epoch is the active one."""
+    return replace(stream, state=StreamState.ACTIVE, epoch=epoch, pending=None)
+
+
+def scaling_abandoned(stream: Stream) -> Stream:
+    """Raises IllegalStateError unless a scale runs whose epoch is not on record yet."""
+    if stream.state is not StreamState.SCALING or stream.recorded_epoch != stream.epoch.number:
+        raise IllegalStateError(
+            f"{stream.scoped_name} runs no scale that can be abandoned: a scale whose epoch is on record must complete"
+        )
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def start_sealing(stream: Stream, version: int) -> Stream:
+    """Raises as `_start` does."""
+    return _start(stream, version, RequestKind.SEAL_STREAM, StreamState.SEALING)
+
+
+def sealed(stream: Stream) -> Stream:
+    """All segments are sealed: the stream takes no more events."""
+    return replace(stream, state=StreamState.SEALED, pending=None)
+
+
+def start_deleting(stream: Stream, version: int) -> Stream:
+    """Raises IllegalStateError, code "stream_not_sealed", unless the stream is sealed."""
+    if stream.state is not StreamState.SEALED:
+        raise IllegalStateError(
+            f"stream {stream.scoped_name} is {stream.state}: seal it before you delete it",
+            details={"state": str(stream.state)},
+            code="stream_not_sealed",
+        )
+    return replace(stream, pending=_request(stream, version, RequestKind.DELETE_STREAM))
+
+
+def _start(stream: Stream, version: int, kind: RequestKind, state: StreamState) -> Stream:
+    """The stream while an operation runs that needs it open; `version` is that of the record read.
+
+    Raises:
+        SealedError: the stream is sealed.
+        ConflictError: another operation runs; repeat soon.
+    """
+    if stream.state is StreamState.SEALED:
+        raise SealedError(f"stream {stream.scoped_name} is sealed", details={"state": str(stream.state)})
+    if stream.state is not StreamState.ACTIVE:
+        raise ConflictError(
+            f"stream {stream.scoped_name} is {stream.state}: repeat when that operation is done",
+            details={"state": str(stream.state)},
+        )
+    return replace(stream, state=state, pending=_request(stream, version, kind))
+
+
+def _request(stream: Stream, version: int, kind: RequestKind) -> PendingRequest:
+    """An id without chance: within one life of a stream a version is written once."""
+    return PendingRequest(kind, f"{kind}-{stream.first_segment_number}-{version + 1}")
