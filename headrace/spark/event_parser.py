@@ -175,8 +175,8 @@ class EventAssembler:
         if payload_bytes > min(left, EVENT_BYTES_READ_MAX):
             raise CorruptError(
                 f"the event at offset {self._offset} says it has {payload_bytes} bytes, but the range has {left} more"
-                f" and {EVENT_BYTES_READ_MAX} is the most that is read: the stream cut is not on an event boundary, or the"
-                " segment holds something else than events",
+                f" and {EVENT_BYTES_READ_MAX} is the most that is read: the stream cut is not on an event boundary, or"
+                " the segment holds something else than events",
                 details={"offset": self._offset, "length_bytes": payload_bytes, "left_bytes": left},
                 code="not_an_event_boundary",
             )

@@ -1,0 +1,62 @@
+"""Segment ranges into Spark partitions: large ones are split at event boundaries, tiny ones share a task.
+
+A partition is a tuple of ranges that one task reads one after the other. How a batch is cut does not change its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from headrace.spark.planner import SegmentRange
+
+PARTITION_BYTES_MAX_DEFAULT = 64 * 1024 * 1024
+PACKED_BYTES_MIN = 1024 * 1024
+"""Ranges are packed into a task up to this size: about what a task costs to start."""
+
+PARTITIONS_PER_RANGE_MAX = 1_000
+
+BoundaryBefore = Callable[[int, int, int], int]
+"""(segment id, target, stop) -> an event boundary in [target, stop]."""
+
+
+def split_range(part: SegmentRange, bytes_max: int, event_boundary: BoundaryBefore) -> Iterator[SegmentRange]:
+    """Contiguous pieces of about equal size, not much above `bytes_max` where boundaries are known."""
+    pieces = min(-(-part.length_bytes // bytes_max), PARTITIONS_PER_RANGE_MAX)
+    start = part.start
+    for piece in range(1, pieces):
+        target = part.start + part.length_bytes * piece // pieces
+        if target <= start:
+            continue  # the last boundary was further away than a whole piece
+        stop = event_boundary(part.segment_id, target, part.end)
+        if start < stop < part.end:
+            yield replace(part, start=start, end=stop)
+            start = stop
+    yield replace(part, start=start)
+
+
+def pack_ranges(
+    ranges: Iterable[SegmentRange], bytes_min: int = PACKED_BYTES_MIN
+) -> Iterator[tuple[SegmentRange, ...]]:
+    """Groups of neighbours in the order given; a group is closed when it has `bytes_min`. Large ranges stay alone."""
+    group: list[SegmentRange] = []
+    held = 0
+    for part in ranges:
+        if part.length_bytes >= bytes_min:
+            yield (part,)
+            continue
+        group.append(part)
+        held += part.length_bytes
+        if held >= bytes_min:
+            yield tuple(group)
+            group, held = [], 0
+    if group:
+        yield tuple(group)
+
+
+def partition_ranges(
+    ranges: Sequence[SegmentRange], bytes_max: int, event_boundary: BoundaryBefore
+) -> list[tuple[SegmentRange, ...]]:
+    """The partitions of a batch: every byte of `ranges` in exactly one of them."""
+    pieces = (piece for part in ranges for piece in split_range(part, bytes_max, event_boundary))
+    return list(pack_ranges(pieces))

@@ -1,0 +1,177 @@
+"""Where the next batch of a streaming query ends. Pure: segment ranges in, a stream cut out; asks nobody but `locate`.
+
+A batch lies between two stream cuts. The rules:
+- the budget is spread evenly over the segments that are open, none is ever passed over;
+- a segment is open once everything written before it to its keys is planned: all segments of the scale that made it
+  are read to their ends. So a cut always covers the key space exactly once, and keys keep their order across batches;
+- a batch ends on event boundaries. `locate` knows them; what lies beyond the budget up to the next one is overshoot.
+
+What a batch reads follows from its two cuts alone (`ranges_between` of the stream access), never from here: a batch
+that Spark repeats after a crash reads the same bytes, whatever happened to the stream since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.model.errors import CorruptError
+
+Positions = Mapping[int, int]
+"""A stream cut without its stream's name: segment id -> offset."""
+
+LocateBoundary = Callable[[int, int], int]
+"""(segment id, target offset) -> an event boundary at or after the target, possibly beyond the range in question."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """The bytes `[start, end)` of a segment between two stream cuts; `start == end` when it has none there.
+
+    `[low, high)` is the segment's key range. `predecessors` and `successors` name segments between the same two cuts;
+    a segment with successors is sealed and ends at `end`.
+    """
+
+    segment_id: int
+    low: float
+    high: float
+    start: int
+    end: int
+    predecessors: tuple[int, ...] = ()
+    successors: tuple[int, ...] = ()
+
+    @property
+    def length_bytes(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class NextCut:
+    """`length_bytes` is what lies between the current cut and this one; `reached_end`: there is no more to plan."""
+
+    positions: dict[int, int]
+    length_bytes: int
+    reached_end: bool
+
+
+def next_cut(
+    ranges: Sequence[SegmentRange],
+    current: Positions,
+    *,
+    budget_bytes: int | None,
+    locate: LocateBoundary,
+    strict_key_order: bool = False,
+) -> NextCut:
+    """A stream cut after `current` with about `budget_bytes` between them (None: everything there is).
+
+    `ranges` is all that lies between `current` and the latest cut to plan up to. The budget is exceeded by at most
+    one overshoot per open segment. With `strict_key_order` a segment never shares a batch with the segments it
+    succeeded, unless one of them has nothing to read.
+
+    Raises:
+        CorruptError: the ranges do not fit `current`, or `locate` answered an offset before its target.
+        ValueError: the budget is not positive.
+    """
+    if budget_bytes is not None and budget_bytes < 1:
+        raise ValueError(f"budget_bytes must be positive, not {budget_bytes}")
+    frontier = _Frontier(ranges, current)
+    left = sum(part.length_bytes for part in ranges) if budget_bytes is None else budget_bytes
+    planned = 0
+    while left > planned and (open_ranges := frontier.open_ranges(strict_key_order)):
+        share = max(1, (left - planned) // len(open_ranges))
+        finishing = [part for part in open_ranges if frontier.remaining(part) <= share]
+        if finishing:
+            planned += sum(frontier.advance(part, part.end) for part in finishing)
+            continue
+        for part in open_ranges:
+            target = frontier.positions[part.segment_id] + share
+            planned += frontier.advance(part, _boundary(part, target, locate))
+        break
+    if not strict_key_order:
+        frontier.hand_over()
+    return NextCut(dict(sorted(frontier.positions.items())), planned, frontier.at_end())
+
+
+def _boundary(part: SegmentRange, target: int, locate: LocateBoundary) -> int:
+    offset = locate(part.segment_id, target)
+    if offset < target:
+        raise CorruptError(
+            f"segment {part.segment_id}: asked for an event boundary at or after {target}, was given {offset}",
+            details={"segment": part.segment_id, "target": target, "offset": offset},
+        )
+    return min(offset, part.end)
+
+
+class _Frontier:
+    """A moving stream cut."""
+
+    def __init__(self, ranges: Sequence[SegmentRange], current: Positions) -> None:
+        self._ranges = {part.segment_id: part for part in ranges}
+        self.positions = dict(current)
+        for segment_id, offset in current.items():
+            part = self._ranges.get(segment_id)
+            if part is None or part.start != offset:
+                raise CorruptError(
+                    f"the ranges after the stream cut do not start at its segment {segment_id}, offset {offset}",
+                    details={"segment": segment_id, "offset": offset},
+                )
+        self.hand_over()
+
+    def remaining(self, part: SegmentRange) -> int:
+        return part.end - self.positions[part.segment_id]
+
+    def open_ranges(self, strict_key_order: bool) -> list[SegmentRange]:
+        """What can be read now, smallest segment id first, so that plans do not depend on the order of answers."""
+        if not strict_key_order:
+            self.hand_over()
+        parts = (self._ranges[segment_id] for segment_id in sorted(self.positions))
+        return [part for part in parts if self.remaining(part) > 0]
+
+    def advance(self, part: SegmentRange, offset: int) -> int:
+        """Moves a segment's position forward; the number of bytes passed."""
+        passed = offset - self.positions[part.segment_id]
+        self.positions[part.segment_id] = offset
+        return passed
+
+    def hand_over(self) -> None:
+        """Replaces segments that are read to their ends by their successors, as far as that goes.
+
+        Segments change hands in groups: all that a scale connected (a merge waits for all it merges), because only
+        then does the cut cover each key exactly once again.
+        """
+        waiting = [segment_id for segment_id in self.positions if self._ranges[segment_id].successors]
+        while waiting:
+            segment_id = waiting.pop()
+            if segment_id not in self.positions:
+                continue
+            retired, opened = self._scale_group(segment_id)
+            if all(old in self.positions and self.remaining(self._ranges[old]) == 0 for old in retired):
+                for old in retired:
+                    del self.positions[old]
+                for new in opened:
+                    self.positions[new] = self._ranges[new].start
+                    if self._ranges[new].successors:
+                        waiting.append(new)
+
+    def at_end(self) -> bool:
+        return all(
+            self.remaining(self._ranges[segment_id]) == 0 and not self._ranges[segment_id].successors
+            for segment_id in self.positions
+        )
+
+    def _scale_group(self, segment_id: int) -> tuple[set[int], set[int]]:
+        """The segments that were replaced together with this one, and what replaced them."""
+        retired, opened, waiting = {segment_id}, set[int](), [segment_id]
+        while waiting:
+            fresh = set(self._ranges[waiting.pop()].successors) - opened
+            opened |= fresh
+            for new in fresh:
+                joining = set(self._ranges[new].predecessors) - retired
+                retired |= joining
+                waiting.extend(joining)
+        return retired, opened
+
+
+def ranges_to_read(ranges: Sequence[SegmentRange]) -> list[SegmentRange]:
+    """The ranges that hold bytes, predecessors before successors."""
+    return sorted((part for part in ranges if part.length_bytes > 0), key=lambda part: part.segment_id)

@@ -1,0 +1,133 @@
+"""The bytes of a segment range, wherever they are: history from S3 through signed links, the tail from its store.
+
+Restartable at any byte: a link that expired, an object that the compactor replaced, a connection that broke all end in
+a new listing from where the reading stopped. Gives up, loudly, after failures in a row without progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import httpx
+
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.spark.stream_access import LinkedChunk, SegmentSource
+
+WINDOW_BYTES = 1024 * 1024
+"""What is handed on at a time: some 10,000 small events, one Arrow batch."""
+
+CHUNKS_PER_LISTING = 64
+"""Links are signed in advance and expire; few enough that a slow consumer seldom sees that."""
+
+FAILURES_IN_A_ROW_MAX = 6
+FIRST_WAIT_S = 0.2
+LONGEST_WAIT_S = 10.0
+HTTP_TIMEOUT_S = 30.0
+
+Wait = Callable[[float], object]
+"""Blocks for that many seconds."""
+
+Item = TypeVar("Item")
+
+
+class _ChunkFailure(Exception):
+    """A chunk could not be read to its end this time; says why."""
+
+
+def http_client() -> httpx.Client:
+    """A client whose connections are kept for the next chunk; a range arrives as it is stored, never compressed."""
+    return httpx.Client(timeout=HTTP_TIMEOUT_S, headers={"accept-encoding": "identity"})
+
+
+class RangeReader:
+    """Reads ranges of one stream's segments; not for use by several threads at once."""
+
+    def __init__(self, source: SegmentSource, http: httpx.Client, *, wait: Wait, use_links: bool = True) -> None:
+        self._source = source
+        self._http = http
+        self._wait = wait
+        self._use_links = use_links
+
+    def windows(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes `[start, stop)` of a segment, in order, in windows of at most about WINDOW_BYTES.
+
+        Raises:
+            UnavailableError: S3 did not give a chunk's bytes after FAILURES_IN_A_ROW_MAX attempts in a row.
+            CorruptError: tier 2 or the store gave other bytes than asked for.
+            HeadraceError: what the controller or the segment store said, for example TruncatedError.
+        """
+        position = start
+        if self._use_links:
+            for window in self._linked(segment_id, start, stop):
+                position += len(window)
+                yield window
+        if position < stop:
+            for window in self._source.read(segment_id, position, stop):
+                position += len(window)
+                yield window
+        if position != stop:
+            raise CorruptError(
+                f"segment {segment_id}: asked for bytes {start} to {stop}, was given bytes up to {position}",
+                details={"segment": segment_id, "start": start, "stop": stop, "position": position},
+            )
+
+    def _linked(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+        """What tier 2 holds from `start` on, without a gap."""
+        position, failures = start, 0
+        while position < stop and (chunks := self._source.chunks(segment_id, position, stop, CHUNKS_PER_LISTING)):
+            try:
+                for chunk in chunks:
+                    _check_contiguous(segment_id, chunk, position, stop)
+                    for window in self._fetch(chunk):
+                        position += len(window)
+                        failures = 0
+                        yield window
+            except (_ChunkFailure, httpx.TransportError) as failure:
+                failures += 1
+                if failures == FAILURES_IN_A_ROW_MAX:
+                    raise UnavailableError(
+                        f"segment {segment_id} at {position}: {failures} attempts in a row to read it from S3 failed,"
+                        f" the last with: {failure or type(failure).__name__}. Check that this machine reaches S3, or"
+                        " set the option read_history_from=segment_store",
+                        details={"segment": segment_id, "offset": position},
+                    ) from failure
+                self._wait(_wait_s(failures, position))
+
+    def _fetch(self, chunk: LinkedChunk) -> Iterator[bytes]:
+        with self._http.stream("GET", chunk.url, headers=dict(chunk.headers)) as response:
+            if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
+                raise _ChunkFailure(f"HTTP status {response.status_code}")
+            received = 0
+            for window in response.iter_raw(WINDOW_BYTES):
+                received += len(window)
+                if received > chunk.length:
+                    raise _ChunkFailure(f"more than the {chunk.length} bytes of the chunk arrived")
+                yield window
+            if received < chunk.length:
+                raise _ChunkFailure(f"only {received} of {chunk.length} bytes arrived")
+
+
+def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; while one is being worked on, the next is fetched by a thread."""
+    nothing = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
+        coming = pool.submit(next, items, nothing)
+        while (item := coming.result()) is not nothing:
+            coming = pool.submit(next, items, nothing)
+            yield item  # type: ignore[misc]
+
+
+def _check_contiguous(segment_id: int, chunk: LinkedChunk, position: int, stop: int) -> None:
+    if chunk.offset != position or chunk.length < 1 or chunk.offset + chunk.length > stop:
+        raise CorruptError(
+            f"segment {segment_id}: asked for chunks from {position} to {stop}, was given one at {chunk.offset} with"
+            f" {chunk.length} bytes",
+            details={"segment": segment_id, "offset": chunk.offset, "length_bytes": chunk.length},
+        )
+
+
+def _wait_s(failures: int, spread: int) -> float:
+    """Doubles with each failure; `spread` keeps tasks that failed together from coming back together."""
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * (1 << (failures - 1))) * (0.5 + spread % 1009 / 1009)

@@ -1,0 +1,71 @@
+"""What the connector asks of a stream, as one Protocol; `client_access.py` answers it with the Python client.
+
+The planner's driver process asks for cuts and ranges, tasks ask for chunks and bytes. Errors are those of
+`headrace.model.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.spark.planner import Positions, SegmentRange
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedChunk:
+    """`length` bytes of a segment from `offset` on: the answer to a GET of `url` with exactly `headers`."""
+
+    offset: int
+    length: int
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RangesBetween:
+    """All segments between two stream cuts, and the cuts themselves with "head" and "tail" resolved."""
+
+    ranges: Sequence[SegmentRange]
+    start: Positions
+    end: Positions
+
+
+class SegmentSource(Protocol):
+    """The bytes of segments."""
+
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
+        """Links to what tier 2 holds of `[start, stop)`: contiguous from `start`, clipped, at most `limit`.
+
+        Empty when `start` is not in tier 2 yet.
+        """
+        ...
+
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes `[start, stop)` from the segment's store, in windows of its choice."""
+        ...
+
+
+class StreamAccess(SegmentSource, Protocol):
+    """One stream."""
+
+    def cut(self, at: str) -> Positions:
+        """The stream cut at "head" or "tail"."""
+        ...
+
+    def ranges_between(self, start: Positions | None, end: Positions | None) -> RangesBetween:
+        """All segments between two cuts; None is the head or the tail. For explicit cuts always the same answer."""
+        ...
+
+    def event_boundary(self, segment_id: int, target: int, stop: int) -> int:
+        """An event boundary in `[target, stop]`, near the target if one is known there; `stop` is one itself."""
+        ...
+
+    def cut_of_text(self, text: str) -> Positions:
+        """The cut that a text form says; InvalidRequestError if it is none, or one of another stream."""
+        ...
+
+    def text_of_cut(self, positions: Positions) -> str: ...
+
+    def close(self) -> None: ...
