@@ -1,0 +1,165 @@
+"""History: which parts of tier-2 objects hold a range of a segment, with links to read them straight from S3.
+
+It reads the chunk directory and signs links; it never touches the objects, and never asks a segment store: what has not
+reached tier 2 yet is simply not listed. A page costs one metadata query when it starts where a run starts, as the head
+of an untruncated segment and every continuation do, and two otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run, chunk_sort
+from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from headrace.model.names import check_scope_name, check_stream_name, segment_name
+from headrace.ports.chunk_links import ChunkLink, ChunkLinks
+from headrace.ports.metadata_store import MetadataStore, Record
+
+OFFSET_MAX = (1 << 63) - 1
+SEGMENT_ID_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedChunk:
+    """`length` bytes of the segment from `offset` on, and the link that returns exactly them."""
+
+    offset: int
+    length: int
+    link: ChunkLink
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPage:
+    """Chunks in order, without gaps, from the offset asked for.
+
+    Tier 2 has the segment without a gap up to `stored_until`, the end of the page. When `next_offset` is not None, more
+    follows from there; when it is None, what lies between `stored_until` and the end of the range is in no object yet.
+    """
+
+    chunks: tuple[LinkedChunk, ...]
+    stored_until: int
+    next_offset: int | None
+
+
+class HistoryService:
+    """Lists chunks for readers that go to S3 themselves."""
+
+    def __init__(self, store: MetadataStore, links: ChunkLinks) -> None:
+        self._store = store
+        self._links = links
+
+    def chunks(
+        self,
+        scope: str,
+        stream: str,
+        segment_id: int,
+        from_offset: int = 0,
+        to_offset: int | None = None,
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> ChunkPage:
+        """At most `limit` chunks of [from_offset, to_offset), `None` meaning as far as tier 2 reaches.
+
+        A segment that nobody knows is answered as one that has nothing in tier 2: telling them apart would cost a read.
+
+        Raises:
+            InvalidRequestError: names, offsets or the limit are out of bounds.
+            TruncatedError: the bytes at `from_offset` were truncated; `details` says where the segment starts.
+            UnavailableError: the directory is being rewritten around `from_offset`; ask again.
+        """
+        stop = _check_range(from_offset, to_offset)
+        if not 1 <= limit <= PAGE_ITEMS_MAX:
+            raise InvalidRequestError(f"limit takes 1 to {PAGE_ITEMS_MAX}, not {limit}")
+        if not 0 <= segment_id <= SEGMENT_ID_MAX:
+            raise InvalidRequestError(f"{segment_id} is not a segment id")
+        name = segment_name(check_scope_name(scope), check_stream_name(stream), segment_id)
+        if from_offset == stop:
+            return ChunkPage((), from_offset, None)
+        runs, more = self._runs(name, from_offset, stop, limit)
+        pieces = list(_contiguous(runs, from_offset, stop))
+        if not pieces:
+            return ChunkPage((), from_offset, None)
+        reached = pieces[-1].end
+        complete = reached >= stop or (not more and reached >= runs[-1].end)
+        return ChunkPage(
+            tuple(self._linked(piece) for piece in pieces),
+            reached,
+            None if complete else reached,
+        )
+
+    def _runs(self, name: str, from_offset: int, to_offset: int, limit: int) -> tuple[list[ChunkRun], bool]:
+        """At most `limit` runs, the first one holding `from_offset`, and whether more of the range may follow."""
+        partition = chunk_partition(name)
+        page = self._store.query(partition, first=chunk_sort(from_offset), last=chunk_sort(to_offset - 1), limit=limit)
+        runs = [_run(record) for record in page.records]
+        more = page.next_after is not None
+        if runs and runs[0].offset == from_offset:
+            return runs, more
+        before = self._run_before(partition, from_offset)
+        covering = [before] if before and before.end > from_offset else []
+        if runs and not covering:
+            raise _gap(name, from_offset, runs[0], is_head=before is None)
+        runs = covering + runs
+        return runs[:limit], more or len(runs) > limit
+
+    def _run_before(self, partition: str, offset: int) -> ChunkRun | None:
+        """The last run that starts at or before `offset`; that there is none before 0 needs no query."""
+        if offset == 0:
+            return None
+        page = self._store.query(partition, last=chunk_sort(offset), limit=1, descending=True)
+        return _run(page.records[0]) if page.records else None
+
+    def _linked(self, piece: ChunkRun) -> LinkedChunk:
+        return LinkedChunk(
+            piece.offset, piece.length, self._links.link(piece.object_name, piece.position, piece.length)
+        )
+
+
+def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> Iterator[ChunkRun]:
+    """The parts of `runs` that cover the range once, from its start up to the first gap.
+
+    A query is no snapshot: while runs are being replaced by larger ones, it may see both, or neither. Overlaps are
+    cut off, and a gap ends the page, whose continuation then reads the directory anew.
+    """
+    reached = from_offset
+    for run in runs:
+        if run.offset > reached:
+            return
+        end = min(run.end, to_offset)
+        if end > reached:
+            yield ChunkRun(reached, end - reached, run.object_name, run.position + reached - run.offset)
+            reached = end
+
+
+def _gap(name: str, from_offset: int, following: ChunkRun, *, is_head: bool) -> TruncatedError | UnavailableError:
+    if is_head:
+        return TruncatedError(
+            f"segment {name} starts at {following.offset} in tier 2: the bytes at {from_offset} were truncated",
+            details={"segment": name, "offset": from_offset, "startOffset": following.offset},
+        )
+    return UnavailableError(
+        f"the chunk directory of {name} has no run at {from_offset} but one at {following.offset}: "
+        "it is being rewritten, ask again",
+        details={"segment": name, "offset": from_offset},
+    )
+
+
+def _run(record: Record) -> ChunkRun:
+    try:
+        run = chunk_run(record.key.sort, record.body)
+    except (KeyError, ValueError) as error:
+        raise CorruptError(f"the record at {record.key} is not a run of the chunk directory: {error!r}") from error
+    if run.length < 1 or run.position < 0 or run.offset < 0:
+        raise CorruptError(f"the run at {record.key} has impossible bounds: {run}")
+    return run
+
+
+def _check_range(from_offset: int, to_offset: int | None) -> int:
+    end = OFFSET_MAX if to_offset is None else to_offset
+    if not 0 <= from_offset <= end <= OFFSET_MAX:
+        raise InvalidRequestError(
+            f"the range [{from_offset}, {to_offset}) is no range of a segment",
+            details={"from": from_offset, "to": to_offset},
+        )
+    return end
