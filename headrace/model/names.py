@@ -10,6 +10,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import segment_epoch, segment_id, segment_number
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
+_KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-]+")
 _EPOCH_DELIMITER = ".#epoch."
 _TRANSACTION_DELIMITER = "#transaction."
 _TRANSIENT_DELIMITER = "#transient."
@@ -25,6 +26,18 @@ def check_scope_name(name: str) -> str:
 def check_stream_name(name: str) -> str:
     """Returns `name` if a user may give it to a stream, else raises InvalidRequestError."""
     return _check_user_name("stream", name, limits.STREAM_NAME_CHARACTERS_MAX)
+
+
+def check_known_name(kind: str, name: str) -> str:
+    """Returns `name` if a scope or stream may exist under it, made by a user or (leading '_') by the system."""
+    if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:
+        raise InvalidRequestError(
+            f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "
+            "letters A-Z and a-z, the digits, '.' and '-', after at most one '_'",
+            details={"kind": kind, "characters_max": limits.SCOPE_NAME_CHARACTERS_MAX},
+            code="invalid_name",
+        )
+    return name
 
 
 def _check_user_name(kind: str, name: str, characters_max: int) -> str:

@@ -6,7 +6,7 @@ holds one verdict per segment and nothing else; the answer for two given cuts ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,6 +16,9 @@ from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import SEGMENTS_BETWEEN_MAX
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cuts import StreamCut, invalid_cut
+
+SealedSizes = Callable[[Sequence[int]], Mapping[int, int]]
+"""Asks for the lengths in bytes of sealed segments, by segment id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +89,12 @@ def epochs_between(from_cut: StreamCut, to_cut: StreamCut) -> range:
     return range(from_cut.first_epoch, to_cut.last_epoch + 1)
 
 
-def sealed_segments_between(epochs: Iterable[Epoch]) -> list[int]:
-    """Ids of the segments that the walk over `epochs` sees sealed: their sizes are needed."""
-    return [segment.segment_id for epoch in list(epochs)[1:] for segment in epoch.replaced]
-
-
 def segments_between(
-    from_cut: StreamCut, to_cut: StreamCut, epochs: Iterable[Epoch], sealed_sizes: Mapping[int, int]
+    from_cut: StreamCut, to_cut: StreamCut, epochs: Iterable[Epoch], sealed_sizes: SealedSizes
 ) -> list[SegmentRange]:
     """Every segment with bytes between the cuts (empty ranges too), predecessors first.
 
-    `epochs` are those of `epochs_between`, ascending. `sealed_sizes` holds the length in bytes of each segment that
-    they replace.
+    `epochs` are those of `epochs_between`, ascending; they are taken one by one and not kept.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut": a cut names unknown segments, does not cover the key space once,
@@ -141,17 +138,18 @@ def _ranges(
     upper: _CutWalk,
     found: Mapping[int, StreamSegment],
     predecessors: Mapping[int, tuple[int, ...]],
-    sealed_sizes: Mapping[int, int],
+    sealed_sizes: SealedSizes,
 ) -> list[SegmentRange]:
     successors: dict[int, list[int]] = {identifier: [] for identifier in found}
     for identifier in sorted(found):
         for before in predecessors[identifier]:
             if before in found:
                 successors[before].append(identifier)
+    sizes = sealed_sizes([identifier for identifier in found if identifier not in upper.offsets])
     ranges = []
     for identifier in sorted(found):  # An id starts with its epoch, so predecessors come first.
         start = lower.offsets.get(identifier, 0)
-        end = upper.offsets[identifier] if identifier in upper.offsets else sealed_sizes[identifier]
+        end = upper.offsets[identifier] if identifier in upper.offsets else sizes[identifier]
         if start > end:
             raise invalid_cut(f"'from' is at {start} of segment {identifier}, which ends at {end}")
         inside = tuple(one for one in predecessors[identifier] if one in found)

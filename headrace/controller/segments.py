@@ -1,0 +1,250 @@
+"""Segments of streams: which there are at some point, what follows what, where one is served, and stream cuts.
+
+Reads only. An answer about the past comes from records that never change, so that a warm process needs one read: the
+current record, which tells that the stream is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from headrace.controller.segment_views import (
+    UNKNOWN_OFFSET,
+    NamedSegmentRange,
+    SegmentAt,
+    SegmentEndpoint,
+    SegmentsAt,
+    SegmentsBetween,
+    Successor,
+    Successors,
+)
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model import segments
+from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
+from headrace.model.epochs import Epoch
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.limits import EPOCHS_BETWEEN_MAX
+from headrace.model.names import check_known_name, container_of_segment, segment_name
+from headrace.model.segments import StreamSegment, segment_epoch, segment_number
+from headrace.model.stream_cut_ranges import epochs_between, segments_between
+from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation, head_cut
+from headrace.ports.metadata_store import Key, MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+
+
+class SegmentService:
+    """What the API's segment routes call; safe for any number of threads.
+
+    Every method but `endpoint` raises NotFoundError if there is no such stream, and UnavailableError while it is being
+    created.
+    """
+
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, container_count: int) -> None:
+        self._store = store
+        self._records = StreamRecords(store)
+        self._history = HistoryRecords(store)
+        self._segment_stores = segment_stores
+        self._container_count = container_count
+
+    def segments_at_head(self, scope: str, stream: str) -> SegmentsAt:
+        """The oldest segments that can be read, each with the offset at which it starts."""
+        found, truncation = self._readable_with_truncation(scope, stream)
+        cut = self._head(found, truncation)
+        starts = [_segment_at(found, self._segment(found, identifier), offset) for identifier, offset in cut.positions]
+        starts.sort(key=lambda one: one.segment.key_range)
+        return SegmentsAt(tuple(starts), cut.last_epoch, found.state is StreamState.SEALED)
+
+    def segments_at_tail(self, scope: str, stream: str) -> SegmentsAt:
+        """The segments that take events: none once the stream is sealed."""
+        found = self._readable(scope, stream)
+        if found.state is StreamState.SEALED:
+            return SegmentsAt((), found.epoch.number, is_sealed=True)
+        return _segments_of(found, found.epoch)
+
+    def segments_at_time(self, scope: str, stream: str, time_ms: int) -> SegmentsAt:
+        """The segments that were active at a time, in milliseconds since the Unix epoch; before the beginning, the first.
+
+        Raises:
+            InvalidRequestError: the time is negative.
+        """
+        if time_ms < 0:
+            raise InvalidRequestError(f"{time_ms} is no time in milliseconds since 1970")
+        found = self._readable(scope, stream)
+        return _segments_of(found, self._history.epoch_at(found, time_ms))
+
+    def segments_of_epoch(self, scope: str, stream: str, epoch: int) -> SegmentsAt:
+        """The segments of an epoch up to the active one; raises NotFoundError for any other number."""
+        found = self._readable(scope, stream)
+        if not 0 <= epoch <= found.epoch.number:
+            raise _no_such_epoch(found, epoch)
+        return _segments_of(found, self._history.epoch(found, epoch))
+
+    def successors(self, scope: str, stream: str, segment_id: int) -> Successors:
+        """What follows a segment, as soon as the segment stores may seal it. Raises NotFoundError if it never was."""
+        found = self._readable(scope, stream)
+        following = self._epoch_after(found, segment_id)
+        if following is None:
+            return Successors((), found.state is StreamState.SEALED)
+        followers = following.successors_of(following.replaced_segment(segment_id))
+        return Successors(
+            tuple(Successor(one, _name(found, one), _ids(following.predecessors_of(one))) for one in followers),
+            is_sealed=False,
+        )
+
+    def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentAt, ...]:
+        """What a segment follows; nothing for those of the first epoch. Raises NotFoundError if it never was."""
+        found = self._readable(scope, stream)
+        segment = self._segment(found, segment_id)
+        epoch = self._history.epoch(found, segment.epoch)
+        return tuple(_segment_at(found, one) for one in epoch.predecessors_of(segment))
+
+    def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        """Who serves a segment; answered for any id, without looking at the stream.
+
+        Raises:
+            UnavailableError: no segment store has claimed the container yet.
+        """
+        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Refuses what is no id at all.
+        name = segment_name(check_known_name("scope", scope), check_known_name("stream", stream), segment_id)
+        container = container_of_segment(name, self._container_count)
+        record = self._store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+        if record is None:
+            raise UnavailableError(
+                f"no segment store has claimed container {container} of segment {name} yet",
+                details={"container": container},
+            )
+        claim = container_claim(record.body)
+        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, record.version)
+
+    def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
+        """The cut at the beginning of what can be read, or at the end of what is written."""
+        if at == "head":
+            return self._head(*self._readable_with_truncation(scope, stream))
+        return self._tail(self._readable(scope, stream))
+
+    def between(
+        self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
+    ) -> SegmentsBetween:
+        """Exactly the bytes between two cuts (offset by segment id); None is the head and the tail.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or the cuts are
+                too far apart for one answer.
+        """
+        if from_offsets is None:
+            found, truncation = self._readable_with_truncation(scope, stream)
+            from_cut = self._head(found, truncation)
+        else:
+            found = self._readable(scope, stream)
+            from_cut = StreamCut.of(scope, stream, from_offsets)
+        to_cut = self._tail(found) if to_offsets is None else StreamCut.of(scope, stream, to_offsets)
+        epochs = epochs_between(from_cut, to_cut)
+        if epochs.stop - 1 > found.recorded_epoch:
+            raise invalid_cut(f"it knows epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
+        if len(epochs) > EPOCHS_BETWEEN_MAX:
+            raise InvalidRequestError(f"the cuts are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} at once")
+        ranges = segments_between(
+            from_cut, to_cut, self._history.epochs(found, epochs), lambda ids: self._sealed_sizes(found, ids)
+        )
+        named = tuple(NamedSegmentRange(_name(found, one.segment), one) for one in ranges)
+        return SegmentsBetween(named, from_cut, to_cut)
+
+    def _readable(self, scope: str, stream: str) -> Stream:
+        return _created(self._records.get(scope, stream).stream)
+
+    def _readable_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
+        found, truncation = self._records.get_with_truncation(scope, stream)
+        return _created(found), truncation
+
+    def _head(self, stream: Stream, truncation: Truncation | None) -> StreamCut:
+        first = self._history.epoch(stream, truncation.cut.first_epoch if truncation else 0)
+        return head_cut(stream.scope, stream.name, truncation, first)
+
+    def _tail(self, stream: Stream) -> StreamCut:
+        identifiers = [segment.segment_id for segment in stream.epoch.segments]
+        if stream.state is StreamState.SEALED:
+            return StreamCut.of(stream.scope, stream.name, self._sealed_sizes(stream, identifiers))
+        infos = self._segment_stores.segment_infos([_name(stream, segment) for segment in stream.epoch.segments])
+        lengths = {identifier: info.length for identifier, info in zip(identifiers, infos, strict=True)}
+        return StreamCut.of(stream.scope, stream.name, lengths)
+
+    def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
+        """Length in bytes by segment id; a size that is not on record yet is asked of the segment's store."""
+        sealed = self._history.sealed_segments(stream, identifiers)
+        sizes = {identifier: one.length for identifier, one in sealed.items()}
+        unrecorded = [identifier for identifier in identifiers if identifier not in sizes]
+        if unrecorded:
+            names = [segment_name(stream.scope, stream.name, identifier) for identifier in unrecorded]
+            for identifier, info in zip(unrecorded, self._segment_stores.segment_infos(names), strict=True):
+                if not info.is_sealed:
+                    raise UnavailableError(f"segment {info.name} is just being sealed: repeat soon")
+                sizes[identifier] = info.length
+        return sizes
+
+    def _epoch_after(self, stream: Stream, identifier: int) -> Epoch | None:
+        """The epoch that replaced a segment; None if none has so far."""
+        is_active = identifier in stream.epoch.by_id
+        if stream.recorded_epoch > stream.epoch.number:
+            coming = self._history.epoch(stream, stream.recorded_epoch)
+            if is_active and identifier not in coming.by_id:
+                return coming
+            is_active = is_active or identifier in coming.by_id
+        if is_active:
+            return None
+        sealed = self._history.sealed_segments(stream, [identifier]).get(identifier)
+        if sealed is None or sealed.replaced_in is None:
+            raise _no_such_segment(stream, identifier)
+        return self._history.epoch(stream, sealed.replaced_in)
+
+    def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
+        """A segment that the stream has or had, from the epoch that its id names."""
+        number = segment_epoch(identifier)
+        if not 0 <= number <= stream.recorded_epoch:
+            raise _no_such_segment(stream, identifier)
+        segment = self._history.epoch(stream, number).by_id.get(identifier)
+        if segment is None:
+            raise _no_such_segment(stream, identifier)
+        return segment
+
+
+def _created(stream: Stream) -> Stream:
+    if stream.state is StreamState.CREATING:
+        raise UnavailableError(
+            f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+        )
+    return stream
+
+
+def _segments_of(stream: Stream, epoch: Epoch) -> SegmentsAt:
+    active = tuple(_segment_at(stream, segment) for segment in epoch.segments)
+    return SegmentsAt(active, epoch.number, stream.state is StreamState.SEALED)
+
+
+def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int = UNKNOWN_OFFSET) -> SegmentAt:
+    return SegmentAt(segment, _name(stream, segment), start_offset)
+
+
+def _name(stream: Stream, segment: StreamSegment) -> str:
+    return segment_name(stream.scope, stream.name, segment.segment_id)
+
+
+def _ids(segments: Sequence[StreamSegment]) -> tuple[int, ...]:
+    return tuple(segment.segment_id for segment in segments)
+
+
+def _no_such_epoch(stream: Stream, number: int) -> NotFoundError:
+    return NotFoundError(
+        f"stream {stream.scoped_name} has no epoch {number}: the current one is {stream.epoch.number}",
+        details={"epoch": number, "currentEpoch": stream.epoch.number},
+    )
+
+
+def _no_such_segment(stream: Stream, identifier: int) -> NotFoundError:
+    return NotFoundError(
+        f"stream {stream.scoped_name} never had segment {identifier}", details={"segmentId": identifier}
+    )

@@ -1,0 +1,234 @@
+"""Streams: create, get, list, scale, seal, delete.
+
+An operation that needs work on segment stores is accepted here and done by a workflow: one transaction writes the state
+change and the intent, then the message is sent. If sending fails the operation is accepted all the same, since the
+sweeper sends what the intent says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from headrace.codec.records.intent_record import Intent
+from headrace.codec.records.listing_record import listing_body, tags_of_body
+from headrace.codec.records.numbering_record import numbering_of_body
+from headrace.codec.records.scope_record import is_deleting_of_body, scope_body
+from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.scopes import no_such_scope
+from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, stream_view
+from headrace.metadata import keys
+from headrace.metadata.history_records import create_epoch
+from headrace.metadata.request_messages import send_intent
+from headrace.metadata.stream_records import (
+    StoredStream,
+    StreamRecords,
+    create_current,
+    create_intent,
+    create_transition,
+)
+from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
+from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, UnavailableError
+from headrace.model.names import check_scope_name, check_stream_name
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import StreamConfiguration, check_tag
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import (
+    Stream,
+    new_stream,
+    start_deleting,
+    start_scaling,
+    start_sealing,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Check, Create, MetadataStore, Record, Replace, Write, WriteConflictError
+from headrace.ports.request_queue import RequestQueue
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_ATTEMPTS_MAX = 8
+_RECORDS_PER_READ = 100
+
+
+class StreamService:
+    """What the API's stream routes call; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
+        self._store = store
+        self._records = StreamRecords(store)
+        self._queue = queue
+        self._clock = clock
+
+    def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> StreamView:
+        """Accept a new stream; it is CREATING until its segments exist.
+
+        Raises:
+            InvalidRequestError: code "invalid_name".
+            NotFoundError: there is no such scope.
+            AlreadyExistsError: the stream exists, in whatever state.
+        """
+        check_scope_name(scope)
+        check_stream_name(stream)
+        return self._repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration))
+
+    def get_stream(self, scope: str, stream: str) -> StreamView:
+        """Raises NotFoundError if there is no such stream."""
+        return stream_view(self._records.get(scope, stream).stream)
+
+    def list_streams(
+        self, scope: str, limit: int, after: str | None = None, tag: str | None = None
+    ) -> Listing[StreamSummary]:
+        """Streams of a scope by name, those after `after`; with a tag, only streams that have it.
+
+        Raises:
+            NotFoundError: there is no such scope.
+            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or what cannot be a tag.
+        """
+        partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
+        page = self._store.query(partition, first=first_after(after), limit=check_page_limit(limit))
+        # A scope that is not there is told apart from an empty one only when that matters: one read less for the rest.
+        if not page.records and self._store.get(keys.scope_key(scope)) is None:
+            raise no_such_scope(scope)
+        entries = page.records if tag is None else self._entries(scope, [record.key.sort for record in page.records])
+        return Listing(
+            tuple(StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries),
+            page.next_after,
+        )
+
+    def scale_stream(
+        self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
+    ) -> ScaleView:
+        """Accept a scale; the very same request gets the same answer while the scale runs.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "invalid_key_ranges" or "too_many_segments".
+            IllegalStateError: code "segment_not_active".
+            SealedError: the stream is sealed.
+            ConflictError: another operation runs.
+        """
+        return self._repeat_on_conflict(lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges))
+
+    def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
+        """Whether the scale that leads to `epoch` is done. Raises NotFoundError if there is no such stream."""
+        found = self._records.get(scope, stream).stream
+        if 0 <= epoch <= found.epoch.number:
+            return ScaleStatus.SUCCESS
+        is_next = epoch == found.epoch.number + 1 and found.state is StreamState.SCALING
+        return ScaleStatus.IN_PROGRESS if is_next else ScaleStatus.INVALID
+
+    def seal_stream(self, scope: str, stream: str) -> StreamView:
+        """Accept that the stream is to take no more events; repeated while that is going on, it changes nothing.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed already.
+            ConflictError: another operation runs.
+        """
+        return self._repeat_on_conflict(lambda: self._try_to_seal(scope, stream))
+
+    def delete_stream(self, scope: str, stream: str) -> StreamView:
+        """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            IllegalStateError: code "stream_not_sealed".
+        """
+        return self._repeat_on_conflict(lambda: self._try_to_delete(scope, stream))
+
+    def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
+        scope_record, current, numbering = self._store.get_many(
+            [keys.scope_key(scope), keys.current_key(scope, name), keys.numbering_key(scope, name)]
+        )
+        if scope_record is None:
+            raise no_such_scope(scope)
+        if current is not None:
+            raise AlreadyExistsError(f"stream {scope}/{name} exists", details={"scope": scope, "stream": name})
+        first_number = numbering_of_body(numbering.body) if numbering else 0
+        stream = new_stream(scope, name, configuration, first_number, self._clock.now_ms())
+        self._accept(
+            stream,
+            create_current(stream),
+            *create_epoch(stream, stream.epoch),
+            Create(keys.listing_key(scope, name), listing_body(configuration.tags)),
+            Check(keys.numbering_key(scope, name), numbering.version if numbering else None),
+            _keep_scope(scope_record),
+        )
+        return stream_view(stream)
+
+    def _try_to_scale(
+        self, scope: str, name: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
+    ) -> ScaleView:
+        stored = self._records.get(scope, name)
+        if stored.stream.state is StreamState.SCALING:
+            planned = self._records.transition(stored.stream)
+            if planned is None:
+                raise ConflictError(f"the scale of {stored.stream.scoped_name} has just ended: repeat the request")
+            if is_same_scale(planned, sealed_segment_ids, new_ranges):
+                return _scale_view(planned)
+        scaling = start_scaling(stored.stream, stored.version)
+        epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
+        self._accept_change(stored, scaling, create_transition(scaling, epoch))
+        return _scale_view(epoch)
+
+    def _try_to_seal(self, scope: str, name: str) -> StreamView:
+        stored = self._records.get(scope, name)
+        if stored.stream.state is StreamState.SEALING:
+            return stream_view(stored.stream)
+        sealing = start_sealing(stored.stream, stored.version)
+        self._accept_change(stored, sealing)
+        return stream_view(sealing)
+
+    def _try_to_delete(self, scope: str, name: str) -> StreamView:
+        stored = self._records.get(scope, name)
+        if stored.stream.is_deleting:
+            return stream_view(stored.stream)
+        deleting = start_deleting(stored.stream, stored.version)
+        self._accept_change(stored, deleting)
+        return stream_view(deleting)
+
+    def _accept(self, stream: Stream, *writes: Write) -> None:
+        write, intent = create_intent(stream, self._clock.now_ms())
+        self._store.write(*writes, write)
+        self._send(intent)
+
+    def _accept_change(self, stored: StoredStream, after: Stream, *writes: Write) -> None:
+        write, intent = create_intent(after, self._clock.now_ms())
+        self._records.replace(stored, after, *writes, write)
+        self._send(intent)
+
+    def _send(self, intent: Intent) -> None:
+        try:
+            send_intent(self._queue, intent)
+        except (UnavailableError, ThrottledError) as error:
+            _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
+
+    def _entries(self, scope: str, names: list[str]) -> list[Record]:
+        """The list entries of these streams; one that has gone since is left out."""
+        entries: list[Record] = []
+        for start in range(0, len(names), _RECORDS_PER_READ):
+            batch = [keys.listing_key(scope, name) for name in names[start : start + _RECORDS_PER_READ]]
+            entries += [record for record in self._store.get_many(batch) if record is not None]
+        return entries
+
+    def _repeat_on_conflict(self, attempt: Callable[[], _T]) -> _T:
+        """A lost race is settled by reading again: what the winner wrote decides what this call may still do."""
+        for _ in range(_ATTEMPTS_MAX - 1):
+            try:
+                return attempt()
+            except WriteConflictError:
+                continue
+        return attempt()
+
+
+def _keep_scope(record: Record) -> Write:
+    """The scope must be there; a deleter's mark is taken away, so that its removal fails."""
+    if is_deleting_of_body(record.body):
+        return Replace(record.key, scope_body(is_deleting=False), record.version)
+    return Check(record.key, record.version)
+
+
+def _scale_view(epoch: Epoch) -> ScaleView:
+    return ScaleView(epoch.number, ScaleStatus.IN_PROGRESS, epoch.created)

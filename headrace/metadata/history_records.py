@@ -1,0 +1,128 @@
+"""The records of a stream that never change once written: epochs, and what is known of sealed segments.
+
+They are kept in memory, within a bound. What is kept is keyed by the life of the stream, so that a stream which is
+deleted and created again never sees the records of its former life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
+from headrace.codec.records.history_record import HISTORY_FIRST, history_body, history_of_body, history_sort
+from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_of_body, shard_of_segment
+from headrace.metadata import keys
+from headrace.metadata.bounded_cache import BoundedCache
+from headrace.model.epochs import Epoch
+from headrace.model.errors import NotFoundError
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Create, MetadataStore
+
+CACHED_SEGMENTS_MAX = 100_000
+"""Segments in all cached epochs together: about 30 MB of memory."""
+
+CACHED_SEALED_SEGMENTS_MAX = 200_000
+RECORDS_PER_READ = 100
+
+_Life = tuple[str, int]
+"""The scoped name of a stream and the first segment number of this life of it."""
+
+
+class HistoryRecords:
+    """Reads of what a stream was, each at most once per process as long as the cache holds it."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._epochs: BoundedCache[tuple[_Life, int], Epoch] = BoundedCache(CACHED_SEGMENTS_MAX, _epoch_weight)
+        self._sealed: BoundedCache[tuple[_Life, int], SealedSegment] = BoundedCache(
+            CACHED_SEALED_SEGMENTS_MAX, lambda _: 1
+        )
+
+    def epoch(self, stream: Stream, number: int) -> Epoch:
+        """Raises NotFoundError if the stream never had this epoch, or no longer has it because it is being deleted."""
+        return next(self.epochs(stream, range(number, number + 1)))
+
+    def epochs(self, stream: Stream, numbers: Sequence[int]) -> Iterator[Epoch]:
+        """These epochs in this order, read in batches as they are asked for. Raises NotFoundError as `epoch` does."""
+        for start in range(0, len(numbers), RECORDS_PER_READ):
+            yield from self._epoch_batch(stream, numbers[start : start + RECORDS_PER_READ])
+
+    def epoch_at(self, stream: Stream, time_ms: int) -> Epoch:
+        """The epoch that was active at `time_ms` since the Unix epoch; before the beginning, the first."""
+        if time_ms >= stream.epoch.creation_time_ms:
+            return stream.epoch
+        page = self._store.query(
+            keys.stream_partition(stream.scope, stream.name),
+            first=HISTORY_FIRST,
+            last=history_sort(max(time_ms, stream.creation_time_ms)),
+            limit=1,
+            descending=True,
+        )
+        if not page.records:
+            raise NotFoundError(f"stream {stream.scoped_name} is being deleted: its history is gone")
+        return self.epoch(stream, history_of_body(page.records[0].body))
+
+    def sealed_segments(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
+        """What is known of these segments, if they are sealed; unknown ones are left out."""
+        life = _life(stream)
+        found: dict[int, SealedSegment] = {}
+        for identifier in identifiers:
+            cached = self._sealed.get((life, identifier))
+            if cached is not None:
+                found[identifier] = cached
+        missing = [identifier for identifier in identifiers if identifier not in found]
+        if missing:
+            found |= self._read_sealed(stream, missing)
+        return found
+
+    def _read_sealed(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
+        shards = sorted({shard_of_segment(identifier) for identifier in identifiers})
+        wanted, found = set(identifiers), {}
+        for start in range(0, len(shards), RECORDS_PER_READ):
+            batch = shards[start : start + RECORDS_PER_READ]
+            for record in self._store.get_many(
+                [keys.sealed_segments_key(stream.scope, stream.name, shard) for shard in batch]
+            ):
+                for identifier, sealed in sealed_segments_of_body(record.body).items() if record else ():
+                    self._sealed.put((_life(stream), identifier), sealed)
+                    if identifier in wanted:
+                        found[identifier] = sealed
+        return found
+
+    def _epoch_batch(self, stream: Stream, numbers: Sequence[int]) -> list[Epoch]:
+        life = _life(stream)
+        found = {number: self._epochs.get((life, number)) for number in numbers}
+        if stream.epoch.number in found:
+            found[stream.epoch.number] = stream.epoch
+        missing = [number for number, known in found.items() if known is None]
+        records = (
+            self._store.get_many([keys.epoch_key(stream.scope, stream.name, number) for number in missing])
+            if missing
+            else []
+        )
+        for number, record in zip(missing, records, strict=True):
+            if record is None:
+                raise NotFoundError(
+                    f"stream {stream.scoped_name} has no epoch {number}",
+                    details={"epoch": number, "currentEpoch": stream.epoch.number},
+                )
+            epoch = epoch_of_body(record.body)
+            self._epochs.put((life, number), epoch)
+            found[number] = epoch
+        return [known for number in numbers if (known := found[number]) is not None]
+
+
+def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:
+    """The writes that put an epoch on record: itself, and when it began."""
+    return (
+        Create(keys.epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
+        Create(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
+    )
+
+
+def _life(stream: Stream) -> _Life:
+    return stream.scoped_name, stream.first_segment_number
+
+
+def _epoch_weight(epoch: Epoch) -> int:
+    return len(epoch.segments) + len(epoch.replaced)

@@ -1,0 +1,80 @@
+"""Where each record of stream metadata lies."""
+
+from __future__ import annotations
+
+from headrace import topology
+from headrace.codec.records import (
+    epoch_record,
+    history_record,
+    intent_record,
+    listing_record,
+    numbering_record,
+    scope_record,
+    sealed_segments_record,
+    stream_record,
+    truncation_record,
+)
+from headrace.model.buckets import bucket_of_stream
+from headrace.model.names import check_known_name, scoped_stream_name
+from headrace.ports.metadata_store import Key
+
+
+def scope_key(scope: str) -> Key:
+    """Raises InvalidRequestError, code "invalid_name", as all of these do for names that cannot exist."""
+    return Key(scope_record.SCOPES_PARTITION, check_known_name("scope", scope))
+
+
+def listing_partition(scope: str) -> str:
+    return listing_record.listing_partition(check_known_name("scope", scope))
+
+
+def listing_key(scope: str, stream: str) -> Key:
+    return Key(listing_partition(scope), check_known_name("stream", stream))
+
+
+def tag_partition(scope: str, tag: str) -> str:
+    return listing_record.tag_partition(check_known_name("scope", scope), tag)
+
+
+def tag_key(scope: str, stream: str, tag: str) -> Key:
+    return Key(tag_partition(scope, tag), check_known_name("stream", stream))
+
+
+def stream_partition(scope: str, stream: str) -> str:
+    return stream_record.stream_partition(check_known_name("scope", scope), check_known_name("stream", stream))
+
+
+def current_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), stream_record.CURRENT_SORT)
+
+
+def numbering_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), numbering_record.NUMBERING_SORT)
+
+
+def truncation_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), truncation_record.TRUNCATION_SORT)
+
+
+def transition_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), epoch_record.TRANSITION_SORT)
+
+
+def epoch_key(scope: str, stream: str, number: int) -> Key:
+    return Key(stream_partition(scope, stream), epoch_record.epoch_sort(number))
+
+
+def history_key(scope: str, stream: str, time_ms: int) -> Key:
+    return Key(stream_partition(scope, stream), history_record.history_sort(time_ms))
+
+
+def sealed_segments_key(scope: str, stream: str, shard: int) -> Key:
+    return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
+
+
+def intent_key(scope: str, stream: str) -> Key:
+    """A stream has at most one intent, since at most one operation runs on it."""
+    scoped_name = scoped_stream_name(scope, stream)
+    return Key(
+        intent_record.intents_partition(bucket_of_stream(scoped_name, topology.INTENT_BUCKET_COUNT)), scoped_name
+    )

@@ -1,0 +1,103 @@
+"""The mutable records of a stream. The current record is written here and nowhere else, always under the invariants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
+from headrace.codec.records.intent_record import Intent, intent_body
+from headrace.codec.records.stream_record import stream_body, stream_of_body
+from headrace.codec.records.truncation_record import truncation_of_body
+from headrace.metadata import keys
+from headrace.model.epochs import Epoch
+from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.stream_invariants import check_write
+from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation
+from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStream:
+    """A stream as it was read, and the version of its record."""
+
+    stream: Stream
+    version: int
+
+
+class StreamRecords:
+    """Reads and writes the records of streams that change."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    def find(self, scope: str, stream: str) -> StoredStream | None:
+        """One read; None if there is no such stream."""
+        record = self.store.get(keys.current_key(scope, stream))
+        return stored_stream(record) if record else None
+
+    def get(self, scope: str, stream: str) -> StoredStream:
+        """One read; raises NotFoundError if there is no such stream."""
+        found = self.find(scope, stream)
+        if found is None:
+            raise no_such_stream(scope, stream)
+        return found
+
+    def get_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
+        """One batch read; raises NotFoundError if there is no such stream."""
+        current, truncation = self.store.get_many([keys.current_key(scope, stream), keys.truncation_key(scope, stream)])
+        if current is None:
+            raise no_such_stream(scope, stream)
+        return stored_stream(current).stream, truncation_of_body(truncation.body) if truncation else None
+
+    def transition(self, stream: Stream) -> Epoch | None:
+        """The epoch that a running scale leads to; one read."""
+        record = self.store.get(keys.transition_key(stream.scope, stream.name))
+        return epoch_of_body(record.body) if record else None
+
+    def replace(self, stored: StoredStream, after: Stream, *others: Write) -> None:
+        """Write the current record anew, and the others with it, if nobody else was faster.
+
+        Raises:
+            WriteConflictError: the current record is not the one that was read, or a condition of another write failed.
+            CorruptError: an invariant would be broken; nothing was written.
+        """
+        check_write(stored.stream, after)
+        key = keys.current_key(after.scope, after.name)
+        self.store.write(Replace(key, stream_body(after), stored.version), *others)
+
+    def while_unchanged(self, stored: StoredStream, *writes: Write) -> None:
+        """Write if the current record is still the one that was read."""
+        key = keys.current_key(stored.stream.scope, stored.stream.name)
+        self.store.write(Check(key, stored.version), *writes)
+
+
+def stored_stream(record: Record) -> StoredStream:
+    return StoredStream(stream_of_body(record.body), record.version)
+
+
+def create_current(stream: Stream) -> Create:
+    """Raises CorruptError if an invariant would be broken."""
+    check_write(None, stream)
+    return Create(keys.current_key(stream.scope, stream.name), stream_body(stream))
+
+
+def create_transition(stream: Stream, epoch: Epoch) -> Create:
+    return Create(keys.transition_key(stream.scope, stream.name), epoch_body(epoch))
+
+
+def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
+    """The write that makes the pending request of `stream` durable work, and the intent itself."""
+    if stream.pending is None:
+        raise CorruptError(f"stream {stream.scoped_name} has no pending request to write an intent for")
+    intent = Intent(stream.scope, stream.name, stream.pending, now_ms)
+    return Create(keys.intent_key(stream.scope, stream.name), intent_body(intent)), intent
+
+
+def delete_intent(stream: Stream) -> Delete:
+    """Unconditional: it is written together with the current record, whose version decides."""
+    return Delete(keys.intent_key(stream.scope, stream.name), None)
+
+
+def no_such_stream(scope: str, stream: str) -> NotFoundError:
+    return NotFoundError(f"there is no stream {scope}/{stream}", details={"scope": scope, "stream": stream})
