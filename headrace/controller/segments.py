@@ -67,7 +67,7 @@ class SegmentService:
         return _segments_of(found, found.epoch)
 
     def segments_at_time(self, scope: str, stream: str, time_ms: int) -> SegmentsAt:
-        """The segments that were active at a time, in milliseconds since the Unix epoch; before the beginning, the first.
+        """The segments that were active at a time, in milliseconds since 1970; before the beginning, the first.
 
         Raises:
             InvalidRequestError: the time is negative.

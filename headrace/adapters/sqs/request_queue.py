@@ -1,0 +1,57 @@
+"""The request queue in an SQS FIFO queue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+ID_CHARACTERS_MAX = 128
+"""SQS's limit for group and deduplication ids."""
+
+MESSAGE_BYTES_MAX = 256 * 1024
+
+_THROTTLING_CODES = frozenset({"RequestThrottled", "ThrottlingException", "OverLimit", "Throttling", "KmsThrottled"})
+
+
+class SqsRequestQueue:
+    """`ports.request_queue.RequestQueue` over one FIFO queue; the client is made and configured by the wiring."""
+
+    def __init__(self, queue_url: str, client: SQSClient) -> None:
+        self._queue_url = queue_url
+        self._client = client
+
+    def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
+        text = json.dumps(dict(body), separators=(",", ":"), allow_nan=False)
+        if len(text) > MESSAGE_BYTES_MAX:
+            raise InvalidRequestError(f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(text)}")
+        try:
+            self._client.send_message(
+                QueueUrl=self._queue_url,
+                MessageBody=text,
+                MessageGroupId=short_id(group),
+                MessageDeduplicationId=short_id(deduplication_id),
+            )
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "unknown")
+            if code.rpartition(".")[2] in _THROTTLING_CODES:
+                raise ThrottledError(f"the queue is throttled: {code}") from error
+            raise UnavailableError(f"the queue did not take the message: {code}") from error
+        except BotoCoreError as error:
+            raise UnavailableError(f"the queue does not answer: {error}") from error
+
+
+def short_id(text: str) -> str:
+    """`text`, or a hash of it where it is longer than SQS allows (names alone may have 506 characters).
+
+    Two groups with one hash would only be worked on one after the other.
+    """
+    return text if len(text) <= ID_CHARACTERS_MAX else hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,102 @@
+"""Delete a sealed stream: its segments from the oldest epoch on, its index entries, its records, then itself.
+
+An epoch's record goes once the segments that it alone explains are gone, so that a long deletion which is interrupted
+goes on where it stopped. What stays is the number at which a stream of the same name would continue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
+from headrace.codec.records.numbering_record import NUMBERING_SORT, numbering_body
+from headrace.codec.records.stream_record import CURRENT_SORT
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream, delete_intent
+from headrace.model.names import segment_name
+from headrace.model.segments import StreamSegment
+from headrace.model.streams import RequestKind, Stream
+from headrace.ports.metadata_store import Create, Delete, Key, Replace
+from headrace.workflows.steps import Step, Tools, Workflow
+
+_RECORDS_PER_WRITE = 90
+"""Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
+
+
+def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
+    """The segments of all epochs but the last, epoch by epoch, oldest first."""
+    stream = stored.stream
+    partition = keys.stream_partition(stream.scope, stream.name)
+    while True:
+        page = tools.records.store.query(partition, first=epoch_sort(0), last=epoch_sort(stream.epoch.number), limit=2)
+        epochs = [epoch_of_body(record.body) for record in page.records]
+        if len(epochs) < 2:
+            return
+        oldest, following = epochs
+        _delete_segments(tools, stream, following.replaced)
+        tools.records.while_unchanged(
+            stored,
+            Delete(keys.epoch_key(stream.scope, stream.name, oldest.number), None),
+            Delete(keys.history_key(stream.scope, stream.name, oldest.creation_time_ms), None),
+        )
+
+
+def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
+    _delete_segments(tools, stored.stream, stored.stream.epoch.segments)
+
+
+def _delete_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
+    for segment in segments:
+        tools.segment_stores.delete_segment(segment_name(stream.scope, stream.name, segment.segment_id))
+
+
+def _has_tags(stream: Stream) -> bool:
+    return bool(stream.configuration.tags)
+
+
+def _unindex_tags(tools: Tools, stored: StoredStream) -> None:
+    stream = stored.stream
+    _delete_records(tools, stored, [keys.tag_key(stream.scope, stream.name, tag) for tag in stream.configuration.tags])
+
+
+def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
+    """Everything in the stream's partition that the last step does not need."""
+    partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
+    first: str | None = ""
+    while first is not None:
+        page = tools.records.store.query(partition, first=first, limit=_RECORDS_PER_WRITE)
+        removable = [record.key for record in page.records if record.key.sort not in (CURRENT_SORT, NUMBERING_SORT)]
+        _delete_records(tools, stored, removable)
+        first = None if page.next_after is None else f"{page.next_after}\0"
+
+
+def _delete_records(tools: Tools, stored: StoredStream, gone: Sequence[Key]) -> None:
+    for start in range(0, len(gone), _RECORDS_PER_WRITE):
+        writes = [Delete(key, None) for key in gone[start : start + _RECORDS_PER_WRITE]]
+        tools.records.while_unchanged(stored, *writes)
+
+
+def _forget(tools: Tools, stored: StoredStream) -> None:
+    """The stream is gone, its name is free, its segment numbers are not."""
+    stream = stored.stream
+    key = keys.numbering_key(stream.scope, stream.name)
+    known = tools.records.store.get(key)
+    body = numbering_body(stream.epoch.next_segment_number)
+    tools.records.store.write(
+        Delete(keys.current_key(stream.scope, stream.name), stored.version),
+        Replace(key, body, known.version) if known else Create(key, body),
+        Delete(keys.listing_key(stream.scope, stream.name), None),
+        delete_intent(stream),
+    )
+
+
+DELETE_STREAM = Workflow(
+    RequestKind.DELETE_STREAM,
+    (
+        Step("delete replaced segments", _delete_replaced_segments),
+        Step("delete last segments", _delete_last_segments),
+        Step("unindex tags", _unindex_tags, applies=_has_tags),
+        Step("delete remaining records", _delete_remaining_records),
+        Step("forget", _forget),
+    ),
+)

@@ -1,0 +1,46 @@
+"""A workflow as data: steps in order, each safe to run twice and by two processors at once.
+
+A step changes the current record only on the condition that it is still the one that was read; what it does to segment
+stores may be repeated. A step says from which states of the stream it applies, so that a replay begins where the work
+stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.model.streams import RequestKind, Stream
+from headrace.ports.clock import Clock
+from headrace.ports.segment_stores import SegmentStores
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What steps work with."""
+
+    records: StreamRecords
+    segment_stores: SegmentStores
+    clock: Clock
+
+
+def _always(_stream: Stream) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`run` gets the stream as just read, with the workflow's request pending on it."""
+
+    name: str
+    run: Callable[[Tools, StoredStream], None]
+    applies: Callable[[Stream], bool] = _always
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """The last step ends the request: it takes the pending request off the stream, and the intent with it."""
+
+    kind: RequestKind
+    steps: tuple[Step, ...]

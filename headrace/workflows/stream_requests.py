@@ -1,0 +1,62 @@
+"""Works on the messages of the request queue: finds the workflow of a request and runs its steps until it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace.metadata.request_messages import parse_message
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.errors import ConflictError
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.create_stream import CREATE_STREAM
+from headrace.workflows.delete_stream import DELETE_STREAM
+from headrace.workflows.scale_stream import SCALE_STREAM
+from headrace.workflows.seal_stream import SEAL_STREAM
+from headrace.workflows.steps import Tools
+
+WORKFLOWS = {workflow.kind: workflow for workflow in (CREATE_STREAM, SCALE_STREAM, SEAL_STREAM, DELETE_STREAM)}
+
+_ATTEMPTS_MAX = 5
+
+
+class StreamRequestProcessor:
+    """Safe for any number of threads and processes, also on the same request at the same time."""
+
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
+        self._tools = Tools(StreamRecords(store), segment_stores, clock)
+
+    def process(self, message_body: Mapping[str, Any]) -> None:
+        """Do what the message asks; returns when that is done, also if it was done before.
+
+        Raises:
+            InvalidRequestError: this is no request message; it will never be one.
+            UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            CorruptError: stored records do not fit; a human must look.
+        """
+        for _ in range(_ATTEMPTS_MAX - 1):
+            try:
+                return self._run(message_body)
+            except ConflictError:
+                continue  # Somebody else works on the same request: read again and go on from there.
+        return self._run(message_body)
+
+    def work(self, message_body: Mapping[str, Any]) -> Iterator[str]:
+        """Do one step of the work per item asked for; the items are the names of the steps just done.
+
+        Raises ConflictError when somebody else was faster, and else what `process` raises.
+        """
+        scope, name, request = parse_message(message_body)
+        for step in WORKFLOWS[request.kind].steps:
+            stored = self._tools.records.find(scope, name)
+            if stored is None or not stored.stream.is_pending(request):
+                return
+            if step.applies(stored.stream):
+                step.run(self._tools, stored)
+                yield step.name
+
+    def _run(self, message_body: Mapping[str, Any]) -> None:
+        for _ in self.work(message_body):
+            continue
