@@ -1,0 +1,183 @@
+"""Makes moto honest enough to be shared by many clients at once.
+
+As shipped, moto answers each request on its own thread without a lock, and with concurrent clients it loses DynamoDB
+updates and transactions, breaks the order of FIFO queues after a visibility time-out, can lose a message that is sent
+while another one is deleted, and burns a core while a long poll waits for a blocked message group. `apply()` cures
+these in the running process; each cure has a test. What moto gets wrong in ways that our code does not lean on is left
+alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import moto.dynamodb.models as dynamodb_models
+from moto.dynamodb.models import DynamoDBBackend, Table
+from moto.dynamodb.models.dynamo_type import DynamoType, Item
+from moto.dynamodb.responses import DynamoHandler
+from moto.sqs.exceptions import ReceiptHandleIsInvalid
+from moto.sqs.models import Message, Queue, SQSBackend
+
+S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
+S3_BUFFER_BYTES = 1
+"""Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
+
+_LONG_POLL_STEP_S = 0.05
+"""How late a long poll may notice that a message became visible again; a send wakes it at once."""
+
+_applied = threading.Event()
+
+
+def apply() -> None:
+    """Patch moto in this process; doing it twice is harmless."""
+    if _applied.is_set():
+        return
+    _applied.set()
+    _serialize_dynamodb()
+    _make_transactions_cheap()
+    _keep_queues_in_order()
+
+
+def _serialize_dynamodb() -> None:
+    """One lock around DynamoDB calls only: one around everything would freeze all behind an SQS long poll."""
+    lock = threading.RLock()
+    call_action = DynamoHandler.call_action
+
+    @functools.wraps(call_action)
+    def locked(handler: DynamoHandler) -> Any:
+        with lock:
+            return call_action(handler)
+
+    DynamoHandler.call_action = locked
+
+
+class _CopyWithoutTables:
+    """Stands in for the module `copy` inside moto's DynamoDB models: tables are never copied.
+
+    The original copies every table that a transaction touches and puts the copies back when the transaction fails:
+    a cost that grows with the table, and a way to undo other clients' writes.
+    """
+
+    copy = staticmethod(copy.copy)
+
+    @staticmethod
+    def deepcopy(value: Any, memo: dict[int, Any] | None = None) -> Any:
+        return value if isinstance(value, Table) else copy.deepcopy(value, memo)
+
+
+class _ItemBefore:
+    """One item as it was before a transaction, and the way back."""
+
+    def __init__(self, table: Table, key: dict[str, Any]) -> None:
+        self._table = table
+        self._hash = DynamoType(key[table.hash_key_attr])
+        self._range = DynamoType(key[table.range_key_attr]) if table.has_range_key else None
+        self._item: Item | None = copy.deepcopy(self._current())
+
+    def _current(self) -> Item | None:
+        if self._range is None:
+            return self._table.items.get(self._hash)
+        return self._table.items[self._hash].get(self._range) if self._hash in self._table.items else None
+
+    def restore(self) -> None:
+        holder = self._table.items if self._range is None else self._table.items[self._hash]
+        place = self._hash if self._range is None else self._range
+        if self._item is None:
+            holder.pop(place, None)
+        else:
+            holder[place] = self._item
+
+
+def _make_transactions_cheap() -> None:
+    """Roll back the items that a failed transaction names instead of whole tables."""
+    transact = DynamoDBBackend.transact_write_items
+
+    @functools.wraps(transact)
+    def transact_on_items(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> None:
+        before = _items_before(backend, transact_items)
+        try:
+            transact(backend, transact_items)
+        except Exception:
+            for item in before:
+                item.restore()
+            raise
+
+    dynamodb_models.copy = _CopyWithoutTables
+    DynamoDBBackend.transact_write_items = transact_on_items
+
+
+def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> list[_ItemBefore]:
+    before: list[_ItemBefore] = []
+    for entry in transact_items:
+        operation = next(iter(entry.values()))
+        table = backend.tables.get(operation.get("TableName"))
+        key = operation.get("Key") or operation.get("Item") or {}
+        complete = table is not None and table.hash_key_attr in key
+        if complete and (not table.has_range_key or table.range_key_attr in key):
+            before.append(_ItemBefore(table, key))
+    return before
+
+
+def _keep_queues_in_order() -> None:
+    """One lock per queue around each change, and a message whose time-out has passed no longer blocks its group."""
+    send, receive, redrive = Queue.add_message, SQSBackend.receive_message, SQSBackend.change_message_visibility
+    pending_groups: Callable[[Queue], set[str]] = Queue.pending_message_groups.fget
+
+    def lock_of(queue: Queue) -> Any:
+        return queue._messages_lock  # a Condition over an RLock: may be entered again inside
+
+    def groups_in_flight(queue: Queue) -> set[str]:
+        for message in [message for message in queue._pending_messages if message.visible]:
+            queue._pending_messages.discard(message)
+        return pending_groups(queue)
+
+    def send_locked(queue: Queue, message: Message) -> None:
+        with lock_of(queue):
+            send(queue, message)
+
+    def delete_in_place(queue: Queue, receipt_handle: str) -> None:
+        """The original builds a second list and so loses a message that is sent meanwhile."""
+        with lock_of(queue):
+            if receipt_handle in queue.deleted_messages:
+                return
+            found = [message for message in queue._messages if message.had_receipt_handle(receipt_handle)]
+            if not found:
+                raise ReceiptHandleIsInvalid
+            for message in found:
+                queue._messages.remove(message)
+                queue._pending_messages.discard(message)
+                queue.deleted_messages.update(message.all_receipt_handles)
+
+    def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
+        with lock_of(backend.get_queue(queue_name)):
+            redrive(backend, queue_name, *arguments, **named)
+
+    def receive_locked(
+        backend: SQSBackend,
+        queue_name: str,
+        count: int,
+        wait_seconds_timeout: int,
+        visibility_timeout: int,
+        message_attribute_names: list[str] | None = None,
+    ) -> list[Message]:
+        """Looks under the lock, waits outside of it: two receivers never hold the same group."""
+        queue = backend.get_queue(queue_name)
+        deadline_s = time.monotonic() + wait_seconds_timeout
+        with lock_of(queue):
+            while True:
+                found = receive(backend, queue_name, count, 0, visibility_timeout, message_attribute_names)
+                left_s = deadline_s - time.monotonic()
+                if found or left_s <= 0:
+                    return found
+                queue._messages_lock.wait(min(_LONG_POLL_STEP_S, left_s))
+
+    Queue.pending_message_groups = property(groups_in_flight)
+    Queue.add_message = send_locked
+    Queue.delete_message = delete_in_place
+    SQSBackend.change_message_visibility = change_visibility_locked
+    SQSBackend.receive_message = receive_locked
