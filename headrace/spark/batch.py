@@ -6,28 +6,23 @@ what it needs and leaves nothing behind. Neither is ever pickled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
-from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.errors import InvalidRequestError
 from headrace.spark.client_access import open_stream
 from headrace.spark.event_parser import assemble_events
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import partition_ranges
 from headrace.spark.planner import Positions, SegmentRange, ranges_to_read
-from headrace.spark.range_reader import RangeReader, Wait, http_client, one_ahead
+from headrace.spark.range_reader import RangeReader, http_client, one_ahead
 from headrace.spark.row_batches import RowShape, row_batches
-from headrace.spark.stream_access import StreamAccess
-
-FIRST_WAIT_S = 0.25
-LONGEST_WAIT_S = 5.0
-Answer = TypeVar("Answer")
+from headrace.spark.stream_access import At, StreamAccess
 
 
 @dataclass
@@ -42,12 +37,11 @@ class SegmentRanges(InputPartition):
 
 
 class StreamPlans:
-    """Stream cuts and partitions of one stream for the driver. Waits out what is unavailable, within its patience."""
+    """Stream cuts and partitions of one stream, for the driver."""
 
-    def __init__(self, options: ReadOptions, access: StreamAccess, *, wait: Wait) -> None:
+    def __init__(self, options: ReadOptions, access: StreamAccess) -> None:
         self.options = options
         self.access = access
-        self._wait = wait
 
     def start_cut(self, default: str) -> Positions:
         """Where the option start_stream_cut says; `default` is what it means when it is not given."""
@@ -66,40 +60,19 @@ class StreamPlans:
 
     def partitions(self, start: Positions, end: Positions) -> list[SegmentRanges]:
         """What to read between two cuts; depends on them alone, up to where large ranges are split."""
-        between = self.patiently(lambda: self.access.ranges_between(start, end))
+        parts = ranges_to_read(self.access.ranges_between(start, end).ranges)
+        groups = partition_ranges(parts, self.options.max_partition_bytes, self.access.event_boundary)
+        return [SegmentRanges(group) for group in groups]
 
-        def boundary(segment_id: int, target: int, stop: int) -> int:
-            return self.patiently(lambda: self.access.event_boundary(segment_id, target, stop))
-
-        parts = ranges_to_read(between.ranges)
-        return [SegmentRanges(group) for group in partition_ranges(parts, self.options.max_partition_bytes, boundary)]
-
-    def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer of `ask`, asked again while it fails with something that can pass.
-
-        Raises:
-            HeadraceError: what cannot pass, or has not passed after `patience_s` seconds of waiting.
-        """
-        waited_s, wait_s = 0.0, FIRST_WAIT_S
-        while True:
-            try:
-                return ask()
-            except HeadraceError as error:
-                if error.retry == "never" or waited_s >= self.options.patience_s:
-                    raise
-            self._wait(wait_s)
-            waited_s += wait_s
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-
-    def _resolve(self, word: str, at: str) -> Positions:
+    def _resolve(self, word: str, at: At) -> Positions:
         if word in ("earliest", "latest", "unbounded"):
-            return self.patiently(lambda: self.access.cut(at))
+            return self.access.cut(at)
         return self.access.cut_of_text(word)
 
 
 def open_plans(options: ReadOptions) -> StreamPlans:
     """Plans on a connection of their own; close `access` when done."""
-    return StreamPlans(options, open_stream(options), wait=Event().wait)
+    return StreamPlans(options, open_stream(options))
 
 
 def read_partition(options: ReadOptions, partition: SegmentRanges) -> Iterator[pa.RecordBatch]:
@@ -126,7 +99,7 @@ class HeadraceBatchReader(DataSourceReader):
         plans = open_plans(self._options)
         with closing(plans.access):
             start = plans.start_cut("earliest")
-            end = plans.end_cut("latest") or plans.patiently(lambda: plans.access.cut("tail"))
+            end = plans.end_cut("latest") or plans.access.cut("tail")
             return list(plans.partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

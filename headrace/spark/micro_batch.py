@@ -5,7 +5,7 @@ What Spark 4.0 and 4.1 do, and this reader has to stand:
 - they do not say where a batch starts, so `partitions` remembers where it ended; after a restart they call
   `partitions(end, end)` with the newest logged offset before anything else, so that this holds there, too;
 - a logged pair of offsets is final: it is planned again after a crash, from the pair alone;
-- an error in `latestOffset` ends the query, so everything that can pass is waited for.
+- an error in `latestOffset` ends the query, so what can pass is waited for (by the stream access).
 An offset is one string, the text of a stream cut: thousands of segments stay one JSON string in the checkpoint.
 """
 
@@ -56,7 +56,7 @@ class HeadraceStreamReader(DataSourceStreamReader):
         """
         plans = self._opened()
         current = start or self._planned_to or self.initialOffset()
-        return plans.patiently(lambda: self._next(plans, current))
+        return self._next(plans, current)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         plans = self._opened()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headrace.spark.planner import Positions, SegmentRange
+
+At = Literal["head", "tail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class SegmentSource(Protocol):
 class StreamAccess(SegmentSource, Protocol):
     """One stream."""
 
-    def cut(self, at: str) -> Positions:
-        """The stream cut at "head" or "tail"."""
+    def cut(self, at: At) -> Positions:
+        """The stream cut where the stream begins or ends now."""
         ...
 
     def ranges_between(self, start: Positions | None, end: Positions | None) -> RangesBetween:

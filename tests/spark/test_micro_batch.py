@@ -1,0 +1,195 @@
+"""Streaming reads through a real Spark session: budgets, scaling, restarts, replays, troubles that pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from spark_store_double import SCOPE, STREAM, StoreDouble, cut_text
+
+from headrace.spark import register, run_until_caught_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+EVENT_BYTES = 100
+
+
+class Job:
+    """A query that keeps what each batch read; started anew as often as a test wants, from one checkpoint."""
+
+    def __init__(self, spark: SparkSession, store: StoreDouble, directory: Path) -> None:
+        register(spark)
+        self.spark = spark
+        self.store = store
+        self.checkpoint = directory / "checkpoint"
+        self.batches: list[tuple[int, list[Any]]] = []
+        self.options = {
+            "controller": store.url,
+            "scope": SCOPE,
+            "stream": STREAM,
+            "start_stream_cut": "earliest",
+            "event_format": "text",
+        }
+
+    def take(self, events: DataFrame, batch_id: int) -> None:
+        self.batches.append((batch_id, events.collect()))
+
+    def writer(self, events: DataFrame) -> DataStreamWriter:
+        return events.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.checkpoint))
+
+    def run(self, **options: Any) -> list[tuple[int, list[Any]]]:
+        """Runs until nothing is left; the batches of this run."""
+        self.batches = []
+        events = self.spark.readStream.format("headrace").options(**(self.options | options)).load()
+        query: StreamingQuery = self.writer(events).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return self.batches
+
+    def forget_last_commit(self) -> None:
+        """What a crash leaves after the sink took the last batch and before Spark noted that."""
+        commits = sorted(self.checkpoint.glob("commits/[0-9]*"), key=lambda file: int(file.name))
+        commits[-1].unlink()
+        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def job(spark: SparkSession, store: StoreDouble, tmp_path: Path) -> Job:
+    return Job(spark, store, tmp_path)
+
+
+def fill(store: StoreDouble, first: int, last: int) -> None:
+    for number in range(first, last):
+        store.stream.append(number % 8 / 8, b"%d" % number + b" " * (EVENT_BYTES - 8 - len(str(number))))
+
+
+def numbers(batches: list[tuple[int, list[Any]]]) -> Counter[int]:
+    return Counter(int(row.event) for _, rows in batches for row in rows)
+
+
+def each_once(first: int, last: int) -> Counter[int]:
+    return Counter(range(first, last))
+
+
+def test_a_scale_is_followed_and_batches_keep_to_their_budget(job: Job, store: StoreDouble) -> None:
+    store.run_bytes = EVENT_BYTES
+    fill(store, 0, 400)
+    store.stream.scale(list(store.stream.active), [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)])
+    fill(store, 400, 800)
+    batches = job.run(approx_bytes_per_trigger=20_000)
+    assert numbers(batches) == each_once(0, 800)
+    assert len(batches) == 4
+    assert all(len(rows) * EVENT_BYTES <= 20_000 + 6 * EVENT_BYTES for _, rows in batches)
+    in_order = sorted((batch, row.segment_id, row.offset, int(row.event)) for batch, rows in batches for row in rows)
+    for residue in range(8):
+        keyed = [number for *_, number in in_order if number % 8 == residue]
+        assert keyed == sorted(keyed), "per key, batches and then (segment_id, offset) give the order written"
+
+
+def test_a_restart_goes_on_where_the_last_run_ended(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+    assert numbers(job.run()) == each_once(0, 100)
+    assert numbers(job.run()) == Counter()
+    store.stream.scale([store.stream.active[0]], [(0.0, 0.5)])
+    fill(store, 100, 160)
+    assert numbers(job.run(approx_bytes_per_trigger=2_000)) == each_once(100, 160)
+
+
+def test_a_batch_is_repeated_exactly_after_a_crash_even_if_the_stream_was_scaled(job: Job, store: StoreDouble) -> None:
+    store.run_bytes = EVENT_BYTES
+    fill(store, 0, 200)
+    before = job.run(approx_bytes_per_trigger=8_000)
+    job.forget_last_commit()
+    store.stream.scale(list(store.stream.active), [(0.0, 1.0)])
+    fill(store, 200, 240)
+    store.stored = lambda segment: 0
+    after = job.run(approx_bytes_per_trigger=8_000)
+    assert after[0][0] == before[-1][0]
+    assert sorted(after[0][1]) == sorted(before[-1][1])
+    assert numbers(after[1:]) == each_once(200, 240)
+
+
+def test_starting_at_the_latest_skips_what_is_there(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 50)
+    assert numbers(job.run(start_stream_cut="latest")) == Counter()
+    fill(store, 50, 60)
+    assert numbers(job.run(start_stream_cut="latest")) == each_once(50, 60)
+
+
+def test_an_end_cut_is_never_passed(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+    end = cut_text(store.stream.tail())
+    fill(store, 100, 150)
+    assert numbers(job.run(end_stream_cut=end, approx_bytes_per_trigger=3_000)) == each_once(0, 100)
+    assert numbers(job.run()) == each_once(100, 150)
+
+
+def test_strict_key_order_ends_a_batch_at_a_scale(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 80)
+    store.stream.scale([store.stream.active[0]], [(0.0, 0.5)])
+    fill(store, 80, 160)
+    batches = job.run(strict_key_order="true")
+    assert numbers(batches) == each_once(0, 160)
+    first_segments = {row.segment_id for row in batches[0][1]}
+    assert first_segments == set(store.stream.first)
+
+
+def test_troubles_that_pass_do_not_end_the_query(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+    store.refuse("between", 503, times=3)
+    store.refuse("stream-cut", 503, times=2)
+    store.refuse("chunks", 503, times=2)
+    store.refuse("object", 403)
+    store.refuse("object", 500)
+    store.refuse("object", 0, times=2)
+    assert numbers(job.run()) == each_once(0, 100)
+
+
+def test_caught_up_means_all_that_was_there_in_limited_batches(job: Job, store: StoreDouble) -> None:
+    store.run_bytes = EVENT_BYTES
+    fill(store, 0, 300)
+
+    def write_and_grow(events: DataFrame) -> DataStreamWriter:
+        fill(store, 300, 320)
+        return job.writer(events)
+
+    limited = job.options | {"approx_bytes_per_trigger": "6000"}
+    run_until_caught_up(job.spark, limited, write_and_grow)
+    assert numbers(job.batches) == each_once(0, 300)
+    assert len(job.batches) >= 4
+    job.batches = []
+    run_until_caught_up(job.spark, limited, job.writer)
+    assert numbers(job.batches) == each_once(300, 320)
+    job.batches = []
+    query = run_until_caught_up(job.spark, limited, job.writer)
+    assert job.batches == []
+    assert not query.isActive
+
+
+def test_available_now_without_a_budget_reads_everything(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 100)
+    events = job.spark.readStream.format("headrace").options(**job.options).load()
+    query = job.writer(events).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert numbers(job.batches) == each_once(0, 100)
+
+
+def test_a_checkpoint_of_another_stream_is_refused(job: Job, store: StoreDouble) -> None:
+    fill(store, 0, 10)
+    job.run()
+    offsets = sorted(job.checkpoint.glob("offsets/[0-9]*"))[-1]
+    text = offsets.read_text()
+    assert '"stream_cut"' in text
+    offsets.write_text(text.replace('"stream_cut"', '"offset"'))
+    (offsets.parent / f".{offsets.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(Exception, match="offset of another source"):
+        job.run()
