@@ -1,0 +1,52 @@
+"""Managed policies for callers of the HTTP API: attach one to a role instead of writing ARNs of routes.
+
+They cover the control plane only. Whoever may open the wire port (the client security group) may read and write events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra.constructs.acknowledgements import acknowledge_wildcard
+
+READ_STREAMS_POLICY = "headrace-read-streams"
+MANAGE_STREAMS_POLICY = "headrace-manage-streams"
+
+READ_ROUTES = ("GET/v1/scopes", "GET/v1/scopes/*", "POST/v1/scopes/*/streams/*/segments/between")
+"""What writers and readers of events call: reads, and one question whose stream cuts do not fit into a URL."""
+ALL_ROUTES = ("*/v1/*",)
+
+ROUTES_REASON = "Scopes, streams and segments are path parameters: the statement covers these routes of the one API."
+
+
+class CallerPolicies(Construct):
+    """`read_streams` for writers and readers of events, `manage_streams` for those who create, scale and delete."""
+
+    def __init__(self, scope: Construct, id_: str, api: apigateway.HttpApi) -> None:
+        super().__init__(scope, id_)
+        self._api = api
+        self.read_streams = self._policy(READ_STREAMS_POLICY, "Write and read events of any stream", READ_ROUTES)
+        self.manage_streams = self._policy(MANAGE_STREAMS_POLICY, "Create, change and delete any stream", ALL_ROUTES)
+
+    def _policy(self, name: str, description: str, routes: Sequence[str]) -> iam.ManagedPolicy:
+        stack = cdk.Stack.of(self)
+        resources = [
+            stack.format_arn(service="execute-api", resource=self._api.api_id, resource_name=f"$default/{route}")
+            for route in routes
+        ]
+        policy = iam.ManagedPolicy(
+            self,
+            name,
+            managed_policy_name=name,
+            description=f"Headrace: {description}",
+            statements=[iam.PolicyStatement(sid="Invoke", actions=["execute-api:Invoke"], resources=resources)],
+        )
+        for arn in resources:
+            if "*" in arn:
+                acknowledge_wildcard(policy, arn, ROUTES_REASON)
+        return policy

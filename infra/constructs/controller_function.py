@@ -1,0 +1,94 @@
+"""One Lambda function of the control plane, as the topology declares it.
+
+Decisions that hold for all of them: one shared bundle, Python 3.13 on ARM, JSON logs kept for a month in a log group of
+their own, a role that allows exactly the grants. No reserved concurrency: API functions are bounded by the throttle of
+the stage, processors by the concurrency of their queue, and reserving would take from the account what new accounts do
+not have. X-Ray is off: an HTTP API does not start traces, so they would begin in the middle, at $5 a million; the
+request id in the logs of API and functions ties calls together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from headrace import topology
+from infra.constructs.acknowledgements import acknowledge
+from infra.constructs.deployed_resources import DeployedResources, function_name
+from infra.constructs.least_privilege import function_role
+from infra.constructs.store_network import StoreNetwork
+from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
+
+RUNTIME_REASON = (
+    "Python 3.13 is what Glue 6.0 runs, and the library is tested on 3.11 to 3.13: one version less to support. It is "
+    "supported by Lambda to June 2029."
+)
+
+
+class ControllerFunction(Construct):
+    """Function, role and log group; `function` is the Lambda function itself."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        declared: topology.Function,
+        *,
+        code: lambda_.Code,
+        network: StoreNetwork,
+        more_statements: Sequence[iam.PolicyStatement] = (),
+    ) -> None:
+        super().__init__(scope, f"Function-{declared.name}")
+        name = function_name(declared)
+        log_group_name = f"/aws/lambda/{name}"
+        log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=log_group_name,
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        in_network = declared.reaches_segment_stores
+        self.declared = declared
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=name,
+            description=declared.description,
+            handler=declared.handler,
+            code=code,
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
+            memory_size=declared.memory_mb,
+            timeout=cdk.Duration.seconds(declared.timeout_s),
+            environment=_environment(declared, DeployedResources.seen_from(self)),
+            role=function_role(self, declared, log_group_name=log_group_name, more_statements=more_statements),
+            log_group=log_group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            tracing=lambda_.Tracing.DISABLED,
+            vpc=network.vpc if in_network else None,
+            vpc_subnets=network.store_subnets if in_network else None,
+            security_groups=[network.functions_group] if in_network else None,
+        )
+        acknowledge(self.function, "AwsSolutions-L1", RUNTIME_REASON)
+
+
+def _environment(declared: topology.Function, resources: DeployedResources) -> dict[str, str]:
+    """What functions/environment.py reads; a function learns only of what it may use."""
+    environment = {
+        "POWERTOOLS_SERVICE_NAME": declared.name,
+        "POWERTOOLS_METRICS_NAMESPACE": "Headrace",
+        "POWERTOOLS_TRACE_DISABLED": "true",
+        "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+    }
+    of_grant = {
+        "metadata": ("HEADRACE_METADATA_TABLE", topology.METADATA_TABLE.name),
+        "chunks": ("HEADRACE_CHUNK_BUCKET", resources.chunk_bucket_name),
+        "requests": ("HEADRACE_REQUESTS_QUEUE_URL", resources.queue_url(topology.REQUESTS_QUEUE)),
+        "ticks": ("HEADRACE_TICKS_QUEUE_URL", resources.queue_url(topology.TICKS_QUEUE)),
+    }
+    return environment | dict(of_grant[grant.partition(":")[0]] for grant in declared.grants)

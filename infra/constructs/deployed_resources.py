@@ -1,0 +1,89 @@
+"""Names, ARNs and URLs of the resources that the topology declares, known to every stack without asking another.
+
+All of them carry the names of the topology. A template that would replace the metadata table therefore fails instead of
+starting with an empty one beside the old, and stacks hang together by order of deployment, not by exports that forbid
+each other's changes. The price: one deployment per account and Region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from headrace import topology
+from headrace.topology import Grant, Queue
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedResources:
+    """What the words of the topology stand for in the stack of `scope`."""
+
+    stack: cdk.Stack
+
+    @classmethod
+    def seen_from(cls, scope: Construct) -> DeployedResources:
+        return cls(cdk.Stack.of(scope))
+
+    @property
+    def chunk_bucket_name(self) -> str:
+        """Bucket names are unique in the world, so account and Region follow the topology's name."""
+        return f"{topology.CHUNK_BUCKET.name}-{self.stack.account}-{self.stack.region}"
+
+    @property
+    def metadata_table_arn(self) -> str:
+        return self.stack.format_arn(service="dynamodb", resource="table", resource_name=topology.METADATA_TABLE.name)
+
+    @property
+    def chunk_bucket_arn(self) -> str:
+        return self.stack.format_arn(
+            service="s3",
+            account="",
+            region="",
+            resource=self.chunk_bucket_name,
+            arn_format=cdk.ArnFormat.NO_RESOURCE_NAME,
+        )
+
+    def queue_arn(self, queue: Queue) -> str:
+        return self.stack.format_arn(service="sqs", resource=queue.name, arn_format=cdk.ArnFormat.NO_RESOURCE_NAME)
+
+    def queue_url(self, queue: Queue) -> str:
+        stack = self.stack
+        return f"https://sqs.{stack.region}.{stack.url_suffix}/{stack.account}/{queue.name}"
+
+    def function_arn(self, function: topology.Function) -> str:
+        return self.stack.format_arn(
+            service="lambda",
+            resource="function",
+            resource_name=function_name(function),
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    def log_streams_arn(self, log_group_name: str) -> str:
+        """All streams of one log group, as the Logs API wants them named."""
+        return self.stack.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"{log_group_name}:*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+
+    def granted(self, grant: Grant) -> str:
+        """The one resource (for objects of a bucket: the one pattern) on which `grant` allows its actions."""
+        match grant:
+            case "metadata:read" | "metadata:write":
+                return self.metadata_table_arn
+            case "requests:send":
+                return self.queue_arn(topology.REQUESTS_QUEUE)
+            case "ticks:send":
+                return self.queue_arn(topology.TICKS_QUEUE)
+            case "chunks:read" | "chunks:write":
+                return f"{self.chunk_bucket_arn}/*"
+            case "chunks:list":
+                return self.chunk_bucket_arn
+
+
+def function_name(function: topology.Function) -> str:
+    """The name of a function in the account."""
+    return f"headrace-{function.name}"

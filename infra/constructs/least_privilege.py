@@ -1,0 +1,138 @@
+"""Turns the words of the topology ("metadata:read") into IAM statements on exactly one resource each.
+
+Every function and the segment stores get a role of their own with nothing but these statements. The policies are part
+of the role, and the role is handed on closed, so that no construct of the CDK can add to it. A wildcard stands only
+where AWS knows no narrower resource, and is acknowledged with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from headrace.topology import Function, Grant
+from infra.constructs.acknowledgements import acknowledge_wildcard
+from infra.constructs.deployed_resources import DeployedResources
+
+GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
+    {
+        "metadata:read": ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"),
+        "metadata:write": ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem"),
+        "requests:send": ("sqs:SendMessage",),
+        "ticks:send": ("sqs:SendMessage",),
+        "chunks:read": ("s3:GetObject",),
+        "chunks:write": ("s3:DeleteObject", "s3:PutObject"),
+        # With it, reading a chunk that is gone is answered 404 and not 403, which a store must tell apart.
+        "chunks:list": ("s3:ListBucket",),
+    }
+)
+
+QUEUE_WORKER_ACTIONS = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage")
+"""What an event source mapping does in the name of the function that it feeds."""
+
+LOG_WRITER_ACTIONS = ("logs:CreateLogStream", "logs:PutLogEvents")
+
+NETWORK_INTERFACE_ACTIONS = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""What the Lambda service does in the name of a function that lives in a VPC."""
+
+OBJECTS_REASON = "Chunks get their names at run time: the statement covers the objects of the one chunk bucket."
+LOG_STREAMS_REASON = "Log streams get their names at run time: the statement covers those of one log group."
+NETWORK_INTERFACE_REASON = (
+    "Lambda attaches network interfaces in the name of the function and demands these actions on every resource, since "
+    "the interfaces do not exist yet. A Deny keeps the function's own code from using them."
+)
+
+
+def grant_statements(grants: Iterable[Grant], resources: DeployedResources) -> list[iam.PolicyStatement]:
+    """One statement per grant, in the order of `grants`."""
+    return [
+        iam.PolicyStatement(
+            sid=_statement_id(grant), actions=list(GRANTED_ACTIONS[grant]), resources=[resources.granted(grant)]
+        )
+        for grant in grants
+    ]
+
+
+def queue_worker_statement(queue_arn: str) -> iam.PolicyStatement:
+    """What the role of a function needs to be fed from a queue."""
+    return iam.PolicyStatement(sid="WorkOnQueue", actions=list(QUEUE_WORKER_ACTIONS), resources=[queue_arn])
+
+
+def function_role(
+    scope: Construct,
+    function: Function,
+    *,
+    log_group_name: str,
+    more_statements: Sequence[iam.PolicyStatement] = (),
+) -> iam.IRole:
+    """The role of one function: its grants, its log group and, if it reaches segment stores, its network interfaces."""
+    resources = DeployedResources.seen_from(scope)
+    streams = resources.log_streams_arn(log_group_name)
+    statements = [
+        *grant_statements(function.grants, resources),
+        *more_statements,
+        iam.PolicyStatement(sid="WriteLogs", actions=list(LOG_WRITER_ACTIONS), resources=[streams]),
+    ]
+    if function.reaches_segment_stores:
+        statements += _network_interface_statements(resources.function_arn(function))
+    role = closed_role(
+        scope,
+        "Role",
+        service="lambda.amazonaws.com",
+        description=f"Function {function.name} of Headrace",
+        statements=statements,
+    )
+    acknowledge_wildcard(role, streams, LOG_STREAMS_REASON)
+    acknowledge_object_grants(role, function.grants, resources)
+    if function.reaches_segment_stores:
+        acknowledge_wildcard(role, "*", NETWORK_INTERFACE_REASON)
+    return role.without_policy_updates()
+
+
+def closed_role(
+    scope: Construct, id_: str, *, service: str, description: str, statements: Sequence[iam.PolicyStatement]
+) -> iam.Role:
+    """A role that `service` assumes, whose whole policy stands in the role itself."""
+    return iam.Role(
+        scope,
+        id_,
+        assumed_by=iam.ServicePrincipal(service),
+        description=description,
+        inline_policies={"LeastPrivilege": iam.PolicyDocument(statements=list(statements))},
+    )
+
+
+def acknowledge_object_grants(role: Construct, grants: Iterable[Grant], resources: DeployedResources) -> None:
+    """Accept the patterns of grants that are on objects of a bucket."""
+    for pattern in {resources.granted(grant) for grant in grants}:
+        if pattern.endswith("/*"):
+            acknowledge_wildcard(role, pattern, OBJECTS_REASON)
+
+
+def _network_interface_statements(function_arn: str) -> list[iam.PolicyStatement]:
+    actions = list(NETWORK_INTERFACE_ACTIONS)
+    return [
+        iam.PolicyStatement(sid="LambdaAttachesInterfaces", actions=actions, resources=["*"]),
+        iam.PolicyStatement(
+            sid="CodeDoesNot",
+            effect=iam.Effect.DENY,
+            actions=actions,
+            resources=["*"],
+            conditions={"ArnEquals": {"lambda:SourceFunctionArn": function_arn}},
+        ),
+    ]
+
+
+def _statement_id(grant: Grant) -> str:
+    """ "metadata:read" becomes "MetadataRead"."""
+    return grant.title().replace(":", "")

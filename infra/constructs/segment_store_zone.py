@@ -1,0 +1,181 @@
+"""The segment store of one availability zone: an ECS service that runs exactly one task, with a volume of its own.
+
+One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
+tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: each new task is a store with
+an empty volume. A process that dies is restarted inside its task and finds its journal again; a task that is replaced
+does not. The health check is therefore patient: it exists for a store that hangs for good, not for one that is slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from headrace import topology
+from headrace.topology import SEGMENT_STORES
+from infra.constructs.acknowledgements import acknowledge
+from infra.constructs.deployed_resources import DeployedResources
+
+OPEN_FILES_MAX = 65_536
+RESTART_AFTER_S = 60
+"""How long a process must have run to be restarted inside its task when it dies."""
+
+HEALTH_INTERVAL_S = 30
+HEALTH_TIMEOUT_S = 10
+HEALTH_RETRIES = 10
+HEALTH_START_S = 300
+"""Recovery reads the journal back before the store listens."""
+
+CACHE_SHARE = 0.5
+"""Part of the task's memory for the read cache; the rest is for the process, unstored data and the page cache."""
+
+ENVIRONMENT_REASON = "The variables are names, numbers and zones of this template; the store is given no secret."
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTaskShared:
+    """What the stores of all zones have in common."""
+
+    cluster: ecs.ICluster
+    image: ecs.ContainerImage
+    task_role: iam.IRole
+    execution_role: iam.IRole
+    volume_role: iam.IRole
+    security_group: ec2.ISecurityGroup
+    log_group: logs.ILogGroup
+
+
+class SegmentStoreZone(Construct):
+    """Store number `index` of `count`, in the zone of `subnet`."""
+
+    def __init__(
+        self, scope: Construct, index: int, count: int, *, subnet: ec2.ISubnet, shared: StoreTaskShared
+    ) -> None:
+        super().__init__(scope, f"Zone{index}")
+        self.store_id = f"store-{index}"
+        volume = self._volume(shared.volume_role)
+        task = self._task(shared, volume, _environment(self, index, count, subnet))
+        self.service = ecs.FargateService(
+            self,
+            "Service",
+            service_name=f"headrace-{self.store_id}",
+            cluster=shared.cluster,
+            task_definition=task,
+            platform_version=ecs.FargatePlatformVersion.VERSION1_4,
+            desired_count=1,
+            min_healthy_percent=0,
+            max_healthy_percent=100,
+            availability_zone_rebalancing=ecs.AvailabilityZoneRebalancing.DISABLED,
+            circuit_breaker=ecs.DeploymentCircuitBreaker(enable=True, rollback=True),
+            vpc_subnets=ec2.SubnetSelection(subnets=[subnet]),
+            security_groups=[shared.security_group],
+            assign_public_ip=False,
+            enable_execute_command=False,
+            enable_ecs_managed_tags=True,
+            propagate_tags=ecs.PropagatedTagSource.SERVICE,
+        )
+        self.service.add_volume(volume)
+
+    def _volume(self, role: iam.IRole) -> ecs.ServiceManagedVolume:
+        """gp3 at its included 3,000 IOPS and 125 MiB/s: group commit needs few, large, sequential writes."""
+        return ecs.ServiceManagedVolume(
+            self,
+            "Volume",
+            name="journal",
+            managed_ebs_volume=ecs.ServiceManagedEBSVolumeConfiguration(
+                size=cdk.Size.gibibytes(SEGMENT_STORES.volume_gib),
+                volume_type=ec2.EbsDeviceVolumeType.GP3,
+                file_system_type=ecs.FileSystemType.XFS,
+                encrypted=True,
+                role=role,
+            ),
+        )
+
+    def _task(
+        self, shared: StoreTaskShared, volume: ecs.ServiceManagedVolume, environment: dict[str, str]
+    ) -> ecs.FargateTaskDefinition:
+        task = ecs.FargateTaskDefinition(
+            self,
+            "Task",
+            family=f"headrace-{self.store_id}",
+            cpu=SEGMENT_STORES.cpu_units,
+            memory_limit_mib=SEGMENT_STORES.memory_mb,
+            runtime_platform=ecs.RuntimePlatform(
+                cpu_architecture=ecs.CpuArchitecture.ARM64, operating_system_family=ecs.OperatingSystemFamily.LINUX
+            ),
+            task_role=shared.task_role,
+            execution_role=shared.execution_role,
+        )
+        acknowledge(task, "AwsSolutions-ECS2", ENVIRONMENT_REASON)
+        container = task.add_container(
+            "Store",
+            container_name="segment-store",
+            image=shared.image,
+            environment=environment,
+            readonly_root_filesystem=True,
+            stop_timeout=cdk.Duration.seconds(SEGMENT_STORES.stop_timeout_s),
+            enable_restart_policy=True,
+            restart_attempt_period=cdk.Duration.seconds(RESTART_AFTER_S),
+            health_check=_health_check(),
+            logging=ecs.LogDriver.aws_logs(
+                stream_prefix=self.store_id,
+                log_group=shared.log_group,
+                # Logs that cannot be delivered are dropped rather than waited for by the process that logs.
+                mode=ecs.AwsLogDriverMode.NON_BLOCKING,
+                max_buffer_size=cdk.Size.mebibytes(8),
+            ),
+            port_mappings=[
+                ecs.PortMapping(container_port=SEGMENT_STORES.wire_port),
+                ecs.PortMapping(container_port=SEGMENT_STORES.health_port),
+            ],
+        )
+        container.add_ulimits(
+            ecs.Ulimit(name=ecs.UlimitName.NOFILE, soft_limit=OPEN_FILES_MAX, hard_limit=OPEN_FILES_MAX)
+        )
+        volume.mount_in(container, container_path=SEGMENT_STORES.volume_path, read_only=False)
+        task.add_volume(name=volume.name, configured_at_launch=True)
+        return task
+
+
+def _health_check() -> ecs.HealthCheck:
+    url = f"http://127.0.0.1:{SEGMENT_STORES.health_port}/health"
+    ask = f"import urllib.request as r; r.urlopen('{url}', timeout={HEALTH_TIMEOUT_S - 1})"
+    return ecs.HealthCheck(
+        command=["CMD", "python", "-c", ask],
+        interval=cdk.Duration.seconds(HEALTH_INTERVAL_S),
+        timeout=cdk.Duration.seconds(HEALTH_TIMEOUT_S),
+        retries=HEALTH_RETRIES,
+        start_period=cdk.Duration.seconds(HEALTH_START_S),
+    )
+
+
+def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) -> dict[str, str]:
+    """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for."""
+    return {
+        "HEADRACE_STORE_ID": f"store-{index}",
+        "HEADRACE_STORE_INDEX": str(index),
+        "HEADRACE_STORE_COUNT": str(count),
+        "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+        "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
+        "HEADRACE_LISTEN_HOST": "0.0.0.0",
+        "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),
+        "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
+        "HEADRACE_ZONE": zone_id(subnet),
+        "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
+        "HEADRACE_CHUNK_BUCKET": DeployedResources.seen_from(scope).chunk_bucket_name,
+        "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
+    }
+
+
+def zone_id(subnet: ec2.ISubnet) -> str:
+    """The id of the subnet's zone ("use1-az1"): unlike its name it means the same place in every account."""
+    resource = subnet.node.default_child
+    if not isinstance(resource, ec2.CfnSubnet):
+        raise TypeError(f"{subnet.node.path} is not a subnet of this app")
+    return resource.attr_availability_zone_id

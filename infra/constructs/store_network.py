@@ -1,0 +1,119 @@
+"""The network of the segment stores: who may open the wire port, and what the stores can reach.
+
+Stores live in subnets without a route to the internet. They reach S3 and DynamoDB through gateway endpoints, which are
+free, and what Fargate needs to start a task (ECR, logs) through interface endpoints. Those cost about $66 a month in
+three zones; public subnets would save $55 of it, and one NAT gateway $30, but then a store would have a public address,
+or no zone could start one while the zone of the gateway is down. Storage of record deserves neither.
+"""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from headrace import topology
+from infra.settings import Settings
+
+_HTTPS = ec2.Port.tcp(443)
+_WIRE_PORT = ec2.Port.tcp(topology.SEGMENT_STORES.wire_port)
+_STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
+
+_ENDPOINTS_TO_START_A_TASK = {
+    "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
+    "EcrDocker": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
+    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
+}
+
+
+class StoreNetwork(Construct):
+    """VPC, subnets, endpoints and security groups. The wire port opens to two groups only: functions and clients."""
+
+    def __init__(self, scope: Construct, id_: str, settings: Settings) -> None:
+        super().__init__(scope, id_)
+        self.has_client_subnets = settings.spark_job
+        self.vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(settings.vpc_cidr),
+            availability_zones=_zones(settings),
+            subnet_configuration=_subnets(settings),
+            nat_gateways=1 if settings.spark_job else 0,
+            restrict_default_security_group=False,  # nothing joins the default group; restricting needs a function
+        )
+        self.stores_group = self._group("Stores", "Segment stores")
+        self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
+        self.clients_group = self._group(
+            "Clients", "Writers and readers of streams: give them this group", closed=False
+        )
+        self._open_wire_port()
+        self._add_endpoints()
+        self._log_rejected_traffic()
+
+    @property
+    def store_subnets(self) -> ec2.SubnetSelection:
+        """One subnet per zone, without a route to the internet."""
+        return ec2.SubnetSelection(subnet_group_name=_STORES)
+
+    @property
+    def client_subnets(self) -> ec2.SubnetSelection:
+        """One subnet per zone with a route to the internet, where the HTTP API is; only with the Spark job."""
+        if not self.has_client_subnets:
+            raise ValueError("this network has no client subnets: deploy with -c spark_job=true")
+        return ec2.SubnetSelection(subnet_group_name=_CLIENTS)
+
+    def _group(self, name: str, description: str, *, closed: bool = True) -> ec2.SecurityGroup:
+        return ec2.SecurityGroup(
+            self, name, vpc=self.vpc, description=f"{description} (Headrace)", allow_all_outbound=not closed
+        )
+
+    def _open_wire_port(self) -> None:
+        for group, who in ((self.functions_group, "functions"), (self.clients_group, "clients")):
+            self.stores_group.add_ingress_rule(group, _WIRE_PORT, f"wire protocol from {who}")
+        self.functions_group.add_egress_rule(self.stores_group, _WIRE_PORT, "wire protocol to segment stores")
+        # The addresses of gateway endpoints are the Region's: within these subnets only endpoints answer on 443.
+        for group in (self.functions_group, self.stores_group):
+            group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
+
+    def _add_endpoints(self) -> None:
+        stores = [self.store_subnets]
+        self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3, subnets=stores)
+        self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB, subnets=stores)
+        endpoints_group = self._group("Endpoints", "Interface endpoints")
+        endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
+        for name, service in _ENDPOINTS_TO_START_A_TASK.items():
+            self.vpc.add_interface_endpoint(
+                name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
+            )
+
+    def _log_rejected_traffic(self) -> None:
+        """Rejected traffic only: accepted traffic is the event data itself, and logging it would cost like storing it."""
+        log_group = logs.LogGroup(
+            self, "RejectedTraffic", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+        )
+        self.vpc.add_flow_log(
+            "Rejected",
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_group),
+            traffic_type=ec2.FlowLogTrafficType.REJECT,
+        )
+
+
+def _zones(settings: Settings) -> list[str]:
+    """The chosen zones, or as many as wanted of those that the Region names first: known only when it is deployed."""
+    if settings.zones:
+        return list(settings.zones)
+    return [cdk.Fn.select(index, cdk.Fn.get_azs()) for index in range(settings.zone_count)]
+
+
+def _subnets(settings: Settings) -> list[ec2.SubnetConfiguration]:
+    """Store subnets come first, so that adding the Spark job moves no address of theirs."""
+    subnets = [ec2.SubnetConfiguration(name=_STORES, subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=25)]
+    if settings.spark_job:
+        subnets += [
+            ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=24),
+            ec2.SubnetConfiguration(
+                name=_PUBLIC, subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=28, map_public_ip_on_launch=False
+            ),
+        ]
+    return subnets

@@ -1,0 +1,37 @@
+"""The library as Spark jobs get it: a zip on the Python path of driver and executors, and pins of what it needs.
+
+Written byte for byte the same from the same sources (no times, fixed order), so that its hash is its version.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
+from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, source_files
+
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_READABLE_FILE = 0o100644 << 16
+
+
+def write_spark_archive(target: Path) -> None:
+    """Zip the package `headrace` into the file `target`."""
+    with zipfile.ZipFile(target, "w", compression=zipfile.ZIP_DEFLATED) as archive:
+        for relative, file in source_files("headrace"):
+            entry = zipfile.ZipInfo(relative, date_time=_LONG_AGO)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = _READABLE_FILE
+            archive.writestr(entry, file.read_bytes())
+
+
+def spark_modules() -> str:
+    """The pins that Glue installs, as `--additional-python-modules` wants them: `name==version,...`.
+
+    Those of the light client only: Spark, Arrow, numpy and boto3 are Glue's own.
+    """
+    packages = closure(read_lock(LOCK_FILE.read_text()), declared_requirements(PYPROJECT_FILE.read_text()))
+    conditional = [package.pin for package in packages if package.marker]
+    if conditional:
+        raise ValueError(f"Glue's list of modules has no environment markers: {', '.join(conditional)}")
+    return ",".join(package.pin for package in packages)

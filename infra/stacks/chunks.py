@@ -1,0 +1,79 @@
+"""The chunks stack: the bucket that holds tier 2, where a stream's history lives.
+
+Versioned, though chunks never change: a version is what is left when a chunk is deleted. For VERSION_DAYS a sweep that
+deleted too much can be undone, and a table restored to a moment of those days still finds its chunks. The price is that
+truncated data is paid for that much longer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.constructs.acknowledgements import acknowledge
+from infra.constructs.deployed_resources import DeployedResources
+from infra.settings import Settings
+
+VERSION_DAYS = 7
+ACCESS_LOG_DAYS = 90
+ABANDONED_UPLOAD_DAYS = 1
+
+ACCESS_LOGS_REASON = "This bucket holds the access logs of the chunk bucket; logging its own access would never end."
+
+
+class ChunksStack(cdk.Stack):
+    """Chunk bucket and the bucket of its access logs, both private, encrypted and reachable over TLS only.
+
+    Encrypted with S3's own keys: a KMS key would cost a request per chunk and would have to be granted to every reader
+    of a link that the controller signs.
+    """
+
+    def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:
+        super().__init__(
+            scope, id_, description="Headrace: tier 2 in S3", termination_protection=settings.keep_data, **kwargs
+        )
+        removal_policy = cdk.RemovalPolicy.RETAIN if settings.keep_data else cdk.RemovalPolicy.DESTROY
+        access_logs = _private_bucket(
+            self,
+            "AccessLogs",
+            removal_policy=removal_policy,
+            lifecycle_rules=[s3.LifecycleRule(id="expire", expiration=cdk.Duration.days(ACCESS_LOG_DAYS))],
+        )
+        acknowledge(access_logs, "AwsSolutions-S1", ACCESS_LOGS_REASON)
+        self.bucket = _private_bucket(
+            self,
+            "Chunks",
+            bucket_name=DeployedResources.seen_from(self).chunk_bucket_name,
+            removal_policy=removal_policy,
+            versioned=True,
+            server_access_logs_bucket=access_logs,
+            server_access_logs_prefix="chunks/",
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="drop-what-was-deleted",
+                    noncurrent_version_expiration=cdk.Duration.days(VERSION_DAYS),
+                    expired_object_delete_marker=True,
+                ),
+                s3.LifecycleRule(
+                    id="abort-abandoned-uploads",
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(ABANDONED_UPLOAD_DAYS),
+                ),
+            ],
+        )
+        cdk.CfnOutput(self, "ChunkBucketName", value=self.bucket.bucket_name)
+
+
+def _private_bucket(scope: Construct, id_: str, **kwargs: Any) -> s3.Bucket:
+    return s3.Bucket(
+        scope,
+        id_,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        minimum_tls_version=1.2,
+        **kwargs,
+    )

@@ -1,0 +1,121 @@
+"""The controller API stack: every route of the topology on one HTTP API, each behind IAM, and their functions.
+
+An HTTP API and not a REST API: a third of the price and less latency, at the cost of WAF, private endpoints and request
+validation, which the handlers do. Callers sign their requests (SigV4) and need `execute-api:Invoke` on the routes they
+use: attach one of the managed policies of `caller_policies`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aws_cdk as cdk
+import jsii
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_logs as logs
+from aws_cdk.aws_apigateway import AccessLogFormat
+from aws_cdk.aws_apigatewayv2_authorizers import HttpIamAuthorizer
+from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
+from constructs import Construct
+
+from headrace import topology
+from infra.constructs.caller_policies import CallerPolicies
+from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.store_network import StoreNetwork
+from infra.packaging.lambda_bundle import lambda_code
+
+CALLS_PER_SECOND_MAX = 500
+CALLS_BURST_MAX = 1_000
+"""Of all callers together; below the thousand concurrent executions that an account has, so that processors keep some."""
+
+_ACCESS_LOG_FIELDS = {
+    "requestId": "requestId",
+    "time": "requestTime",
+    "sourceIp": "identity.sourceIp",
+    "caller": "identity.userArn",
+    "routeKey": "routeKey",
+    "path": "path",
+    "status": "status",
+    "responseLength": "responseLength",
+    "latencyMs": "responseLatency",
+    "integrationLatencyMs": "integrationLatency",
+    "integrationStatus": "integrationStatus",
+    "error": "error.message",
+    "integrationError": "integrationErrorMessage",
+}
+
+
+class ControllerApiStack(cdk.Stack):
+    """HTTP API, access logs and one function per noun; `functions` by name."""
+
+    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+        super().__init__(scope, id_, description="Headrace: HTTP API of the controller", **kwargs)
+        code = lambda_code()
+        routed = {route.function for route in topology.ROUTES}
+        self.functions = {
+            declared.name: ControllerFunction(self, declared, code=code, network=network)
+            for declared in topology.FUNCTIONS
+            if declared.name in routed
+        }
+        self.api = apigateway.HttpApi(
+            self,
+            "Api",
+            api_name="headrace",
+            description="Controller of Headrace",
+            create_default_stage=False,
+            default_authorizer=HttpIamAuthorizer(),
+        )
+        self._add_routes()
+        self._add_stage()
+        CallerPolicies(self, "CallerPolicies", self.api)
+        cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint, description="What clients connect to")
+        cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
+
+    def _add_routes(self) -> None:
+        integrations = {
+            name: HttpLambdaIntegration(f"Integration-{name}", function.function)
+            for name, function in self.functions.items()
+        }
+        for route in topology.ROUTES:
+            self.api.add_routes(
+                path=route.path,
+                methods=[apigateway.HttpMethod[route.method]],
+                integration=integrations[route.function],
+            )
+
+    def _add_stage(self) -> None:
+        access_logs = logs.LogGroup(
+            self,
+            "AccessLogs",
+            log_group_name="/headrace/controller-api/access",
+            retention=logs.RetentionDays.THREE_MONTHS,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        apigateway.HttpStage(
+            self,
+            "Stage",
+            http_api=self.api,
+            stage_name="$default",
+            auto_deploy=True,
+            detailed_metrics_enabled=True,
+            throttle=apigateway.ThrottleSettings(rate_limit=CALLS_PER_SECOND_MAX, burst_limit=CALLS_BURST_MAX),
+            access_log_settings=_AccessLogs(access_logs),
+        )
+
+
+@jsii.implements(apigateway.IAccessLogSettings)
+class _AccessLogs:
+    """One JSON object per call, with the caller and the reason of a refusal."""
+
+    def __init__(self, log_group: logs.ILogGroup) -> None:
+        self._destination = apigateway.LogGroupLogDestination(log_group)
+        self._format = json.dumps({name: f"$context.{variable}" for name, variable in _ACCESS_LOG_FIELDS.items()})
+
+    @property
+    def destination(self) -> apigateway.IAccessLogDestination:
+        return self._destination
+
+    @property
+    def format(self) -> AccessLogFormat:
+        return AccessLogFormat.custom(self._format)

@@ -1,0 +1,83 @@
+"""The processors stack: functions that work on queues, and the schedules that set the pace.
+
+A failed message goes back alone (ReportBatchItemFailures), so that one stream's trouble does not make its neighbours in
+the batch wait. Queues are fed by a plain event source mapping and not by the CDK's event source, which would widen the
+role of the function on its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from headrace import topology
+from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.deployed_resources import DeployedResources
+from infra.constructs.least_privilege import queue_worker_statement
+from infra.constructs.store_network import StoreNetwork
+from infra.packaging.lambda_bundle import lambda_code
+
+SCHEDULED_EVENT_AGE_MAX = cdk.Duration.minutes(1)
+"""A tick that comes late is worth nothing: the next one does its work."""
+
+
+class ProcessorsStack(cdk.Stack):
+    """Every function of the topology that no route calls; `functions` by name."""
+
+    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+        super().__init__(scope, id_, description="Headrace: background work of the control plane", **kwargs)
+        self._resources = DeployedResources.seen_from(self)
+        code = lambda_code()
+        routed = {route.function for route in topology.ROUTES}
+        self.functions = {
+            declared.name: ControllerFunction(
+                self,
+                declared,
+                code=code,
+                network=network,
+                more_statements=[
+                    queue_worker_statement(self._resources.queue_arn(queue))
+                    for queue in topology.QUEUES
+                    if queue.function == declared.name
+                ],
+            )
+            for declared in topology.FUNCTIONS
+            if declared.name not in routed
+        }
+        for queue in topology.QUEUES:
+            self._feed(queue)
+        for schedule in topology.SCHEDULES:
+            self._start(schedule)
+
+    def _feed(self, queue: topology.Queue) -> None:
+        lambda_.EventSourceMapping(
+            self,
+            f"Feed-{queue.name.replace('.', '-')}",
+            target=self.functions[queue.function].function,
+            event_source_arn=self._resources.queue_arn(queue),
+            batch_size=queue.batch_size,
+            max_concurrency=queue.concurrency_max,
+            report_batch_item_failures=True,
+        )
+
+    def _start(self, schedule: topology.Schedule) -> None:
+        events.Rule(
+            self,
+            f"Schedule-{schedule.name}",
+            rule_name=f"headrace-{schedule.name}",
+            description=f"Calls {schedule.function} every {schedule.every_minutes} min",
+            schedule=events.Schedule.rate(cdk.Duration.minutes(schedule.every_minutes)),
+            targets=[
+                targets.LambdaFunction(
+                    self.functions[schedule.function].function,
+                    event=events.RuleTargetInput.from_object(schedule.event),
+                    max_event_age=SCHEDULED_EVENT_AGE_MAX,
+                    retry_attempts=0,
+                )
+            ],
+        )

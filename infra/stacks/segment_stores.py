@@ -1,0 +1,133 @@
+"""The segment stores stack: one store per availability zone, deployed one zone after the other.
+
+The services depend on each other in a chain, so that an update replaces one store at a time and stops at the first that
+does not come up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecr_assets as ecr_assets
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from headrace.topology import SEGMENT_STORES
+from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
+from infra.constructs.deployed_resources import DeployedResources
+from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
+from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
+from infra.constructs.store_network import StoreNetwork
+from infra.packaging.image_context import DOCKERFILE, stage_image_context
+
+LOG_GROUP_NAME = "/headrace/segment-stores"
+
+LOGIN_REASON = "ecr:GetAuthorizationToken is an action on the account: AWS defines no resource for it."
+LOG_STREAMS_REASON = "Each task names its own log stream: the statement covers those of the stores' log group."
+VOLUME_POLICY_REASON = (
+    "AWS's own policy for the role with which ECS attaches volumes; it is limited to volumes that ECS made by their tags, "
+    "and ECS requires exactly it."
+)
+
+
+class SegmentStoresStack(cdk.Stack):
+    """Cluster, roles and one service per zone; `zones` in the order of the network's subnets."""
+
+    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+        super().__init__(scope, id_, description="Headrace: segment stores", **kwargs)
+        self._log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=LOG_GROUP_NAME,
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        self.cluster = ecs.Cluster(
+            self,
+            "Cluster",
+            cluster_name="headrace",
+            vpc=network.vpc,
+            container_insights_v2=ecs.ContainerInsights.ENABLED,
+        )
+        image = self._image()
+        shared = StoreTaskShared(
+            cluster=self.cluster,
+            image=ecs.ContainerImage.from_docker_image_asset(image),
+            task_role=self._task_role(),
+            execution_role=self._execution_role(image),
+            volume_role=self._volume_role(),
+            security_group=network.stores_group,
+            log_group=self._log_group,
+        )
+        subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
+        self.zones = [
+            SegmentStoreZone(self, index, len(subnets), subnet=subnet, shared=shared)
+            for index, subnet in enumerate(subnets)
+        ]
+        for before, after in zip(self.zones, self.zones[1:], strict=False):
+            after.service.node.add_dependency(before.service)
+
+    def _image(self) -> ecr_assets.DockerImageAsset:
+        with tempfile.TemporaryDirectory() as context:
+            stage_image_context(Path(context))
+            # The asset copies the context while it is made; the folder is not needed after that.
+            return ecr_assets.DockerImageAsset(
+                self,
+                "Image",
+                asset_name="headrace-segment-store",
+                directory=context,
+                file=DOCKERFILE,
+                platform=ecr_assets.Platform.LINUX_ARM64,
+            )
+
+    def _task_role(self) -> iam.IRole:
+        """What a running store may do."""
+        resources = DeployedResources.seen_from(self)
+        role = closed_role(
+            self,
+            "TaskRole",
+            service="ecs-tasks.amazonaws.com",
+            description="Segment stores of Headrace",
+            statements=grant_statements(SEGMENT_STORES.grants, resources),
+        )
+        acknowledge_object_grants(role, SEGMENT_STORES.grants, resources)
+        return role.without_policy_updates()
+
+    def _execution_role(self, image: ecr_assets.DockerImageAsset) -> iam.IRole:
+        """What ECS does to start a store: pull the image, write its logs."""
+        streams = DeployedResources.seen_from(self).log_streams_arn(LOG_GROUP_NAME)
+        pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+        role = closed_role(
+            self,
+            "ExecutionRole",
+            service="ecs-tasks.amazonaws.com",
+            description="ECS, when it starts a segment store of Headrace",
+            statements=[
+                iam.PolicyStatement(sid="Login", actions=["ecr:GetAuthorizationToken"], resources=["*"]),
+                iam.PolicyStatement(sid="PullImage", actions=pull, resources=[image.repository.repository_arn]),
+                iam.PolicyStatement(
+                    sid="WriteLogs", actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[streams]
+                ),
+            ],
+        )
+        acknowledge_wildcard(role, "*", LOGIN_REASON)
+        acknowledge_wildcard(role, streams, LOG_STREAMS_REASON)
+        return role.without_policy_updates()
+
+    def _volume_role(self) -> iam.IRole:
+        name = "service-role/AmazonECSInfrastructureRolePolicyForVolumes"
+        role = iam.Role(
+            self,
+            "VolumeRole",
+            assumed_by=iam.ServicePrincipal("ecs.amazonaws.com"),
+            description="ECS, when it makes and attaches the volume of a segment store of Headrace",
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name)],
+        )
+        policy = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
+        acknowledge(role, f"AwsSolutions-IAM4[Policy::{policy}]", VOLUME_POLICY_REASON)
+        return role

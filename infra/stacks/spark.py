@@ -1,0 +1,180 @@
+"""The Spark stack: the example job on Glue 6.0 (Spark 4.1, Python 3.13), in the network of the segment stores.
+
+The job calls the HTTP API over the internet (an HTTP API has no private endpoint), reads history from S3 with links that
+the controller signs, and the tail from the segment stores: so it runs in the client subnets, which have a NAT gateway.
+The library comes as a zip on the Python path; its few dependencies are pinned, and Glue installs them once into a
+virtual environment that it keeps in the job's bucket.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
+from infra.constructs.caller_policies import READ_STREAMS_POLICY
+from infra.constructs.least_privilege import closed_role
+from infra.constructs.store_network import StoreNetwork
+from infra.packaging.project import ROOT
+from infra.packaging.spark_archive import spark_modules, write_spark_archive
+
+JOB_NAME = "headrace-flight-delays"
+CONNECTION_NAME = "headrace-clients"
+WORKERS = 2
+TIMEOUT = cdk.Duration.hours(1)
+
+_JOB_LOG_GROUPS = "/aws-glue/*"
+_JOB_INTERFACE_READS = (
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeRouteTables",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcAttribute",
+    "ec2:DescribeVpcEndpoints",
+)
+_JOB_INTERFACE_WRITES = ("ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface")
+
+RESULTS_REASON = "Spark names checkpoint and output files itself: the statement covers the objects of the job's bucket."
+GLUE_LOGS_REASON = "Glue makes its own log groups under /aws-glue/ and names a stream per run."
+INTERFACES_REASON = (
+    "Glue attaches network interfaces in the name of the job; EC2 has no resource for Describe actions, and CloudWatch "
+    "none for PutMetricData, which is limited to the namespace Glue."
+)
+NEW_INTERFACES_REASON = "The network interfaces do not exist yet: limited to this account and Region."
+JOB_BUCKET_REASON = "Scratch of one job, which alone reads and writes it: access logs would show nobody else."
+LOG_KEY_REASON = "Logs are encrypted with the key of CloudWatch Logs; they hold no events, so no key of their own."
+BOOKMARK_REASON = "Bookmarks are off: the progress of the job is its Spark checkpoint in the encrypted bucket."
+
+
+class SparkStack(cdk.Stack):
+    """Glue job, its connection to the network, its bucket and its role."""
+
+    def __init__(
+        self, scope: Construct, id_: str, network: StoreNetwork, api: apigateway.HttpApi, **kwargs: Any
+    ) -> None:
+        super().__init__(scope, id_, description="Headrace: flight delays on Glue", **kwargs)
+        self.bucket = self._bucket()
+        script = s3_assets.Asset(self, "Script", path=str(ROOT / "glue_jobs" / "flight_delays.py"))
+        library = self._library()
+        connection = self._connection(network)
+        role = self._role((script, library))
+        self.job = glue.PySparkEtlJob(
+            self,
+            "Job",
+            job_name=JOB_NAME,
+            description="Delays per carrier and hour of a stream of flights",
+            glue_version=glue.GlueVersion.V6_0,
+            role=role,
+            script=glue.Code.from_bucket(script.bucket, script.s3_object_key),
+            extra_python_files=[glue.Code.from_bucket(library.bucket, library.s3_object_key)],
+            connections=[connection],
+            worker_configuration=glue.WorkerConfiguration(worker_type=glue.WorkerType.G_1X, number_of_workers=WORKERS),
+            timeout=TIMEOUT,
+            max_retries=0,
+            max_concurrent_runs=1,  # one checkpoint, one writer
+            default_arguments={
+                "--additional-python-modules": spark_modules(),
+                "--python-virtual-env-storage-prefix": self.bucket.s3_url_for_object("python/"),
+                "--job-bookmark-option": "job-bookmark-disable",
+                "--controller": api.api_endpoint,
+                "--auth": "aws-iam",
+                "--checkpoint": self.bucket.s3_url_for_object("checkpoints/flight-delays/"),
+                "--output": self.bucket.s3_url_for_object("output/flight-delays/"),
+            },
+        )
+        acknowledge(self.job, "AwsSolutions-GL1", LOG_KEY_REASON)
+        acknowledge(self.job, "AwsSolutions-GL3", BOOKMARK_REASON)
+        cdk.CfnOutput(self, "JobName", value=JOB_NAME)
+        cdk.CfnOutput(self, "JobBucketName", value=self.bucket.bucket_name)
+
+    def _bucket(self) -> s3.Bucket:
+        """Checkpoints, results and the job's virtual environment; nothing here is the only copy of an event."""
+        bucket = s3.Bucket(
+            self,
+            "JobBucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        acknowledge(bucket, "AwsSolutions-S1", JOB_BUCKET_REASON)
+        return bucket
+
+    def _library(self) -> s3_assets.Asset:
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder) / "headrace.zip"
+            write_spark_archive(archive)
+            # The asset copies the file while it is made; the folder is not needed after that.
+            return s3_assets.Asset(self, "Library", path=str(archive))
+
+    def _connection(self, network: StoreNetwork) -> glue.Connection:
+        """In the first zone: a Glue connection has one subnet. Workers must reach each other on every port."""
+        workers = ec2.SecurityGroup(
+            self, "Workers", vpc=network.vpc, description="Glue workers (Headrace)", allow_all_outbound=True
+        )
+        workers.add_ingress_rule(workers, ec2.Port.all_tcp(), "Glue workers among themselves")
+        subnet = network.vpc.select_subnets(subnet_group_name=network.client_subnets.subnet_group_name).subnets[0]
+        return glue.Connection(
+            self,
+            "Connection",
+            connection_name=CONNECTION_NAME,
+            type=glue.ConnectionType.NETWORK,
+            network=glue.ConnectionNetwork.subnet(subnet),
+            security_groups=[workers, network.clients_group],
+        )
+
+    def _role(self, assets: tuple[s3_assets.Asset, ...]) -> iam.IRole:
+        account_ec2 = self.format_arn(service="ec2", resource="*")
+        logs_arn = self.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=_JOB_LOG_GROUPS,
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        connection = [self.format_arn(service="glue", resource="catalog", arn_format=cdk.ArnFormat.NO_RESOURCE_NAME)]
+        connection += [self.format_arn(service="glue", resource="connection", resource_name=CONNECTION_NAME)]
+        objects = self.bucket.arn_for_objects("*")
+        role = closed_role(
+            self,
+            "Role",
+            service="glue.amazonaws.com",
+            description="Glue job of Headrace",
+            statements=[
+                _allow("ReadCode", ["s3:GetObject"], [a.bucket.arn_for_objects(a.s3_object_key) for a in assets]),
+                _allow("ListJobBucket", ["s3:ListBucket"], [self.bucket.bucket_arn]),
+                _allow("UseJobBucket", ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], [objects]),
+                _allow("ReadConnection", ["glue:GetConnection"], connection),
+                _allow("WriteLogs", ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], [logs_arn]),
+                _allow("FindNetwork", list(_JOB_INTERFACE_READS), ["*"]),
+                _allow("AttachToNetwork", list(_JOB_INTERFACE_WRITES), [account_ec2]),
+                _allow("TagInterfaces", ["ec2:CreateTags", "ec2:DeleteTags"], [account_ec2]),
+                iam.PolicyStatement(
+                    sid="PutMetrics",
+                    actions=["cloudwatch:PutMetricData"],
+                    resources=["*"],
+                    conditions={"StringEquals": {"cloudwatch:namespace": "Glue"}},
+                ),
+            ],
+        )
+        acknowledge_wildcard(role, objects, RESULTS_REASON)
+        acknowledge_wildcard(role, logs_arn, GLUE_LOGS_REASON)
+        acknowledge_wildcard(role, account_ec2, NEW_INTERFACES_REASON)
+        acknowledge_wildcard(role, "*", INTERFACES_REASON)
+        role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_name(self, "ReadStreams", READ_STREAMS_POLICY))
+        return role.without_policy_updates()
+
+
+def _allow(sid: str, actions: list[str], resources: list[str]) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid=sid, actions=actions, resources=resources)
