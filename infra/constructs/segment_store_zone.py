@@ -1,9 +1,9 @@
 """The segment store of one availability zone: an ECS service that runs exactly one task, with a volume of its own.
 
 One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
-tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: each new task is a store with
-an empty volume. A process that dies is restarted inside its task and finds its journal again; a task that is replaced
-does not. The health check is therefore patient: it exists for a store that hangs for good, not for one that is slow.
+tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
+an empty volume. A process that dies restarts inside its task and finds its journal again; a task that is replaced does
+not. The health check is therefore patient: it exists for a store that hangs for good, not for one that is slow.
 """
 
 from __future__ import annotations

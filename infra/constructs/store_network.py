@@ -44,9 +44,7 @@ class StoreNetwork(Construct):
         )
         self.stores_group = self._group("Stores", "Segment stores")
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
-        self.clients_group = self._group(
-            "Clients", "Writers and readers of streams: give them this group", closed=False
-        )
+        self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
         self._open_wire_port()
         self._add_endpoints()
         self._log_rejected_traffic()
@@ -88,7 +86,7 @@ class StoreNetwork(Construct):
             )
 
     def _log_rejected_traffic(self) -> None:
-        """Rejected traffic only: accepted traffic is the event data itself, and logging it would cost like storing it."""
+        """Rejected traffic only: what is accepted is event data, and logging it would cost like storing it."""
         log_group = logs.LogGroup(
             self, "RejectedTraffic", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
         )

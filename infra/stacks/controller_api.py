@@ -27,7 +27,8 @@ from infra.packaging.lambda_bundle import lambda_code
 
 CALLS_PER_SECOND_MAX = 500
 CALLS_BURST_MAX = 1_000
-"""Of all callers together; below the thousand concurrent executions that an account has, so that processors keep some."""
+"""Of all callers together: below the thousand executions that an account may run at once, so that processors keep some
+of them."""
 
 _ACCESS_LOG_FIELDS = {
     "requestId": "requestId",

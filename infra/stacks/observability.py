@@ -1,7 +1,7 @@
 """The observability stack: what wakes an operator, and one dashboard to look at when it does.
 
-Every alarm means that something must be done, and docs/operating/deploy.md says what. Missing data is quiet, but for the
-stores: a store that reports nothing is not running.
+Every alarm means that something must be done, and docs/operating/deploy.md says what. Missing data is quiet, except
+for the stores: a store that reports nothing is not running.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ LOG_GROUP_NAME = "/headrace/segment-stores"
 LOGIN_REASON = "ecr:GetAuthorizationToken is an action on the account: AWS defines no resource for it."
 LOG_STREAMS_REASON = "Each task names its own log stream: the statement covers those of the stores' log group."
 VOLUME_POLICY_REASON = (
-    "AWS's own policy for the role with which ECS attaches volumes; it is limited to volumes that ECS made by their tags, "
-    "and ECS requires exactly it."
+    "AWS's own policy for the role with which ECS attaches volumes, as ECS documents it: it is limited by tags to the "
+    "volumes that ECS made."
 )
 
 
