@@ -1,7 +1,7 @@
 """Sends intents again whose message may be lost, bounded per tick; never writes.
 
-A finished workflow removes its intent itself. The queue drops what was sent minutes ago, and a processor that gets a message for finished work does nothing, so that
-sending once too often is harmless.
+A finished workflow removes its intent itself. The queue drops what was sent minutes ago, and a processor that gets a
+message for finished work does nothing, so that sending once too often is harmless.
 """
 
 from __future__ import annotations

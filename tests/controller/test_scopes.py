@@ -1,0 +1,162 @@
+"""Scopes, and the race between deleting a scope and creating a stream in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    HeadraceError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+
+FIXED_1 = StreamConfiguration(ScalingPolicy.fixed(1))
+
+
+def test_a_scope_comes_and_goes(world: Any):
+    world.scopes.create_scope("orders")
+    assert world.scopes.get_scope("orders") == "orders"
+    with pytest.raises(AlreadyExistsError):
+        world.scopes.create_scope("orders")
+    world.scopes.delete_scope("orders")
+    for ask in (world.scopes.get_scope, world.scopes.delete_scope):
+        with pytest.raises(NotFoundError):
+            ask("orders")
+    world.scopes.create_scope("orders")
+
+
+def test_scopes_are_listed_by_page(world: Any):
+    for name in ("b", "a", "c.1", "C"):
+        world.scopes.create_scope(name)
+    page = world.scopes.list_scopes(2)
+    assert page.items == ("C", "a")
+    assert world.scopes.list_scopes(10, page.next_after).items == ("b", "c.1", "s")
+
+
+@pytest.mark.parametrize("name", ["", "_system", "a b", "a/b", "x" * 256])
+def test_scope_names_outside_the_rules_are_refused(world: Any, name: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        world.scopes.create_scope(name)
+    assert refused.value.specific_code == "invalid_name"
+
+
+def test_a_scope_with_streams_stays(world: Any):
+    world.create()
+    before = world.everything()
+    with pytest.raises(IllegalStateError) as refused:
+        world.scopes.delete_scope("s")
+    assert refused.value.specific_code == "scope_not_empty"
+    assert world.everything() == before
+    world.seal()
+    world.delete()
+    world.scopes.delete_scope("s")
+
+
+def _exists(world: Any) -> tuple[bool, bool]:
+    found = []
+    for ask in (lambda: world.scopes.get_scope("s"), lambda: world.streams.get_stream("s", "t")):
+        try:
+            ask()
+            found.append(True)
+        except NotFoundError:
+            found.append(False)
+    return found[0], found[1]
+
+
+def _run_inside(world: Any, position: int, inner: Callable[[], None], outer: Callable[[], object]) -> int:
+    """Run `outer`, and `inner` just before the store call of `outer` at `position`; how many calls `outer` made."""
+    calls = 0
+
+    def before(_kind: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == position + 1:
+            world.calls.calm()
+            try:
+                inner()
+            except HeadraceError:
+                assert inner is not None
+            finally:
+                world.calls.before = before
+
+    world.calls.before = before
+    try:
+        outer()
+    except (IllegalStateError, NotFoundError, ConflictError):
+        assert calls > 0
+    finally:
+        world.calls.calm()
+    return calls
+
+
+@pytest.mark.parametrize("position", range(6))
+def test_creating_a_stream_amid_deleting_its_scope(world: Any, position: int):
+    calls = _run_inside(
+        world,
+        position,
+        inner=lambda: world.streams.create_stream("s", "t", FIXED_1),
+        outer=lambda: world.scopes.delete_scope("s"),
+    )
+    scope_exists, stream_exists = _exists(world)
+    assert scope_exists or not stream_exists, "a stream without its scope"
+    assert stream_exists == (position < calls), "the one who came first should have won"
+
+
+@pytest.mark.parametrize("position", range(2))
+def test_deleting_a_scope_amid_creating_a_stream(world: Any, position: int):
+    _run_inside(
+        world,
+        position,
+        inner=lambda: world.scopes.delete_scope("s"),
+        outer=lambda: world.streams.create_stream("s", "t", FIXED_1),
+    )
+    assert _exists(world) == (False, False)
+
+
+def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any):
+    world.calls.crash_at(2, done=True)
+    with pytest.raises(stream_world.Crash):
+        world.scopes.delete_scope("s")
+    world.calls.calm()
+    assert world.everything()["scopes", "s"][1]["deleting"] is True
+    assert world.scopes.get_scope("s") == "s"
+    world.create()
+    assert world.everything()["scopes", "s"][1]["deleting"] is False
+    assert _exists(world) == (True, True)
+
+
+def test_threads_that_create_and_delete_agree(world: Any):
+    def create(index: int) -> None:
+        try:
+            world.streams.create_stream("s", f"t{index}", FIXED_1)
+            created.append(f"t{index}")
+        except (NotFoundError, ConflictError):
+            assert index >= 0
+
+    def delete() -> None:
+        try:
+            world.scopes.delete_scope("s")
+            deleted.append("s")
+        except (IllegalStateError, ConflictError):
+            assert not deleted
+
+    for _ in range(30):
+        created: list[str] = []
+        deleted: list[str] = []
+        threads = [threading.Thread(target=create, args=(index,)) for index in range(3)]
+        threads.append(threading.Thread(target=delete))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not (deleted and created)
+        assert deleted or created
+        world.__init__()

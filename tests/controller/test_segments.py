@@ -1,0 +1,281 @@
+"""What the segment service answers about streams that grow, split, merge, end and are truncated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.codec.records.truncation_record import truncation_body
+from headrace.controller.segment_views import UNKNOWN_OFFSET, SegmentEndpoint
+from headrace.metadata import keys
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.names import container_of_segment
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.truncation import Truncation
+from headrace.ports.metadata_store import Create, Key, Replace
+
+CONTAINER_COUNT = 8
+
+
+@pytest.fixture
+def scaled(world: Any, stream_world: Any) -> Any:
+    """Epoch 0: 0, 1. Epoch 1: 0 splits into 2, 3. Epoch 2: 3 and 1 merge into 4."""
+    world.create()
+    world.append(0, 100)
+    world.append(1, 10)
+    world.clock.advance(1_000)
+    world.scale([0], [0.0, 0.25, 0.5])
+    world.append(stream_world.segment(2, 1), 20)
+    world.append(stream_world.segment(3, 1), 30)
+    world.clock.advance(1_000)
+    world.scale([1, stream_world.segment(3, 1)], [0.25, 1.0])
+    world.append(stream_world.segment(4, 2), 40)
+    return world
+
+
+S2, S3, S4 = 1 << 32 | 2, 1 << 32 | 3, 2 << 32 | 4
+
+
+def _ids(segments: Any) -> list[int]:
+    return [one.segment.segment_id for one in segments]
+
+
+def test_head_tail_and_epochs(scaled: Any):
+    head = scaled.segments.segments_at_head("s", "t")
+    assert (_ids(head.segments), head.epoch, head.is_sealed) == ([0, 1], 0, False)
+    assert [one.start_offset for one in head.segments] == [0, 0]
+    tail = scaled.segments.segments_at_tail("s", "t")
+    assert (_ids(tail.segments), tail.epoch, tail.is_sealed) == ([S2, S4], 2, False)
+    assert [one.name for one in tail.segments] == ["s/t/2.#epoch.1", "s/t/4.#epoch.2"]
+    assert {one.start_offset for one in tail.segments} == {UNKNOWN_OFFSET}
+    assert [_ids(scaled.segments.segments_of_epoch("s", "t", number).segments) for number in range(3)] == [
+        [0, 1],
+        [S2, S3, 1],
+        [S2, S4],
+    ]
+    for number in (-1, 3, 1 << 40):
+        with pytest.raises(NotFoundError):
+            scaled.segments.segments_of_epoch("s", "t", number)
+
+
+def test_segments_at_a_time(scaled: Any):
+    now_ms = scaled.clock.now_ms()
+    at = {
+        0: 0,
+        now_ms - 2_001: 0,
+        now_ms - 2_000: 0,
+        now_ms - 1_001: 0,
+        now_ms - 1_000: 1,
+        now_ms - 1: 1,
+        now_ms: 2,
+        now_ms + 10**18: 2,
+    }
+    assert {time: scaled.segments.segments_at_time("s", "t", time).epoch for time in at} == at
+    with pytest.raises(InvalidRequestError):
+        scaled.segments.segments_at_time("s", "t", -1)
+
+
+def test_epochs_of_one_moment_still_have_an_order(world: Any):
+    world.create()
+    for left in (0, 1 << 32 | 2, 2 << 32 | 3):
+        world.scale([left], [0.0, 0.5])
+    times = [world.segments.segments_at_time("s", "t", world.clock.now_ms() + ms).epoch for ms in range(5)]
+    assert times == [0, 1, 2, 3, 3]
+
+
+def test_successors_and_predecessors_agree(scaled: Any):
+    successors = {
+        identifier: [
+            (one.segment.segment_id, one.predecessors)
+            for one in scaled.segments.successors("s", "t", identifier).segments
+        ]
+        for identifier in (0, 1, S2, S3, S4)
+    }
+    assert successors == {
+        0: [(S2, (0,)), (S3, (0,))],
+        1: [(S4, (S3, 1))],
+        S2: [],
+        S3: [(S4, (S3, 1))],
+        S4: [],
+    }
+    predecessors = {
+        identifier: _ids(scaled.segments.predecessors("s", "t", identifier)) for identifier in (0, 1, S2, S3, S4)
+    }
+    assert predecessors == {0: [], 1: [], S2: [0], S3: [0], S4: [S3, 1]}
+
+
+@pytest.mark.parametrize("identifier", [2, 5, 1 << 32 | 4, 3 << 32 | 5, -1, 1 << 62])
+def test_segments_that_never_were_are_not_found(scaled: Any, identifier: int):
+    with pytest.raises(NotFoundError):
+        scaled.segments.successors("s", "t", identifier)
+    with pytest.raises(NotFoundError):
+        scaled.segments.predecessors("s", "t", identifier)
+
+
+def test_a_sealed_stream_ends(scaled: Any):
+    scaled.seal()
+    tail = scaled.segments.segments_at_tail("s", "t")
+    assert (tail.segments, tail.epoch, tail.is_sealed) == ((), 2, True)
+    for identifier in (S2, S4):
+        end = scaled.segments.successors("s", "t", identifier)
+        assert (end.segments, end.is_sealed) == ((), True)
+    assert not scaled.segments.successors("s", "t", 0).is_sealed
+    assert scaled.segments.stream_cut("s", "t", "tail").offsets == {S2: 20, S4: 40}
+    assert scaled.segments.segments_at_head("s", "t").is_sealed
+    assert _ids(scaled.segments.segments_of_epoch("s", "t", 2).segments) == [S2, S4]
+
+
+def test_successors_are_known_before_a_segment_is_sealed(world: Any):
+    """A writer asks at the moment it finds its segment sealed: at each seal the answer must be there."""
+    world.create()
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    asked = []
+
+    def ask(kind: str) -> None:
+        if kind == "segment store seal_segment":
+            world.calls.calm()
+            asked.append(world.segments.successors("s", "t", 0))
+            asked.append(world.segments.predecessors("s", "t", S2))
+            asked.append(world.segments.successors("s", "t", S2))
+            world.bare_segment_stores.segment_info("s/t/2.#epoch.1")
+
+    world.calls.before = ask
+    world.drain()
+    successors, predecessors, of_new = asked
+    assert [(one.segment.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
+    assert _ids(predecessors) == [0]
+    assert of_new.segments == ()
+
+
+def test_successors_stay_hidden_until_they_exist(world: Any):
+    """Before the new segments are created nobody may be sent to them."""
+    world.create()
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    assert world.segments.successors("s", "t", 0).segments == ()
+    with pytest.raises(NotFoundError):
+        world.segments.successors("s", "t", S2)
+
+
+def test_a_stream_that_is_being_created_shows_no_segments(world: Any):
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)))
+    for ask in (
+        lambda: world.segments.segments_at_tail("s", "t"),
+        lambda: world.segments.segments_at_head("s", "t"),
+        lambda: world.segments.stream_cut("s", "t", "tail"),
+        lambda: world.segments.successors("s", "t", 0),
+    ):
+        with pytest.raises(UnavailableError) as refused:
+            ask()
+        assert refused.value.specific_code == "stream_not_ready"
+
+
+def test_the_endpoint_is_the_owner_of_the_segments_container(world: Any):
+    container = container_of_segment("s/t/2.#epoch.1", CONTAINER_COUNT)
+    with pytest.raises(UnavailableError):
+        world.segments.endpoint("s", "t", S2)
+    key = Key(CLUSTER_PARTITION, claim_sort(container))
+    world.store.write(Create(key, claim_body(ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1"))))
+    assert world.segments.endpoint("s", "t", S2) == SegmentEndpoint("10.0.0.1", 12345, "use1-az1", container, 0)
+    world.store.write(Replace(key, claim_body(ContainerClaim("store-1", "10.0.0.2", 1, "use1-az2")), 0))
+    assert world.segments.endpoint("s", "t", S2) == SegmentEndpoint("10.0.0.2", 1, "use1-az2", container, 1)
+
+
+@pytest.mark.parametrize("identifier", [-1, 1 << 63, 0xFFFFFFFF])
+def test_an_endpoint_needs_a_possible_segment_id(world: Any, identifier: int):
+    with pytest.raises(InvalidRequestError):
+        world.segments.endpoint("s", "t", identifier)
+
+
+def test_stream_cuts(scaled: Any):
+    assert scaled.segments.stream_cut("s", "t", "head") == StreamCut.of("s", "t", {0: 0, 1: 0})
+    assert scaled.segments.stream_cut("s", "t", "tail") == StreamCut.of("s", "t", {S2: 20, S4: 40})
+
+
+def test_everything_between_head_and_tail(scaled: Any):
+    between = scaled.segments.between("s", "t", None, None)
+    assert between.from_cut.offsets == {0: 0, 1: 0}
+    assert between.to_cut.offsets == {S2: 20, S4: 40}
+    assert [
+        (one.name, one.range.start_offset, one.range.end_offset, one.range.predecessors, one.range.successors)
+        for one in between.ranges
+    ] == [
+        ("s/t/0.#epoch.0", 0, 100, (), (S2, S3)),
+        ("s/t/1.#epoch.0", 0, 10, (), (S4,)),
+        ("s/t/2.#epoch.1", 0, 20, (0,), ()),
+        ("s/t/3.#epoch.1", 0, 30, (0,), (S4,)),
+        ("s/t/4.#epoch.2", 0, 40, (S3, 1), ()),
+    ]
+
+
+def test_between_explicit_cuts_never_changes(scaled: Any):
+    lower, upper = {S2: 5, S3: 7, 1: 3}, {S2: 20, S4: 15}
+    first = scaled.segments.between("s", "t", lower, upper)
+    assert [(one.range.segment.segment_id, one.range.start_offset, one.range.end_offset) for one in first.ranges] == [
+        (1, 3, 10),
+        (S2, 5, 20),
+        (S3, 7, 30),
+        (S4, 0, 15),
+    ]
+    scaled.append(S4, 1_000)
+    scaled.scale([S2], [0.0, 0.25])
+    scaled.seal()
+    assert scaled.segments.between("s", "t", lower, upper) == first
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        ({0: 0}, None),
+        ({0: 0, 1: 0, S2: 0}, None),
+        ({S2: 0, S4: 0}, {0: 0, 1: 0}),
+        ({0: 50, 1: 0}, {0: 40, 1: 0}),
+        ({0: 101, 1: 0}, None),
+        ({0: 0, S4: 0}, None),
+        ({0: 0, 77: 0}, None),
+        ({0: 0, 1: 0}, {S2: 0, 9 << 32 | 7: 0}),
+        ({0: -1, 1: 0}, None),
+        ({}, None),
+        ({0: 0, 1: 0}, {S2: 0}),
+        ({0: 0, 1: 0}, {0: 0, 1: 0, 1 << 62: 0}),
+    ],
+)
+def test_cuts_that_make_no_sense_are_refused(scaled: Any, lower: dict[int, int], upper: dict[int, int] | None):
+    with pytest.raises(InvalidRequestError) as refused:
+        scaled.segments.between("s", "t", lower, upper)
+    assert refused.value.specific_code == "invalid_stream_cut"
+
+
+def test_between_works_while_a_scale_is_sealing(world: Any):
+    """The tail may lie in an epoch that is on record but not active, with sizes that only the stores know yet."""
+    world.create()
+    world.append(0, 100)
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    seen = []
+
+    def ask(kind: str) -> None:
+        if kind == "segment store segment_infos":
+            world.calls.calm()
+            between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
+            seen.extend((one.range.start_offset, one.range.end_offset) for one in between.ranges)
+
+    world.calls.before = ask
+    world.drain()
+    assert seen == [(40, 100), (0, 0), (0, 0)]
+
+
+def test_a_truncated_stream_starts_at_its_truncation(scaled: Any):
+    cut = StreamCut.of("s", "t", {S2: 12, S3: 7, 1: 3})
+    scaled.store.write(Create(keys.truncation_key("s", "t"), truncation_body(Truncation(cut))))
+    head = scaled.segments.segments_at_head("s", "t")
+    assert [(one.segment.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
+    assert scaled.segments.stream_cut("s", "t", "head") == cut
+    between = scaled.segments.between("s", "t", None, None)
+    assert [(one.range.segment.segment_id, one.range.start_offset) for one in between.ranges] == [
+        (1, 3),
+        (S2, 12),
+        (S3, 7),
+        (S4, 0),
+    ]

@@ -1,0 +1,258 @@
+"""The life of a stream through the stream service, with the workflows run by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.controller.stream_views import ScaleStatus, StreamSummary
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+)
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
+from headrace.model.stream_state import StreamState
+
+FIXED_2 = StreamConfiguration(ScalingPolicy.fixed(2))
+HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+
+
+def test_a_created_stream_is_creating_until_its_segments_exist(world: Any):
+    configuration = StreamConfiguration(
+        ScalingPolicy.by_event_rate(100, 2, 3), RetentionPolicy(RetentionType.LIMITED_DAYS, 7), tags=("b", "a")
+    )
+    accepted = world.streams.create_stream("s", "t", configuration)
+    assert accepted.state is StreamState.CREATING
+    assert world.streams.get_stream("s", "t") == accepted
+    assert world.bare_segment_stores.names() == []
+    world.drain()
+    view = world.streams.get_stream("s", "t")
+    assert (view.state, view.epoch, view.segment_count, view.is_deleting) == (StreamState.ACTIVE, 0, 3, False)
+    assert view.configuration == configuration
+    assert view.configuration.tags == ("a", "b")
+    assert view.creation_time_ms == world.clock.now_ms()
+    assert world.bare_segment_stores.names() == [f"s/t/{number}.#epoch.0" for number in range(3)]
+    rate, rollover = world.bare_segment_stores.creation_settings("s/t/0.#epoch.0")
+    assert (rate.scale_type, rate.target_rate, rollover) == (2, 100, 0)
+
+
+def test_a_stream_is_created_once(world: Any):
+    world.streams.create_stream("s", "t", FIXED_2)
+    for _ in range(2):
+        with pytest.raises(AlreadyExistsError):
+            world.streams.create_stream("s", "t", FIXED_2)
+        world.drain()
+
+
+def test_a_stream_needs_its_scope(world: Any):
+    before = world.everything()
+    with pytest.raises(NotFoundError, match="scope nowhere"):
+        world.streams.create_stream("nowhere", "t", FIXED_2)
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize(("scope", "stream"), [("s", "_t"), ("_s", "t"), ("s", "a/b"), ("s", ""), ("s", "x" * 251)])
+def test_names_outside_the_rules_are_refused(world: Any, scope: str, stream: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        world.streams.create_stream(scope, stream, FIXED_2)
+    assert refused.value.specific_code == "invalid_name"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 256, "a\n", "ä", "__a"])
+def test_questions_about_names_that_cannot_exist_are_refused(world: Any, name: str):
+    for ask in (
+        lambda: world.streams.get_stream("s", name),
+        lambda: world.streams.seal_stream(name, "t"),
+        lambda: world.streams.list_streams(name, 10),
+        lambda: world.scopes.get_scope(name),
+        lambda: world.segments.endpoint("s", name, 0),
+    ):
+        with pytest.raises(InvalidRequestError) as refused:
+            ask()
+        assert refused.value.specific_code == "invalid_name"
+
+
+def test_what_is_not_there_is_not_found(world: Any):
+    for ask in (
+        lambda: world.streams.get_stream("s", "none"),
+        lambda: world.streams.seal_stream("s", "none"),
+        lambda: world.streams.delete_stream("s", "none"),
+        lambda: world.streams.scale_stream("s", "none", [0], HALVES),
+        lambda: world.streams.scale_status("s", "none", 1),
+        lambda: world.streams.list_streams("none", 10),
+        lambda: world.streams.list_streams("none", 10, tag="a"),
+    ):
+        with pytest.raises(NotFoundError):
+            ask()
+
+
+def test_scaling_replaces_segments_and_reports_its_progress(world: Any, stream_world: Any):
+    world.create()
+    quarters = stream_world.ranges(0.0, 0.25, 0.5)
+    accepted = world.streams.scale_stream("s", "t", [0], quarters)
+    new = [stream_world.segment(2, 1), stream_world.segment(3, 1)]
+    assert (accepted.epoch, accepted.status) == (1, ScaleStatus.IN_PROGRESS)
+    assert [(one.segment_id, one.key_range) for one in accepted.segments] == list(zip(new, quarters, strict=True))
+    assert world.streams.scale_stream("s", "t", [0], quarters[::-1]) == accepted
+    assert world.streams.scale_status("s", "t", 1) is ScaleStatus.IN_PROGRESS
+    assert world.streams.scale_status("s", "t", 2) is ScaleStatus.INVALID
+    assert world.tail_ids() == [0, 1]
+    world.drain()
+    assert world.streams.scale_status("s", "t", 1) is ScaleStatus.SUCCESS
+    assert world.streams.scale_status("s", "t", 2) is ScaleStatus.INVALID
+    assert world.streams.scale_status("s", "t", -1) is ScaleStatus.INVALID
+    assert world.tail_ids() == [*new, 1]
+    view = world.streams.get_stream("s", "t")
+    assert (view.state, view.epoch, view.segment_count) == (StreamState.ACTIVE, 1, 3)
+    assert world.bare_segment_stores.segment_info("s/t/0.#epoch.0").is_sealed
+    assert not world.bare_segment_stores.segment_info("s/t/1.#epoch.0").is_sealed
+
+
+@pytest.mark.parametrize(
+    ("sealed", "bounds", "code"),
+    [
+        ([0], [(0.0, 0.25), (0.25, 0.4)], "invalid_key_ranges"),
+        ([0], [(0.0, 0.3), (0.2, 0.5)], "invalid_key_ranges"),
+        ([0], [(0.0, 0.2), (0.3, 0.5)], "invalid_key_ranges"),
+        ([0], [(0.0, 0.6)], "invalid_key_ranges"),
+        ([0, 1], [(0.0, 0.5)], "invalid_key_ranges"),
+        ([], [(0.0, 0.5)], "invalid_key_ranges"),
+        ([0], [], "invalid_key_ranges"),
+        ([7], [(0.0, 0.5)], "segment_not_active"),
+        ([-1], [(0.0, 0.5)], "segment_not_active"),
+        ([1 << 32], [(0.0, 0.5)], "segment_not_active"),
+        ([0], [(i / 1000 / 2, (i + 1) / 1000 / 2) for i in range(1000)], "too_many_segments"),
+    ],
+)
+def test_scales_that_do_not_fit_change_nothing(
+    world: Any, sealed: list[int], bounds: list[tuple[float, float]], code: str
+):
+    world.create()
+    before = world.everything()
+    with pytest.raises((InvalidRequestError, IllegalStateError)) as refused:
+        world.streams.scale_stream("s", "t", sealed, [KeyRange(low, high) for low, high in bounds])
+    assert refused.value.specific_code == code
+    assert world.everything() == before
+    assert len(world.bare_queue) == 0
+
+
+def test_one_operation_at_a_time(world: Any, stream_world: Any):
+    world.create()
+    quarters = stream_world.ranges(0.0, 0.25, 0.5)
+    world.streams.scale_stream("s", "t", [0], quarters)
+    with pytest.raises(ConflictError):
+        world.streams.scale_stream("s", "t", [1], stream_world.ranges(0.5, 0.75, 1.0))
+    with pytest.raises(ConflictError):
+        world.streams.seal_stream("s", "t")
+    with pytest.raises(IllegalStateError) as refused:
+        world.streams.delete_stream("s", "t")
+    assert refused.value.specific_code == "stream_not_sealed"
+    world.drain()
+    assert world.streams.seal_stream("s", "t").state is StreamState.SEALING
+    assert world.streams.seal_stream("s", "t").state is StreamState.SEALING
+    with pytest.raises(ConflictError):
+        world.streams.scale_stream("s", "t", [1], stream_world.ranges(0.5, 0.75, 1.0))
+    assert world.drain() == 1
+
+
+def test_a_stream_that_is_being_created_takes_no_operation(world: Any):
+    world.streams.create_stream("s", "t", FIXED_2)
+    with pytest.raises(ConflictError):
+        world.streams.seal_stream("s", "t")
+    with pytest.raises(ConflictError):
+        world.streams.scale_stream("s", "t", [0], [KeyRange(0.0, 0.5)])
+    with pytest.raises(IllegalStateError):
+        world.streams.delete_stream("s", "t")
+
+
+def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: Any):
+    world.create()
+    world.seal()
+    view = world.streams.get_stream("s", "t")
+    assert (view.state, view.segment_count) == (StreamState.SEALED, 0)
+    for refused in (
+        lambda: world.streams.seal_stream("s", "t"),
+        lambda: world.streams.scale_stream("s", "t", [0], [KeyRange(0.0, 0.5)]),
+    ):
+        with pytest.raises(SealedError) as error:
+            refused()
+        assert error.value.specific_code == "sealed"
+
+
+def test_a_deleted_stream_leaves_nothing_but_its_numbering(world: Any):
+    before = world.everything()
+    world.create(segments=3, tags=("a", "b"))
+    world.scale([0, 1], [0.0, 0.5, 2 / 3])
+    world.seal()
+    accepted = world.streams.delete_stream("s", "t")
+    assert (accepted.state, accepted.is_deleting) == (StreamState.SEALED, True)
+    assert world.streams.delete_stream("s", "t") == accepted
+    assert world.drain() == 1
+    with pytest.raises(NotFoundError):
+        world.streams.get_stream("s", "t")
+    assert world.bare_segment_stores.names() == []
+    left = {key: value for key, value in world.everything().items() if key not in before}
+    assert left == {("stream/s/t", "numbering"): (0, {"format": 1, "next": 5})}
+
+
+def test_a_stream_of_the_same_name_continues_the_numbers(world: Any, stream_world: Any):
+    for life in range(3):
+        world.create(segments=2)
+        first = life * 4
+        assert world.tail_ids() == [first, first + 1]
+        world.scale([first], [0.0, 0.25, 0.5])
+        new = [stream_world.segment(first + 2, 1), stream_world.segment(first + 3, 1)]
+        assert world.tail_ids() == [*new, first + 1]
+        followers = world.segments.successors("s", "t", first).segments
+        assert [one.segment.segment_id for one in followers] == new
+        world.seal()
+        world.delete()
+
+
+def test_streams_are_listed_by_page_and_by_tag(world: Any):
+    for index in range(7):
+        world.create(f"t{index}", tags=("all", "even") if index % 2 == 0 else ("all",))
+    first = world.streams.list_streams("s", 3)
+    assert [one.stream for one in first.items] == ["t0", "t1", "t2"]
+    rest = world.streams.list_streams("s", 10, first.next_after)
+    assert [one.stream for one in rest.items] == ["t3", "t4", "t5", "t6"]
+    assert rest.next_after is None
+    assert rest.items[0] == StreamSummary("s", "t3", ("all",))
+    even = world.streams.list_streams("s", 3, tag="even")
+    assert [(one.stream, one.tags) for one in even.items] == [(f"t{i}", ("all", "even")) for i in (0, 2, 4)]
+    assert [one.stream for one in world.streams.list_streams("s", 3, even.next_after, "even").items] == ["t6"]
+    assert world.streams.list_streams("s", 3, tag="odd").items == ()
+    world.seal("t2")
+    world.delete("t2")
+    assert [one.stream for one in world.streams.list_streams("s", 10, tag="even").items] == ["t0", "t4", "t6"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+def test_pages_are_bounded(world: Any, limit: int):
+    with pytest.raises(InvalidRequestError):
+        world.streams.list_streams("s", limit)
+    with pytest.raises(InvalidRequestError):
+        world.scopes.list_scopes(limit)
+
+
+def test_as_many_tags_as_allowed_are_indexed(world: Any):
+    tags = tuple(f"tag-{index:03d}" for index in range(128))
+    world.create(tags=tags)
+    for tag in tags:
+        assert [one.tags for one in world.streams.list_streams("s", 5, tag=tag).items] == [tags]
+    world.seal()
+    world.delete()
+    assert world.streams.list_streams("s", 5, tag=tags[127]).items == ()
+
+
+def test_an_operation_is_accepted_though_the_queue_is_down(world: Any):
+    world.queue.is_down = True
+    assert world.streams.create_stream("s", "t", FIXED_2).state is StreamState.CREATING
+    assert len(world.bare_queue) == 0
+    assert any(partition.startswith("requests/") for partition, _ in world.everything())

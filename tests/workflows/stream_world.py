@@ -1,0 +1,183 @@
+"""A controller with its store, queue, segment stores and clock in memory, and doubles that count, fail or lose calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headrace import topology
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.request_queue import MemoryRequestQueue
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.controller.scopes import ScopeService
+from headrace.controller.segments import SegmentService
+from headrace.controller.streams import StreamService
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.errors import UnavailableError
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.workflows.stream_requests import StreamRequestProcessor
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+class Calls:
+    """Counts calls of ports by kind, and runs a hook around each: the hook may raise instead of, or after, the call."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.before: Callable[[str], None] = lambda kind: None
+        self.after: Callable[[str], None] = lambda kind: None
+
+    def __call__(self, kind: str, call: Callable[[], Any]) -> Any:
+        self.before(kind)
+        self.counts[kind] += 1
+        answer = call()
+        self.after(kind)
+        return answer
+
+    def crash_at(self, position: int, *, done: bool) -> None:
+        """Die at the call with this number, counted from now: after it took effect, or before."""
+        passed = 0
+
+        def hook(kind: str) -> None:
+            nonlocal passed
+            passed += 1
+            if passed == position + 1:
+                raise Crash(kind)
+
+        self.calm()
+        if done:
+            self.after = hook
+        else:
+            self.before = hook
+
+    def calm(self) -> None:
+        self.before = self.after = lambda kind: None
+
+
+class WatchedStore:
+    """A metadata store whose calls go through `Calls`."""
+
+    def __init__(self, inner: MemoryMetadataStore, calls: Calls) -> None:
+        self._inner, self._calls = inner, calls
+
+    def get(self, key: Key) -> Record | None:
+        return self._calls("read", lambda: self._inner.get(key))
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        return self._calls("read", lambda: self._inner.get_many(keys))
+
+    def query(
+        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+    ) -> Page:
+        return self._calls(
+            "query",
+            lambda: self._inner.query(partition, first=first, last=last, limit=limit, descending=descending),
+        )
+
+    def write(self, *writes: Write) -> None:
+        self._calls("transaction" if len(writes) > 1 else "write", lambda: self._inner.write(*writes))
+
+
+class WatchedQueue:
+    """A request queue whose sends go through `Calls`; `is_down` makes them fail."""
+
+    def __init__(self, inner: MemoryRequestQueue, calls: Calls) -> None:
+        self._inner, self._calls = inner, calls
+        self.is_down = False
+
+    def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
+        if self.is_down:
+            raise UnavailableError("the queue does not answer")
+        self._calls("send", lambda: self._inner.send(group=group, body=body, deduplication_id=deduplication_id))
+
+
+class WatchedSegmentStores:
+    """Segment stores whose calls go through `Calls`."""
+
+    def __init__(self, inner: MemorySegmentStores, calls: Calls) -> None:
+        self._inner, self._calls = inner, calls
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._inner, name)
+        return lambda *arguments: self._calls(f"segment store {name}", lambda: operation(*arguments))
+
+
+class StreamWorld:
+    """Everything the control plane needs, in one process. The scope `s` is there."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.calls = Calls()
+        self.bare_store = MemoryMetadataStore()
+        self.bare_queue = MemoryRequestQueue()
+        self.bare_segment_stores = MemorySegmentStores(self.clock)
+        self.store = WatchedStore(self.bare_store, self.calls)
+        self.queue = WatchedQueue(self.bare_queue, self.calls)
+        self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
+        self.scopes = ScopeService(self.store)
+        self.streams = StreamService(self.store, self.queue, self.clock)
+        self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
+        self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
+        self.records = StreamRecords(self.bare_store)
+        self.scopes.create_scope("s")
+
+    def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
+        """A stream that is ACTIVE."""
+        self.streams.create_stream("s", stream, StreamConfiguration(ScalingPolicy.fixed(segments), **settings))
+        self.drain()
+
+    def scale(self, sealed: Sequence[int], bounds: Sequence[float], stream: str = "t") -> int:
+        """A scale that is done; the new ranges lie between consecutive bounds. The new epoch's number."""
+        accepted = self.streams.scale_stream("s", stream, list(sealed), ranges(*bounds))
+        self.drain()
+        return accepted.epoch
+
+    def seal(self, stream: str = "t") -> None:
+        self.streams.seal_stream("s", stream)
+        self.drain()
+
+    def delete(self, stream: str = "t") -> None:
+        self.streams.delete_stream("s", stream)
+        self.drain()
+
+    def append(self, segment: int, length_bytes: int, stream: str = "t") -> None:
+        name = f"s/{stream}/{segment & 0xFFFFFFFF}.#epoch.{segment >> 32}"
+        self.bare_segment_stores.append(name, length_bytes)
+
+    def drain(self) -> int:
+        """Work on queued messages until there are none; how many there were."""
+        done = 0
+        while messages := self.bare_queue.receive():
+            for message in messages:
+                self.processor.process(message.body)
+                self.bare_queue.acknowledge(message.receipt)
+                done += 1
+        return done
+
+    def tail_ids(self, stream: str = "t") -> list[int]:
+        return [one.segment.segment_id for one in self.segments.segments_at_tail("s", stream).segments]
+
+    def everything(self) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
+        """All records of the store: what two runs may be compared by."""
+        found: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
+        for partition in list(self.bare_store._partitions):
+            for record in self.bare_store.query(partition, limit=10_000).records:
+                found[record.key.partition, record.key.sort] = (record.version, record.body)
+        return found
+
+
+def ranges(*bounds: float) -> list[KeyRange]:
+    """Ranges between consecutive bounds."""
+    return [KeyRange(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+def segment(number: int, epoch: int = 0) -> int:
+    """A segment id."""
+    return epoch << 32 | number
