@@ -75,12 +75,17 @@ def open_plans(options: ReadOptions) -> StreamPlans:
     return StreamPlans(options, open_stream(options))
 
 
-def read_partition(options: ReadOptions, partition: SegmentRanges) -> Iterator[pa.RecordBatch]:
+def read_partition(options: ReadOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, in the order of its ranges and their offsets.
+
+    None is what Spark runs one task with when there are no partitions.
 
     Raises:
         HeadraceError: see `RangeReader.windows`, `assemble_events` and `row_batches`.
     """
+    if partition is None:
+        return
+    assert isinstance(partition, SegmentRanges), f"not one of our partitions: {partition!r}"
     shape = RowShape(options.scope, options.stream, options.columns, options.event_format)
     with closing(open_stream(options)) as access, http_client() as http:
         reader = RangeReader(access, http, wait=Event().wait, use_links=options.read_history_from == "s3")
@@ -103,5 +108,4 @@ class HeadraceBatchReader(DataSourceReader):
             return list(plans.partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SegmentRanges)
         return read_partition(self._options, partition)

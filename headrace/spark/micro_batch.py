@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from headrace.model.errors import CorruptError
-from headrace.spark.batch import SegmentRanges, StreamPlans, open_plans, read_partition
+from headrace.spark.batch import StreamPlans, open_plans, read_partition
 from headrace.spark.options import ReadOptions
 from headrace.spark.planner import Positions, next_cut
 
@@ -66,7 +66,6 @@ class HeadraceStreamReader(DataSourceStreamReader):
         return list(plans.partitions(self._positions(start), self._positions(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SegmentRanges)
         return read_partition(self._options, partition)
 
     def commit(self, end: Offset) -> None:

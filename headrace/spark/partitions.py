@@ -16,11 +16,11 @@ PACKED_BYTES_MIN = 1024 * 1024
 
 PARTITIONS_PER_RANGE_MAX = 1_000
 
-BoundaryBefore = Callable[[int, int, int], int]
+EventBoundary = Callable[[int, int, int], int]
 """(segment id, target, stop) -> an event boundary in [target, stop]."""
 
 
-def split_range(part: SegmentRange, bytes_max: int, event_boundary: BoundaryBefore) -> Iterator[SegmentRange]:
+def split_range(part: SegmentRange, bytes_max: int, event_boundary: EventBoundary) -> Iterator[SegmentRange]:
     """Contiguous pieces of about equal size, not much above `bytes_max` where boundaries are known."""
     pieces = min(-(-part.length_bytes // bytes_max), PARTITIONS_PER_RANGE_MAX)
     start = part.start
@@ -55,8 +55,8 @@ def pack_ranges(
 
 
 def partition_ranges(
-    ranges: Sequence[SegmentRange], bytes_max: int, event_boundary: BoundaryBefore
+    ranges: Sequence[SegmentRange], bytes_max: int, event_boundary: EventBoundary
 ) -> list[tuple[SegmentRange, ...]]:
     """The partitions of a batch: every byte of `ranges` in exactly one of them."""
     pieces = (piece for part in ranges for piece in split_range(part, bytes_max, event_boundary))
-    return list(pack_ranges(pieces))
+    return list(pack_ranges(pieces, min(PACKED_BYTES_MIN, max(1, bytes_max // 2))))
