@@ -8,7 +8,7 @@ lost. Nothing is ever filtered or indexed by what stands in a body.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.model.errors import CorruptError, InvalidRequestError
@@ -16,6 +16,9 @@ from headrace.ports.metadata_store import ANY_VERSION, Check, Create, Delete, Ke
 
 BODY_BYTES_MAX = 390 * 1024
 """DynamoDB's item limit of 400 KB, less room for keys and version."""
+
+TRANSACTION_BYTES_MAX = 3_800_000
+"""DynamoDB's limit of 4 MB for all items of a transaction, less room for a hundred keys."""
 
 PARTITION_BYTES_MAX = 2048
 SORT_BYTES_MAX = 1024
@@ -93,8 +96,23 @@ def write_request(table_name: str, write: Write, write_id: str) -> dict[str, Any
     return request
 
 
-def transaction_entry(table_name: str, write: Write, write_id: str) -> dict[str, Any]:
-    """`write` as one entry of TransactWriteItems."""
+def transaction_entries(table_name: str, writes: Sequence[Write], write_id: str) -> list[dict[str, Any]]:
+    """`writes` as the entries of one TransactWriteItems.
+
+    Raises:
+        InvalidRequestError: as `write_request`, or the bodies together are too large.
+    """
+    entries = [_transaction_entry(table_name, write, write_id) for write in writes]
+    length_bytes = sum(len(entry["Put"]["Item"][_BODY]["S"]) for entry in entries if "Put" in entry)
+    if length_bytes > TRANSACTION_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the bodies of one transaction take at most {TRANSACTION_BYTES_MAX} bytes, not {length_bytes}",
+            details={"length_bytes": length_bytes, "length_bytes_max": TRANSACTION_BYTES_MAX},
+        )
+    return entries
+
+
+def _transaction_entry(table_name: str, write: Write, write_id: str) -> dict[str, Any]:
     kind = {Create: "Put", Replace: "Put", Delete: "Delete", Check: "ConditionCheck"}[type(write)]
     return {kind: write_request(table_name, write, write_id)}
 

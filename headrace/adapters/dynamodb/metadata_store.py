@@ -139,7 +139,7 @@ class DynamoMetadataStore:
 
     def _transact(self, writes: Sequence[Write]) -> None:
         write_id = self._new_write_id()
-        entries = [items.transaction_entry(self._table_name, write, write_id) for write in writes]
+        entries = items.transaction_entries(self._table_name, writes, write_id)
         request: dict[str, Any] = {"TransactItems": entries, "ClientRequestToken": write_id}
         what = f"writing {len(writes)} records from {writes[0].key} on"
         try:

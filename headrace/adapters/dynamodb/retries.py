@@ -20,6 +20,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     HTTPClientError,
 )
+from botocore.exceptions import ConnectionError as AnyConnectionError
 
 from headrace.model.errors import UnavailableError
 
@@ -41,6 +42,7 @@ _NOT_APPLIED = frozenset({
     "TransactionInProgressException",
 })  # fmt: skip
 _NOT_APPLIED_REASONS = frozenset({"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"})
+_NEVER_SENT = (EndpointConnectionError, ConnectTimeoutError)
 _SERVER_ERROR_STATUS = 500
 
 T = TypeVar("T")
@@ -99,9 +101,10 @@ class Retries:
                 if not unknown and not _certainly_not_applied(error):
                     raise RefusedRequestError(error.response, maybe_applied=maybe_applied) from error
                 last: Exception = error
-            except HTTPClientError as error:
-                unknown = not isinstance(error, EndpointConnectionError | ConnectTimeoutError)
-                last = error
+            except _NEVER_SENT as error:
+                unknown, last = False, error
+            except (HTTPClientError, AnyConnectionError) as error:
+                unknown, last = True, error
             except BotoCoreError as error:
                 raise UnavailableError(f"{what}: cannot ask DynamoDB: {error}") from error
             maybe_applied = maybe_applied or unknown

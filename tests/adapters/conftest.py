@@ -1,0 +1,153 @@
+"""The ports on every adapter: in memory, and on moto in a process of its own, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headrace.adapters.dynamodb.client import dynamodb_client
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.s3.chunk_links import S3ChunkLinks
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
+from headrace.adapters.system_clock import SystemClock
+
+ROOT = Path(__file__).resolve().parents[2]
+READY = "ready endpoint="
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"headrace_tests_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def request_counter() -> type:
+    """The class `RequestCounter`: `request_counter(client).counting()`."""
+    counter: type = _module("request_counter").RequestCounter
+    return counter
+
+
+@pytest.fixture(scope="session")
+def aws_endpoint() -> Iterator[str]:
+    """The address of an AWS double on loopback; it ends with the tests."""
+    command = [sys.executable, "-m", "local_stack.aws_double", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as double:
+        assert double.stdout is not None
+        line = double.stdout.readline().strip()
+        try:
+            assert line.startswith(READY), f"the AWS double said {line!r}"
+            yield line.removeprefix(READY)
+        finally:
+            double.terminate()
+
+
+@pytest.fixture(scope="session")
+def _endpoint_variable(aws_endpoint: str) -> Iterator[None]:
+    before = os.environ.get("AWS_ENDPOINT_URL")
+    os.environ["AWS_ENDPOINT_URL"] = aws_endpoint
+    yield
+    if before is None:
+        del os.environ["AWS_ENDPOINT_URL"]
+    else:
+        os.environ["AWS_ENDPOINT_URL"] = before
+
+
+@pytest.fixture(scope="session")
+def dynamodb(_endpoint_variable: None) -> Any:
+    return dynamodb_client()
+
+
+@pytest.fixture(scope="session")
+def s3(_endpoint_variable: None) -> Any:
+    return s3_client()
+
+
+@pytest.fixture(scope="session")
+def table_name(dynamodb: Any) -> str:
+    name = f"metadata-{uuid.uuid4().hex}"
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "partition", "KeyType": "HASH"}, {"AttributeName": "sort", "KeyType": "RANGE"}],
+        AttributeDefinitions=[
+            {"AttributeName": "partition", "AttributeType": "S"},
+            {"AttributeName": "sort", "AttributeType": "S"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return name
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    name = f"chunks-{uuid.uuid4().hex}"
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def metadata_store(request: pytest.FixtureRequest) -> Any:
+    """Each implementation of the metadata store; partitions of other tests may be in it."""
+    if request.param == "memory":
+        return MemoryMetadataStore()
+    return DynamoMetadataStore(request.getfixturevalue("table_name"), request.getfixturevalue("dynamodb"))
+
+
+@pytest.fixture
+def partition() -> str:
+    """A partition that no other test uses."""
+    return f"test/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["memory", "s3"])
+def chunk_storage(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Each implementation of tier 2, empty."""
+    if request.param == "memory":
+        yield MemoryChunkStorage(SystemClock())
+        return
+    storage = S3ChunkStorage(request.getfixturevalue("bucket"), request.getfixturevalue("s3"), concurrency=4)
+    yield storage
+    storage.close()
+
+
+@pytest.fixture
+def s3_links(bucket: str, s3: Any) -> S3ChunkLinks:
+    return S3ChunkLinks(bucket, s3, 60, SystemClock())
+
+
+@pytest.fixture
+def memory_links() -> tuple[MemoryChunkStorage, MemoryChunkLinks]:
+    storage = MemoryChunkStorage()
+    return storage, MemoryChunkLinks(storage, 60, SystemClock())
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port on which nobody can listen while the test runs."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.fixture
+def run() -> Callable[[Any], Any]:
+    """Runs a coroutine to its end."""
+    return asyncio.run

@@ -1,0 +1,313 @@
+"""What DynamoDB adds to the contract: the price of each operation, and what happens when it does not answer well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+
+from headrace.adapters.dynamodb.client import dynamodb_client
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, GIVE_UP_AFTER_S, Retries
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.ports.metadata_store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Key,
+    Record,
+    Replace,
+    WriteConflictError,
+)
+
+READ_TIMEOUT = ReadTimeoutError(endpoint_url="http://dynamodb")
+NO_CONNECTION = EndpointConnectionError(endpoint_url="http://dynamodb")
+
+
+def refusal(code: str, status: int = 400, **more: Any) -> ClientError:
+    response: dict[str, Any] = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}, **more}
+    return ClientError(response, "Any")  # type: ignore[arg-type]
+
+
+THROTTLED = refusal("ThrottlingException")
+SERVER_ERROR = refusal("InternalServerError", 500)
+CLASH = refusal("TransactionCanceledException", CancellationReasons=[{"Code": "None"}, {"Code": "TransactionConflict"}])
+
+
+class TroubledClient:
+    """Passes calls on, but first answers with the troubles given: an error, and whether the call took effect."""
+
+    def __init__(self, client: Any, *troubles: tuple[Exception, bool]) -> None:
+        self._client = client
+        self._troubles = list(troubles)
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation = getattr(self._client, name)
+
+        def call(**request: Any) -> Any:
+            self.calls += 1
+            if not self._troubles:
+                return operation(**request)
+            error, takes_effect = self._troubles.pop(0)
+            if takes_effect:
+                operation(**request)
+            raise error
+
+        return call
+
+
+class Pauses:
+    """Stands in for time: sleeping moves the clock."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def retries(self) -> Retries:
+        return Retries(sleep=self.slept.append, monotonic_s=lambda: sum(self.slept), jitter=lambda: 1.0)
+
+
+@pytest.fixture
+def troubled(dynamodb: Any, table_name: str) -> Callable[..., tuple[DynamoMetadataStore, TroubledClient]]:
+    def make(*troubles: tuple[Exception, bool]) -> tuple[DynamoMetadataStore, TroubledClient]:
+        client: Any = TroubledClient(dynamodb, *troubles)
+        return DynamoMetadataStore(table_name, client, retries=Pauses().retries()), client
+
+    return make
+
+
+@pytest.fixture
+def store(dynamodb: Any, table_name: str) -> DynamoMetadataStore:
+    return DynamoMetadataStore(table_name, dynamodb)
+
+
+def test_each_operation_is_one_request(store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str):
+    counter = request_counter(dynamodb)
+    a, b = Key(partition, "a"), Key(partition, "b")
+    operations: list[tuple[Callable[[], Any], str]] = [
+        (lambda: store.write(Create(a, {})), "PutItem"),
+        (lambda: store.write(Replace(a, {}, 0)), "PutItem"),
+        (lambda: store.write(Check(a, 1)), "GetItem"),
+        (lambda: store.write(Check(b, None), Replace(a, {}, 1)), "TransactWriteItems"),
+        (lambda: store.get(a), "GetItem"),
+        (lambda: store.get_many([a, b]), "BatchGetItem"),
+        (lambda: store.query(partition, limit=10), "Query"),
+        (lambda: store.query(partition, limit=1), "Query"),
+        (lambda: store.write(Delete(a, 2)), "DeleteItem"),
+    ]
+    for operation, request in operations:
+        with counter.counting() as calls:
+            operation()
+        assert calls == {request: 1}
+
+
+def test_a_conflict_brings_the_record_without_another_read(
+    store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str
+):
+    key = Key(partition, "a")
+    store.write(Create(key, {"n": 1}))
+    counter = request_counter(dynamodb)
+    with counter.counting() as calls, pytest.raises(WriteConflictError) as conflict:
+        store.write(Create(key, {}), Check(Key(partition, "b"), ANY_VERSION))
+    assert conflict.value.failed == {0: Record(key, 0, {"n": 1}), 1: None}
+    assert calls == {"TransactWriteItems": 1}
+
+
+def test_reads_are_strongly_consistent(dynamodb: Any, table_name: str, partition: str):
+    asked: list[Any] = []
+    client: Any = dynamodb_client()
+    for operation in ("GetItem", "BatchGetItem", "Query"):
+        client.meta.events.register(
+            f"provide-client-params.dynamodb.{operation}", lambda params, **_: asked.append(params)
+        )
+    store = DynamoMetadataStore(table_name, client)
+    key = Key(partition, "a")
+    store.get(key)
+    store.get_many([key])
+    store.query(partition, limit=1)
+    get, batch, query = asked
+    assert (get["ConsistentRead"], query["ConsistentRead"]) == (True, True)
+    assert batch["RequestItems"][table_name]["ConsistentRead"] is True
+
+
+@pytest.mark.parametrize("trouble", [THROTTLED, CLASH, NO_CONNECTION, READ_TIMEOUT, SERVER_ERROR])
+def test_what_had_no_effect_is_sent_again(troubled: Any, partition: str, trouble: Exception):
+    store, client = troubled(*[(trouble, False)] * 3)
+    key = Key(partition, "a")
+    store.write(Create(key, {"n": 1}), Check(Key(partition, "b"), None))
+    assert client.calls == 4
+    assert store.get(key) == Record(key, 0, {"n": 1})
+
+
+@pytest.mark.parametrize("trouble", [READ_TIMEOUT, SERVER_ERROR])
+def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(troubled: Any, partition: str, trouble: Exception):
+    a, b = Key(partition, "a"), Key(partition, "b")
+    store, client = troubled((trouble, True))
+    store.write(Create(a, {"n": 1}))
+    assert client.calls == 2
+    store, _ = troubled((trouble, True))
+    store.write(Replace(a, {"n": 2}, 0))
+    store, _ = troubled((THROTTLED, False), (trouble, True))
+    store.write(Replace(a, {"n": 3}, 1), Create(b, {}))
+    assert store.get_many([a, b]) == [Record(a, 2, {"n": 3}), Record(b, 0, {})]
+
+
+def test_a_lost_answer_and_a_foreign_change_is_an_unknown_outcome(
+    troubled: Any, store: DynamoMetadataStore, partition: str
+):
+    key = Key(partition, "a")
+    store.write(Create(key, {"n": 1}))
+    uncertain, _ = troubled((READ_TIMEOUT, False))
+    with pytest.raises(UnavailableError, match="outcome is unknown"):
+        uncertain.write(Create(key, {"n": 1}))
+    uncertain, _ = troubled((READ_TIMEOUT, True))
+    with pytest.raises(UnavailableError, match="outcome is unknown"):
+        uncertain.write(Delete(key, 0))
+    assert store.get(key) is None
+
+
+def test_a_clash_and_a_failed_condition_is_a_conflict_at_once(troubled: Any, partition: str):
+    item = {"partition": {"S": "p"}, "sort": {"S": "s"}, "version": {"N": "4"}, "body": {"S": "{}"}}
+    reasons = [{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed", "Item": item}]
+    store, client = troubled((refusal("TransactionCanceledException", CancellationReasons=reasons), False))
+    with pytest.raises(WriteConflictError) as conflict:
+        store.write(Create(Key(partition, "a"), {}), Create(Key(partition, "b"), {}))
+    assert conflict.value.failed == {1: Record(Key("p", "s"), 4, {})}
+    assert client.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "effect"),
+    [(THROTTLED, "nothing was changed"), (NO_CONNECTION, "nothing was changed"), (READ_TIMEOUT, "may have taken")],
+)
+def test_patience_has_an_end_that_says_what_is_known(
+    dynamodb: Any, table_name: str, partition: str, trouble: Exception, effect: str
+):
+    pauses = Pauses()
+    client: Any = TroubledClient(dynamodb, *[(trouble, False)] * 100)
+    store = DynamoMetadataStore(table_name, client, retries=pauses.retries())
+    with pytest.raises(UnavailableError, match=effect) as unavailable:
+        store.write(Create(Key(partition, "a"), {}))
+    assert unavailable.value.__cause__ is trouble
+    assert client.calls == ATTEMPTS_MAX
+    assert pauses.slept == sorted(pauses.slept)
+    assert sum(pauses.slept) < GIVE_UP_AFTER_S
+
+
+def test_no_attempt_starts_after_the_deadline(dynamodb: Any, table_name: str, partition: str):
+    now_s = iter(range(0, 100, 5))
+    retries = Retries(sleep=lambda _: None, monotonic_s=lambda: float(next(now_s)))
+    client: Any = TroubledClient(dynamodb, *[(READ_TIMEOUT, False)] * 100)
+    with pytest.raises(UnavailableError):
+        DynamoMetadataStore(table_name, client, retries=retries).get(Key(partition, "a"))
+    assert client.calls == 3
+
+
+def test_batch_reads_ask_again_for_what_was_left_out(dynamodb: Any, table_name: str, partition: str):
+    keys = [Key(partition, f"{n}") for n in range(5)]
+    DynamoMetadataStore(table_name, dynamodb).write(*[Create(key, {}) for key in keys])
+    pauses = Pauses()
+
+    class Forgetful:
+        """Answers one key per request, every second time none."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def batch_get_item(self, RequestItems: Any) -> Any:
+            self.calls += 1
+            wanted = RequestItems[table_name]["Keys"]
+            served = wanted[: self.calls % 2]
+            answer = dynamodb.batch_get_item(RequestItems={table_name: {"Keys": served}}) if served else {}
+            left = wanted[len(served) :]
+            return {**answer, "UnprocessedKeys": {table_name: {"Keys": left}} if left else {}}
+
+    client: Any = Forgetful()
+    store = DynamoMetadataStore(table_name, client, retries=pauses.retries())
+    assert store.get_many(keys) == [Record(key, 0, {}) for key in keys]
+    assert client.calls == 9
+    assert len(pauses.slept) == 4
+
+
+def test_batch_reads_without_progress_end(dynamodb: Any, table_name: str, partition: str):
+    class Deaf:
+        def batch_get_item(self, RequestItems: Any) -> Any:
+            return {"Responses": {}, "UnprocessedKeys": RequestItems}
+
+    client: Any = Deaf()
+    with pytest.raises(UnavailableError, match="unread"):
+        DynamoMetadataStore(table_name, client, retries=Pauses().retries()).get_many([Key(partition, "a")])
+
+
+def test_a_table_that_is_not_there_is_said_so(dynamodb: Any, partition: str):
+    store = DynamoMetadataStore("no-such-table", dynamodb)
+    calls = [lambda: store.get(Key("a", "b")), lambda: store.write(Create(Key("a", "b"), {}))]
+    for call in [*calls, lambda: store.write(Create(Key("a", "b"), {}), Create(Key("a", "c"), {}))]:
+        with pytest.raises(HeadraceError, match=r"no-such-table.*ResourceNotFoundException") as refused:
+            call()
+        assert refused.value.specific_code == "metadata_store_refused"
+
+
+def test_without_credentials_nothing_is_tried_twice(dynamodb: Any, table_name: str):
+    client: Any = TroubledClient(dynamodb, (NoCredentialsError(), False))
+    with pytest.raises(UnavailableError, match="credentials"):
+        DynamoMetadataStore(table_name, client).get(Key("a", "b"))
+    assert client.calls == 1
+
+
+def test_a_port_where_nobody_listens_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port}")
+    store = DynamoMetadataStore("any", retries=Pauses().retries())
+    with pytest.raises(UnavailableError, match="nothing was changed"):
+        store.write(Create(Key("a", "b"), {}))
+
+
+@pytest.mark.parametrize(
+    "key", [Key("", "a"), Key("a", ""), Key("a" * 2049, "a"), Key("a", "é" * 513), Key("\ud800", "a")]
+)
+def test_keys_that_dynamodb_does_not_take(store: DynamoMetadataStore, key: Key):
+    for call in (lambda: store.get(key), lambda: store.write(Create(key, {})), lambda: store.get_many([key])):
+        with pytest.raises(InvalidRequestError):
+            call()
+
+
+def test_a_transaction_has_a_size_limit(store: DynamoMetadataStore, partition: str):
+    writes = [Create(Key(partition, f"{n:02d}"), {"x": "." * 390_000}) for n in range(11)]
+    with pytest.raises(InvalidRequestError, match="transaction"):
+        store.write(*writes)
+    assert store.query(partition, limit=1).records == []
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"version": {"N": "1"}, "body": {"S": "{"}},
+        {"version": {"N": "1"}, "body": {"S": "[]"}},
+        {"version": {"N": "-1"}, "body": {"S": "{}"}},
+        {"version": {"S": "x"}, "body": {"S": "{}"}},
+    ],
+)
+def test_items_of_somebody_else_are_corrupt(
+    store: DynamoMetadataStore, dynamodb: Any, table_name: str, partition: str, attributes: Any
+):
+    dynamodb.put_item(TableName=table_name, Item={"partition": {"S": partition}, "sort": {"S": "a"}, **attributes})
+    with pytest.raises(CorruptError):
+        store.get(Key(partition, "a"))
+    dynamodb.delete_item(TableName=table_name, Key={"partition": {"S": partition}, "sort": {"S": "a"}})
+
+
+def test_an_item_is_json_text_beside_its_version(dynamodb: Any, table_name: str, partition: str):
+    store = DynamoMetadataStore(table_name, dynamodb, new_write_id=lambda: "w")
+    store.write(Create(Key(partition, "a"), {"low": 0.1, "tags": ["é"]}))
+    item = dynamodb.get_item(TableName=table_name, Key={"partition": {"S": partition}, "sort": {"S": "a"}})["Item"]
+    assert item == {
+        "partition": {"S": partition},
+        "sort": {"S": "a"},
+        "version": {"N": "0"},
+        "body": {"S": '{"low":0.1,"tags":["\\u00e9"]}'},
+        "write_id": {"S": "w"},
+    }

@@ -1,0 +1,194 @@
+"""The chunk listing: clipped, contiguous, paged, bounded, and cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from headrace.controller.history import OFFSET_MAX, ChunkPage
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.limits import PAGE_ITEMS_MAX
+
+
+def bounds(page: ChunkPage) -> list[tuple[int, int]]:
+    return [(chunk.offset, chunk.offset + chunk.length) for chunk in page.chunks]
+
+
+@pytest.fixture
+def three_runs(history: Any) -> Any:
+    """[0, 10), [10, 30), [30, 60), each byte telling its offset."""
+    data = bytes(range(60))
+    for start, stop in [(0, 10), (10, 30), (30, 60)]:
+        history.add(start, data[start:stop])
+    return history
+
+
+def test_a_segment_without_runs_has_no_chunks(history: Any):
+    assert history.chunks() == ChunkPage((), 0, None)
+    assert history.chunks(5, 10) == ChunkPage((), 5, None)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, None, [(0, 10), (10, 30), (30, 60)]),
+        (0, 60, [(0, 10), (10, 30), (30, 60)]),
+        (0, 1, [(0, 1)]),
+        (5, 35, [(5, 10), (10, 30), (30, 35)]),
+        (10, 30, [(10, 30)]),
+        (11, 12, [(11, 12)]),
+        (59, 100, [(59, 60)]),
+        (60, 100, []),
+        (61, None, []),
+        (20, 20, []),
+        (OFFSET_MAX, None, []),
+    ],
+)
+def test_ranges_are_clipped(three_runs: Any, start: int, stop: int | None, expected: list[tuple[int, int]]):
+    page = three_runs.chunks(start, stop)
+    assert bounds(page) == expected
+    assert page.stored_until == (expected[-1][1] if expected else start)
+    assert page.next_offset is None
+    assert three_runs.fetch(page) == bytes(range(start, page.stored_until) if expected else b"")
+
+
+def test_pages_continue_where_the_last_one_ended(three_runs: Any):
+    first = three_runs.chunks(5, 40, limit=2)
+    assert (bounds(first), first.stored_until, first.next_offset) == ([(5, 10), (10, 30)], 30, 30)
+    second = three_runs.chunks(first.next_offset, 40, limit=2)
+    assert (bounds(second), second.stored_until, second.next_offset) == ([(30, 40)], 40, None)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    limit=st.integers(1, 5),
+    ends=st.tuples(st.integers(0, 110), st.integers(0, 110)),
+    head=st.integers(0, 3),
+)
+def test_pages_together_are_the_bytes_of_the_range(
+    new_history: Callable[[], Any], lengths: list[int], limit: int, ends: tuple[int, int], head: int
+):
+    history = new_history()
+    data = bytes(range(sum(lengths)))
+    offset = 0
+    for index, length in enumerate(lengths):
+        if index >= head:
+            history.add(offset, data[offset : offset + length])
+        offset += length
+    first_stored = sum(lengths[:head])
+    start, stop = min(ends), max(ends)
+    if start < first_stored < min(len(data), stop):
+        with pytest.raises(TruncatedError) as truncated:
+            history.chunks(start, stop, limit)
+        assert truncated.value.details["startOffset"] == first_stored
+        return
+    read, at = b"", start
+    for _ in range(len(lengths) + 1):
+        page = history.chunks(at, stop, limit)
+        assert len(page.chunks) <= limit
+        read += history.fetch(page)
+        assert page.stored_until == start + len(read)
+        if page.next_offset is None:
+            break
+        assert page.next_offset == page.stored_until > at
+        at = page.next_offset
+    else:
+        pytest.fail("the pages do not end")
+    expected = data[start:stop] if start >= first_stored else b""
+    assert read == expected
+
+
+def test_a_page_from_a_runs_start_costs_one_query(three_runs: Any):
+    page = three_runs.chunks(0, None, limit=2)
+    assert three_runs.counting.calls == ["query"]
+    three_runs.chunks(page.next_offset, None, limit=2)
+    assert three_runs.counting.calls == ["query"] * 2
+
+
+def test_other_pages_cost_two_and_empty_ones_at_most_that(three_runs: Any, history: Any):
+    three_runs.chunks(7, None)
+    assert three_runs.counting.calls == ["query"] * 2
+    three_runs.counting.calls.clear()
+    three_runs.chunks(7, 7)
+    assert three_runs.counting.calls == []
+
+
+def test_a_segment_that_has_nothing_in_tier_2_costs_one_query(history: Any):
+    history.chunks()
+    assert history.counting.calls == ["query"]
+
+
+def test_truncated_bytes_are_said_to_be_gone(history: Any):
+    history.add(10, b"x" * 10)
+    with pytest.raises(TruncatedError) as truncated:
+        history.chunks(0)
+    assert truncated.value.details["startOffset"] == 10
+    assert bounds(history.chunks(10)) == [(10, 20)]
+    assert bounds(history.chunks(0, 10)) == []
+
+
+def test_overlapping_runs_are_read_once(three_runs: Any):
+    """What a query may see while small runs are replaced by a large one."""
+    three_runs.forget(10)
+    three_runs.add(9, bytes(range(9, 40)))
+    page = three_runs.chunks()
+    assert bounds(page) == [(0, 10), (10, 40), (40, 60)]
+    assert three_runs.fetch(page) == bytes(range(60))
+
+
+def test_a_gap_ends_the_page_and_its_continuation_asks_for_patience(three_runs: Any):
+    three_runs.forget(10)
+    page = three_runs.chunks()
+    assert (bounds(page), page.stored_until, page.next_offset) == ([(0, 10)], 10, 10)
+    with pytest.raises(UnavailableError, match="being rewritten"):
+        three_runs.chunks(10)
+    three_runs.add(10, bytes(range(10, 30)))
+    assert bounds(three_runs.chunks(10)) == [(10, 30), (30, 60)]
+
+
+@pytest.mark.parametrize(
+    ("sort", "body"),
+    [
+        (f"run/{0:020d}", {}),
+        (f"run/{0:020d}", {"length": 0, "object": "o", "position": 0}),
+        (f"run/{0:020d}", {"length": 1, "object": "o", "position": -1}),
+        (f"run/{0:019d}x", {"length": 1, "object": "o", "position": 0}),
+    ],
+)
+def test_records_that_are_no_runs_are_corrupt(history: Any, sort: str, body: dict[str, Any]):
+    history.put_record(sort, body)
+    with pytest.raises(CorruptError):
+        history.chunks()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("s", "t", 0, -1, 10),
+        ("s", "t", 0, 10, 9),
+        ("s", "t", 0, 0, OFFSET_MAX + 1),
+        ("s", "t", 0, OFFSET_MAX + 1),
+        ("s", "t", 0, 0, 10, 0),
+        ("s", "t", 0, 0, 10, PAGE_ITEMS_MAX + 1),
+        ("s", "t", -1),
+        ("s", "t", 1 << 63),
+        ("s/x", "t", 0),
+        ("s", "", 0),
+    ],
+)
+def test_bad_requests_cost_nothing(history: Any, arguments: tuple[Any, ...]):
+    with pytest.raises(InvalidRequestError):
+        history.service.chunks(*arguments)
+    assert history.counting.calls == []
+
+
+def test_links_open_nothing_but_the_clipped_range(history: Any):
+    run: ChunkRun = history.add(0, b"0123456789", padding=100)
+    page = history.chunks(3, 6)
+    assert page.chunks[0].link.headers == {"Range": f"bytes={run.position + 3}-{run.position + 5}"}
+    assert history.fetch(page) == b"345"
