@@ -1,9 +1,10 @@
-"""A controller with its store, queue, segment stores and clock in memory, and doubles that count, fail or lose calls."""
+"""A controller with its store, queue, segment stores and clock in memory, and doubles that count or break calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headrace import topology
@@ -175,7 +176,7 @@ class StreamWorld:
 
 def ranges(*bounds: float) -> list[KeyRange]:
     """Ranges between consecutive bounds."""
-    return [KeyRange(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [KeyRange(low, high) for low, high in pairwise(bounds)]
 
 
 def segment(number: int, epoch: int = 0) -> int:

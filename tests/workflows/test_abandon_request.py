@@ -1,0 +1,110 @@
+"""Giving up a scale that cannot get going."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.stream_state import StreamState
+from headrace.ports.metadata_store import WriteConflictError
+from headrace.workflows.abandon_request import abandon_request
+
+
+def _accept_scale(world: Any, stream_world: Any) -> Any:
+    world.create()
+    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    (message,) = world.bare_queue.receive()
+    return message
+
+
+def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
+    world.create()
+    before = {key: body for key, (_, body) in world.everything().items()}
+    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    (message,) = world.bare_queue.receive()
+    abandon_request(world.store, "s", "t")
+    assert {key: body for key, (_, body) in world.everything().items()} == before
+    world.processor.process(message.body)
+    assert {key: body for key, (_, body) in world.everything().items()} == before
+    world.bare_queue.acknowledge(message.receipt)
+    world.seal()
+    assert world.streams.get_stream("s", "t").state is StreamState.SEALED
+
+
+def test_the_next_scale_takes_over_what_the_abandoned_one_created(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world)
+    steps = world.processor.work(message.body)
+    assert next(steps) == "create segments"
+    abandon_request(world.store, "s", "t")
+    world.bare_queue.acknowledge(message.receipt)
+    world.scale([0], [0.0, 0.1, 0.5])
+    assert world.tail_ids() == [1 << 32 | 2, 1 << 32 | 3, 1]
+    assert len(world.bare_segment_stores.names()) == 4
+
+
+def test_a_processor_that_is_late_cannot_revive_an_abandoned_scale(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world)
+
+    def abandon(kind: str) -> None:
+        if kind == "transaction":
+            world.calls.calm()
+            abandon_request(world.store, "s", "t")
+
+    world.calls.before = abandon
+    world.processor.process(message.body)
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+    assert world.tail_ids() == [0, 1]
+
+
+def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world)
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        continue
+    before = world.everything()
+    with pytest.raises(IllegalStateError):
+        abandon_request(world.store, "s", "t")
+    assert world.everything() == before
+    world.processor.process(message.body)
+    assert world.streams.get_stream("s", "t").epoch == 1
+
+
+def test_only_a_scale_is_given_up(world: Any):
+    with pytest.raises(NotFoundError):
+        abandon_request(world.store, "s", "t")
+    world.create()
+    with pytest.raises(IllegalStateError):
+        abandon_request(world.store, "s", "t")
+    world.streams.seal_stream("s", "t")
+    with pytest.raises(IllegalStateError):
+        abandon_request(world.store, "s", "t")
+
+
+def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world)
+
+    def run_ahead(kind: str) -> None:
+        if kind == "transaction":
+            world.calls.calm()
+            world.processor.process(message.body)
+
+    world.calls.before = run_ahead
+    with pytest.raises(WriteConflictError):
+        abandon_request(world.store, "s", "t")
+    assert world.streams.get_stream("s", "t").epoch == 1
+
+
+def test_an_unavailable_store_leaves_the_scale_as_it_was(world: Any, stream_world: Any):
+    _accept_scale(world, stream_world)
+
+    def down(kind: str) -> None:
+        if kind == "transaction":
+            raise UnavailableError("the store does not answer")
+
+    before = world.everything()
+    world.calls.before = down
+    with pytest.raises(UnavailableError):
+        abandon_request(world.store, "s", "t")
+    assert world.everything() == before
