@@ -29,16 +29,20 @@ def split_range(part: SegmentRange, bytes_max: int, event_boundary: EventBoundar
         if target <= start:
             continue  # the last boundary was further away than a whole piece
         stop = event_boundary(part.segment_id, target, part.end)
-        if start < stop < part.end:
-            yield replace(part, start=start, end=stop)
-            start = stop
+        if stop >= part.end:
+            break
+        yield replace(part, start=start, end=stop)
+        start = stop
     yield replace(part, start=start)
 
 
 def pack_ranges(
     ranges: Iterable[SegmentRange], bytes_min: int = PACKED_BYTES_MIN
 ) -> Iterator[tuple[SegmentRange, ...]]:
-    """Groups of neighbours in the order given; a group is closed when it has `bytes_min`. Large ranges stay alone."""
+    """Groups of at least `bytes_min`, but for the last; a range that has so much itself stays alone.
+
+    Within a group the order is the one given.
+    """
     group: list[SegmentRange] = []
     held = 0
     for part in ranges:

@@ -1,0 +1,71 @@
+"""Options: Pravega's names, checked when a DataFrame is loaded, with messages that say what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.model.errors import InvalidRequestError
+from headrace.spark.options import read_options
+
+REQUIRED = {"controller": "http://127.0.0.1:10080/", "scope": "s", "stream": "t"}
+
+
+def test_defaults() -> None:
+    options = read_options(REQUIRED)
+    assert options.controller == "http://127.0.0.1:10080"
+    assert options.start_stream_cut is None
+    assert options.approx_bytes_per_trigger is None
+    assert options.read_history_from == "s3"
+    assert not options.strict_key_order
+    assert options.ddl() == "`event` binary, `scope` string, `stream` string, `segment_id` bigint, `offset` bigint"
+
+
+def test_names_and_words_are_taken_in_any_case() -> None:
+    options = read_options(REQUIRED | {"Start_Stream_Cut": "LATEST", "event_format": "Text", "columns": "Event"})
+    assert options.start_stream_cut == "latest"
+    assert options.ddl() == "`event` string"
+
+
+def test_the_text_of_a_cut_keeps_its_case() -> None:
+    assert read_options(REQUIRED | {"end_stream_cut": " H4sIAb== "}).end_stream_cut == "H4sIAb=="
+
+
+def test_options_of_pravegas_connector_for_writing_are_accepted() -> None:
+    assert read_options(REQUIRED | {"allow_create_scope": "false", "exactly_once": "true"}) == read_options(REQUIRED)
+
+
+@pytest.mark.parametrize("missing", sorted(REQUIRED))
+def test_what_is_required_is_named(missing: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"option '{missing}': it is required") as raised:
+        read_options({name: value for name, value in REQUIRED.items() if name != missing})
+    assert raised.value.specific_code == "invalid_option"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"approx_bytes_per_triger": "5"}, "did you mean 'approx_bytes_per_trigger'"),
+        ({"zzz": "5"}, "the options are"),
+        ({"approx_bytes_per_trigger": "0"}, "whole number of at least 1"),
+        ({"approx_bytes_per_trigger": "1e6"}, "whole number"),
+        ({"max_partition_bytes": "-3"}, "whole number"),
+        ({"strict_key_order": "yes"}, "none of true, false"),
+        ({"columns": "event,events"}, "no column 'events'"),
+        ({"columns": "event,event"}, "twice"),
+        ({"columns": ""}, "no column ''"),
+        ({"controller": "tcp://localhost:9090"}, "not the URL of a controller"),
+        ({"metadata": "Streams"}, "metadata tables are not offered"),
+        ({"read_history_from": "disk"}, "none of s3, segment_store"),
+        ({"auth": "basic"}, "none of aws-iam"),
+    ],
+)
+def test_wrong_options_say_what_to_do(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as raised:
+        read_options(REQUIRED | wrong)
+    assert raised.value.details["option"] in wrong
+
+
+@pytest.mark.parametrize("name", ["scope", "stream"])
+def test_names_follow_the_rules_of_the_system(name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_options(REQUIRED | {name: "no/slash"})

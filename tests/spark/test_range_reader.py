@@ -1,0 +1,166 @@
+"""Bytes of a range from links and from the store: exact whatever fails in between, loud when it does not heal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.spark.range_reader import FAILURES_IN_A_ROW_MAX, RangeReader, one_ahead
+from headrace.spark.stream_access import LinkedChunk
+
+SEGMENT = 7
+DATA = bytes(index * 7 % 251 for index in range(3000))
+FAILURES = ["expired", "gone", "server error", "cut off", "too long", "no connection"]
+
+
+class Source:
+    """`stored` bytes of DATA lie in tier 2, in runs of `run_bytes`; the rest only in the store."""
+
+    def __init__(self, stored: int, run_bytes: int = 400) -> None:
+        self.stored = stored
+        self.run_bytes = run_bytes
+        self.listings: list[tuple[int, int]] = []
+        self.store_reads: list[tuple[int, int]] = []
+
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
+        assert segment_id == SEGMENT
+        self.listings.append((start, stop))
+        found = []
+        while start < min(stop, self.stored) and len(found) < limit:
+            end = min((start // self.run_bytes + 1) * self.run_bytes, stop, self.stored)
+            found.append(LinkedChunk(start, end - start, "http://s3/object", {"Range": f"bytes={start}-{end - 1}"}))
+            start = end
+        return found
+
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+        assert segment_id == SEGMENT
+        self.store_reads.append((start, stop))
+        for position in range(start, stop, 333):
+            yield DATA[position : min(position + 333, stop)]
+
+
+class S3:
+    """Fails as told, once per entry, then serves ranges."""
+
+    def __init__(self, failures: Sequence[str] = ()) -> None:
+        self.failures = list(failures)
+        self.waits: list[float] = []
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(transport=httpx.MockTransport(self.handle))
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        first, last = map(int, request.headers["range"].removeprefix("bytes=").split("-"))
+        data = DATA[first : last + 1]
+        failure = self.failures.pop(0) if self.failures else None
+        if failure == "no connection":
+            raise httpx.ConnectError("refused")
+        statuses = {"expired": 403, "gone": 404, "server error": 503}
+        if failure in statuses:
+            return httpx.Response(statuses[failure])
+        if failure == "cut off":
+            data = data[: len(data) // 2]
+        if failure == "too long":
+            data = data + b"?"
+        return httpx.Response(206, stream=httpx.ByteStream(data))
+
+
+def read(source: Source, s3: S3, start: int, stop: int, *, use_links: bool = True) -> bytes:
+    reader = RangeReader(source, s3.client(), wait=s3.waits.append, use_links=use_links)
+    return b"".join(reader.windows(SEGMENT, start, stop))
+
+
+@given(st.data(), st.integers(0, len(DATA)), st.integers(1, 1000))
+def test_the_bytes_are_exact_wherever_tier_two_ends(data: st.DataObject, stored: int, run_bytes: int) -> None:
+    start = data.draw(st.integers(0, len(DATA)))
+    stop = data.draw(st.integers(start, len(DATA)))
+    source = Source(stored, run_bytes)
+    assert read(source, S3(), start, stop) == DATA[start:stop]
+    assert source.store_reads == ([(max(start, stored), stop)] if stop > max(start, stored) else [])
+
+
+@given(st.lists(st.sampled_from([one for one in FAILURES if one != "too long"]), max_size=FAILURES_IN_A_ROW_MAX - 1))
+def test_failures_in_a_row_are_outlived(failures: list[str]) -> None:
+    s3 = S3(failures)
+    assert read(Source(len(DATA)), s3, 100, 2900) == DATA[100:2900]
+    assert s3.failures == []
+    assert len(s3.waits) == len(failures)
+    assert all(wait > 0 for wait in s3.waits)
+
+
+def test_it_goes_on_where_it_broke_off_and_lists_anew() -> None:
+    source = Source(len(DATA))
+    assert read(source, S3(["cut off"]), 0, 1000) == DATA[:1000]
+    assert source.listings == [(0, 1000), (200, 1000)]
+
+
+def test_progress_forgives_failures() -> None:
+    failures = ["cut off"] * 8
+    source = Source(len(DATA), run_bytes=len(DATA))
+    assert read(source, S3(failures), 0, 2900) == DATA[:2900]
+
+
+@pytest.mark.parametrize("failure", ["expired", "server error", "no connection"])
+def test_it_gives_up_with_the_remedy(failure: str) -> None:
+    s3 = S3([failure] * FAILURES_IN_A_ROW_MAX)
+    with pytest.raises(UnavailableError, match="read_history_from=segment_store"):
+        read(Source(len(DATA)), s3, 0, 1000)
+    assert len(s3.waits) == FAILURES_IN_A_ROW_MAX - 1
+
+
+def test_bytes_beyond_the_chunk_never_get_out() -> None:
+    reader = RangeReader(Source(len(DATA)), S3(["too long"]).client(), wait=lambda seconds: None)
+    assert b"".join(reader.windows(SEGMENT, 0, 800)) == DATA[:800]
+
+
+def test_history_can_be_read_from_the_store() -> None:
+    source = Source(len(DATA))
+    assert read(source, S3(), 10, 500, use_links=False) == DATA[10:500]
+    assert source.listings == []
+
+
+class Gap(Source):
+    def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
+        return [LinkedChunk(start + 1, 10, "http://s3/object", {})]
+
+
+class Short(Source):
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+        yield DATA[start : stop - 1]
+
+
+@pytest.mark.parametrize("source", [Gap(len(DATA)), Short(0)], ids=["gap in the listing", "store ends early"])
+def test_missing_bytes_are_refused(source: Source) -> None:
+    with pytest.raises(CorruptError):
+        read(source, S3(), 0, 1000)
+
+
+def test_read_ahead_keeps_order_and_stays_one_ahead() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(5):
+            taken.append(number)
+            yield number
+
+    ahead = one_ahead(items())
+    assert next(ahead) == 0
+    ahead.close()
+    assert taken in ([0], [0, 1]), "closed: nothing more is fetched"
+    assert list(one_ahead(iter(range(100)))) == list(range(100))
+
+
+def test_read_ahead_passes_errors_on() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise UnavailableError("gone")
+
+    ahead = one_ahead(items())
+    assert next(ahead) == 1
+    with pytest.raises(UnavailableError, match="gone"):
+        next(ahead)
