@@ -1,0 +1,1 @@
+"""The Lambda functions: thin shells that turn HTTP requests, queue messages and schedules into calls of services."""

@@ -45,7 +45,10 @@ def _serve(port: int) -> int:
     MotoRequestHandler.disable_nagle_algorithm = True
     try:
         server = make_server(
-            LOOPBACK, port, DomainDispatcherApplication(create_backend_app), threaded=True,
+            LOOPBACK,
+            port,
+            DomainDispatcherApplication(create_backend_app),
+            threaded=True,
             request_handler=MotoRequestHandler,
         )
     except (OSError, SystemExit) as error:  # werkzeug prints its own advice and exits when the port is taken

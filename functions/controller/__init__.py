@@ -1,0 +1,1 @@
+"""The HTTP API, one function per noun: parse, call one service, convert, return."""

@@ -1,0 +1,23 @@
+"""JSON of the scope routes."""
+
+from __future__ import annotations
+
+from functions.controller.parameters import WireModel
+from headrace.controller.paging import Listing
+
+
+class CreateScopeRequest(WireModel):
+    scopeName: str
+
+
+class Scope(WireModel):
+    scopeName: str
+
+
+class ScopeList(WireModel):
+    scopes: list[Scope]
+    continuationToken: str | None
+
+
+def scope_list(page: Listing[str]) -> ScopeList:
+    return ScopeList(scopes=[Scope(scopeName=name) for name in page.items], continuationToken=page.next_after)

@@ -1,0 +1,182 @@
+"""JSON of the stream routes, in the shapes of Pravega's REST API where it has them, and the way to and from values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from functions.controller.parameters import WireModel
+from headrace.controller.paging import Listing
+from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import (
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    ScalingType,
+    StreamConfiguration,
+)
+
+ScalingTypeName = Literal["FIXED_NUM_SEGMENTS", "BY_RATE_IN_EVENTS_PER_SEC", "BY_RATE_IN_KBYTES_PER_SEC"]
+RetentionTypeName = Literal["LIMITED_DAYS", "LIMITED_SIZE_MB"]
+
+
+class ScalingPolicyModel(WireModel):
+    type: ScalingTypeName
+    minSegments: int
+    targetRate: int | None = Field(default=None, description="Events/s or KB/s of one segment")
+    scaleFactor: int | None = Field(default=None, description="Into how many segments a hot one is split")
+
+    def policy(self) -> ScalingPolicy:
+        return ScalingPolicy(ScalingType(self.type), self.minSegments, self.targetRate or 0, self.scaleFactor or 0)
+
+    @classmethod
+    def of(cls, policy: ScalingPolicy) -> ScalingPolicyModel:
+        return cls(
+            type=policy.type.value,
+            minSegments=policy.min_segments,
+            targetRate=policy.target_rate,
+            scaleFactor=policy.scale_factor,
+        )
+
+
+class RetentionPolicyModel(WireModel):
+    type: RetentionTypeName
+    value: int = Field(description="Kept at least: days or MB")
+    maxValue: int | None = Field(default=None, description="Kept at most: days or MB")
+
+    def policy(self) -> RetentionPolicy:
+        return RetentionPolicy(RetentionType(self.type), self.value, self.maxValue)
+
+    @classmethod
+    def of(cls, policy: RetentionPolicy) -> RetentionPolicyModel:
+        return cls(type=policy.type.value, value=policy.value, maxValue=policy.max_value)
+
+
+class CreateStreamRequest(WireModel):
+    streamName: str
+    scalingPolicy: ScalingPolicyModel
+    retentionPolicy: RetentionPolicyModel | None = None
+    streamTags: list[str] = []
+    timestampAggregationTimeout: int = Field(default=0, description="Milliseconds")
+    rolloverSizeBytes: int = 0
+
+    def configuration(self) -> StreamConfiguration:
+        return StreamConfiguration(
+            scaling=self.scalingPolicy.policy(),
+            retention=self.retentionPolicy.policy() if self.retentionPolicy else None,
+            tags=tuple(self.streamTags),
+            timestamp_aggregation_timeout_ms=self.timestampAggregationTimeout,
+            rollover_size_bytes=self.rolloverSizeBytes,
+        )
+
+
+class Stream(WireModel):
+    scopeName: str
+    streamName: str
+    scalingPolicy: ScalingPolicyModel
+    retentionPolicy: RetentionPolicyModel | None
+    streamTags: list[str]
+    timestampAggregationTimeout: int
+    rolloverSizeBytes: int
+    state: str
+    epoch: int = Field(description="Number of the current epoch")
+    segments: int = Field(description="Segments that take events")
+    creationTime: int = Field(description="Milliseconds since 1970")
+
+
+def stream(view: StreamView) -> Stream:
+    configuration = view.configuration
+    return Stream(
+        scopeName=view.scope,
+        streamName=view.stream,
+        scalingPolicy=ScalingPolicyModel.of(configuration.scaling),
+        retentionPolicy=RetentionPolicyModel.of(configuration.retention) if configuration.retention else None,
+        streamTags=list(configuration.tags),
+        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout_ms,
+        rolloverSizeBytes=configuration.rollover_size_bytes,
+        state=view.state.value,
+        epoch=view.epoch,
+        segments=view.segment_count,
+        creationTime=view.creation_time_ms,
+    )
+
+
+class StreamEntry(WireModel):
+    scopeName: str
+    streamName: str
+    streamTags: list[str]
+
+
+class StreamList(WireModel):
+    streams: list[StreamEntry]
+    continuationToken: str | None
+
+
+def stream_list(page: Listing[StreamSummary]) -> StreamList:
+    entries = [StreamEntry(scopeName=one.scope, streamName=one.stream, streamTags=list(one.tags)) for one in page.items]
+    return StreamList(streams=entries, continuationToken=page.next_after)
+
+
+class StateRequest(WireModel):
+    streamState: Literal["SEALED"]
+
+
+class StreamStateAnswer(WireModel):
+    streamState: str
+
+
+class StreamDeletion(WireModel):
+    streamState: str
+    deleting: bool
+
+
+class KeyRangeModel(WireModel):
+    low: float
+    high: float
+
+
+SegmentIdNumber = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class ScaleRequest(WireModel):
+    sealedSegments: list[SegmentIdNumber] = Field(min_length=1, max_length=SEGMENTS_PER_STREAM_MAX)
+    newRanges: list[KeyRangeModel] = Field(min_length=1, max_length=SEGMENTS_PER_STREAM_MAX)
+
+    def key_ranges(self) -> list[KeyRange]:
+        """Raises InvalidRequestError (code "invalid_key_ranges") for a range that is empty or leaves [0, 1)."""
+        try:
+            return [KeyRange(one.low, one.high) for one in self.newRanges]
+        except InvalidRequestError as error:
+            raise InvalidRequestError(error.message, details=error.details, code="invalid_key_ranges") from error
+
+
+class ScaledSegment(WireModel):
+    segmentId: int
+    low: float
+    high: float
+
+
+class Scale(WireModel):
+    epoch: int
+    status: Literal["IN_PROGRESS", "SUCCESS", "INVALID"]
+    segments: list[ScaledSegment]
+
+
+def scale(view: ScaleView) -> Scale:
+    segments = [
+        ScaledSegment(segmentId=one.segment_id, low=one.key_range.low, high=one.key_range.high) for one in view.segments
+    ]
+    return Scale(epoch=view.epoch, status=view.status.value, segments=segments)
+
+
+class ScaleState(WireModel):
+    epoch: int
+    status: Literal["IN_PROGRESS", "SUCCESS", "INVALID"]
+
+
+def scale_state(epoch: int, status: ScaleStatus) -> ScaleState:
+    return ScaleState(epoch=epoch, status=status.value)

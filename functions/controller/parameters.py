@@ -1,0 +1,66 @@
+"""Parameters of paths and queries: decoded, checked, described for the API's document."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import unquote
+
+from aws_lambda_powertools.event_handler.openapi.params import Path, Query
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from headrace.model.names import check_known_name
+
+SEGMENT_ID_MAX = (1 << 63) - 1
+OFFSET_MAX = (1 << 63) - 1
+_DIGITS_MAX = 19
+
+# Powertools matches raw paths, so a name may still be percent-encoded: after decoding no '%' and no '/' is allowed.
+
+
+def _scope_name(text: str) -> str:
+    return check_known_name("scope", unquote(text))
+
+
+def _stream_name(text: str) -> str:
+    return check_known_name("stream", unquote(text))
+
+
+def decimal(text: str, what: str, most: int) -> int:
+    """The number that `text` writes in decimal digits, 0 to `most`; raises InvalidRequestError for anything else.
+
+    Stricter than Python's `int`, which takes signs, blanks, underscores and the digits of other scripts.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most):
+        raise InvalidRequestError(f"{text[:100]!a} is no {what}: expected decimal digits, at most {most}")
+    return int(text)
+
+
+def _segment_id(text: str) -> str:
+    return str(decimal(unquote(text), "segment id", SEGMENT_ID_MAX))
+
+
+def _epoch(text: str) -> str:
+    return str(decimal(unquote(text), "epoch", (1 << 31) - 1))
+
+
+ScopeName = Annotated[str, AfterValidator(_scope_name), Path(description="Name of a scope")]
+StreamName = Annotated[str, AfterValidator(_stream_name), Path(description="Name of a stream")]
+SegmentId = Annotated[str, AfterValidator(_segment_id), Path(description="Id of a segment: epoch << 32 | number")]
+EpochNumber = Annotated[str, AfterValidator(_epoch), Path(description="Number of an epoch")]
+
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX, description="Most items on this page")]
+PAGE_LIMIT_DEFAULT = PAGE_ITEMS_DEFAULT
+ContinuationToken = Annotated[str | None, Query(max_length=512, description="From the page before")]
+
+
+def continue_after(token: str | None) -> str | None:
+    """The name after which the page starts; a token that could be no name is refused."""
+    return check_known_name("continuationToken", token) if token else None
+
+
+class WireModel(BaseModel):
+    """A JSON object of the API: unknown fields are refused, types are taken as they are and never converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)

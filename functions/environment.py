@@ -1,0 +1,58 @@
+"""What a function is told by its environment, typed, with an error that names what is missing.
+
+A function is given only what it may use, so each value is read when it is needed and not before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from headrace import topology
+
+METADATA_TABLE = "HEADRACE_METADATA_TABLE"
+CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
+REQUESTS_QUEUE_URL = "HEADRACE_REQUESTS_QUEUE_URL"
+TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
+CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
+
+
+class EnvironmentVariableError(RuntimeError):
+    """A variable that this function needs is missing or makes no sense: the deployment is wrong, not the request."""
+
+
+class Environment:
+    """Reads `variables`; those of the process if none are given."""
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self._variables = os.environ if variables is None else variables
+
+    @property
+    def metadata_table(self) -> str:
+        return self._text(METADATA_TABLE)
+
+    @property
+    def chunk_bucket(self) -> str:
+        return self._text(CHUNK_BUCKET)
+
+    @property
+    def requests_queue_url(self) -> str:
+        return self._text(REQUESTS_QUEUE_URL)
+
+    @property
+    def ticks_queue_url(self) -> str:
+        return self._text(TICKS_QUEUE_URL)
+
+    @property
+    def container_count(self) -> int:
+        """Segment containers of this deployment; the topology's where nothing else is said."""
+        text = self._variables.get(CONTAINER_COUNT, str(topology.CONTAINER_COUNT))
+        if not text.isdecimal() or int(text) < 1:
+            raise EnvironmentVariableError(f"{CONTAINER_COUNT} is {text!r}: expected a number, at least 1")
+        return int(text)
+
+    def _text(self, name: str) -> str:
+        value = self._variables.get(name, "")
+        if not value:
+            raise EnvironmentVariableError(f"the environment variable {name} is not set")
+        return value

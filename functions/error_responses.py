@@ -1,0 +1,58 @@
+"""The error tree as HTTP: one table, one shape.
+
+Every error of the API looks like `{"error": {"code", "message", "retry", "details"}}`. What is no error of the tree is
+a fault of ours: it is answered 500 without a word about the inside, and logged by the caller.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from headrace.model import errors
+
+BODY_TOO_LARGE = "body_too_large"
+
+STATUS_BY_CLASS: dict[type[errors.HeadraceError], HTTPStatus] = {
+    errors.HeadraceError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidRequestError: HTTPStatus.BAD_REQUEST,
+    errors.UnauthorizedError: HTTPStatus.FORBIDDEN,
+    errors.NotFoundError: HTTPStatus.NOT_FOUND,
+    errors.AlreadyExistsError: HTTPStatus.CONFLICT,
+    errors.IllegalStateError: HTTPStatus.PRECONDITION_FAILED,
+    errors.SealedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.TruncatedError: HTTPStatus.GONE,
+    errors.ConflictError: HTTPStatus.CONFLICT,
+    errors.FencedError: HTTPStatus.MISDIRECTED_REQUEST,
+    errors.ThrottledError: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.CorruptError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""A class that is not listed is answered as its nearest listed parent."""
+
+_STATUS_BY_CODE = {BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+
+_INTERNAL_MESSAGE = "something went wrong inside; the details are in the log of the function"
+
+
+def status_of(error: errors.HeadraceError) -> HTTPStatus:
+    """The HTTP status of an error."""
+    if error.specific_code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE[error.specific_code]
+    return next(STATUS_BY_CLASS[kind] for kind in type(error).__mro__ if kind in STATUS_BY_CLASS)
+
+
+def error_body(error: errors.HeadraceError) -> dict[str, Any]:
+    """The body of the answer; errors that are answered 500 tell their code and nothing else."""
+    if status_of(error) is HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _body(error.code, _INTERNAL_MESSAGE, error.retry, {})
+    return _body(error.specific_code, error.message, error.retry, error.details)
+
+
+def unexpected_error_body() -> dict[str, Any]:
+    """The body for an exception that nobody foresaw: repeating may help, since it may be a passing fault of ours."""
+    return _body(errors.HeadraceError.code, _INTERNAL_MESSAGE, "later", {})
+
+
+def _body(code: str, message: str, retry: errors.Retry, details: dict[str, Any]) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "retry": retry, "details": details}}

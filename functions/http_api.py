@@ -1,0 +1,186 @@
+"""The HTTP face that all controller functions share: Powertools' resolver, request checks before it, errors after it.
+
+The API speaks JSON and nothing else. A body is bounded and parsed before anything looks at it, so that what is not
+JSON, is too large or is nested without end is answered as the client's mistake, never as a fault of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextvars
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError as NoRouteError
+from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
+
+from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
+from functions.observability import count, logger
+from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+REQUEST_BODY_BYTES_MAX = 512 * 1024
+"""A scale to 1,000 ranges or a cut of 1,000 segments takes about a tenth of it."""
+
+PROBLEMS_SHOWN_MAX = 10
+
+Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
+
+
+class HttpResolver(APIGatewayHttpResolver):
+    """Powertools' resolver for several requests at a time.
+
+    The original keeps the request in work on the class and its context on the resolver: right where a process handles
+    one request at a time, as most functions do, and wrong in the local stack, whose gateway is threaded.
+    """
+
+    def __init__(self) -> None:
+        self._event: contextvars.ContextVar[Any] = contextvars.ContextVar("event")
+        self._context: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("context", default=None)
+        super().__init__(
+            enable_validation=True,
+            serializer=_json_text,
+            # An answer that does not fit its own model is a fault of ours, not of the client.
+            response_validation_error_http_code=HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
+
+    @property
+    def current_event(self) -> APIGatewayProxyEventV2:  # type: ignore[override]
+        event: APIGatewayProxyEventV2 = self._event.get()
+        return event
+
+    @property
+    def context(self) -> dict[str, Any]:
+        held = self._context.get()
+        if held is None:
+            held = {}
+            self._context.set(held)
+        return held
+
+    @context.setter
+    def context(self, value: dict[str, Any]) -> None:
+        self._context.set(value)
+
+    def _to_proxy_event(self, event: dict[str, Any]) -> APIGatewayProxyEventV2:  # type: ignore[override]
+        found: APIGatewayProxyEventV2 = super()._to_proxy_event(event)  # type: ignore[assignment]
+        self._event.set(found)
+        return found
+
+
+def http_api() -> HttpResolver:
+    """A resolver that answers every error in the API's shape."""
+    api = HttpResolver()
+
+    @api.exception_handler(HeadraceError)
+    def known(error: HeadraceError) -> Response[Any]:
+        return _answer(error)
+
+    @api.exception_handler(RequestValidationError)
+    def invalid(error: RequestValidationError) -> Response[Any]:
+        return _answer(_invalid_request(error))
+
+    @api.exception_handler(NoRouteError)
+    def no_route(_error: NoRouteError) -> Response[Any]:
+        return _answer(NotFoundError("there is no such route; see the API's document", code="no_such_route"))
+
+    @api.exception_handler(Exception)
+    def unexpected(error: Exception) -> Response[Any]:
+        logger.exception("request failed", exc_info=error)
+        return _response(HTTPStatus.INTERNAL_SERVER_ERROR, unexpected_error_body())
+
+    return api
+
+
+def lambda_handler(api: HttpResolver) -> Handler:
+    """What Lambda calls: payload format 2.0 in, a response of that format out."""
+
+    @logger.inject_lambda_context
+    def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        try:
+            checked = _with_checked_body(event)
+        except InvalidRequestError as error:
+            return _lambda_response(int(status_of(error)), error_body(error))
+        answer: dict[str, Any] = api.resolve(checked, context)
+        count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
+        return answer
+
+    return handle
+
+
+def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
+    """The event with its body as text, and said to be JSON; curl calls any body a form unless told otherwise."""
+    body = event.get("body")
+    if not body:
+        return event
+    # Four base64 characters stand for three bytes; a text of n characters has at least n bytes.
+    bytes_min = len(body) // 4 * 3 - 2 if event.get("isBase64Encoded") else len(body)
+    if bytes_min > REQUEST_BODY_BYTES_MAX:
+        raise _too_large()
+    try:
+        text = base64.b64decode(body, validate=True).decode() if event.get("isBase64Encoded") else body
+        if len(text.encode()) > REQUEST_BODY_BYTES_MAX:
+            raise _too_large()
+        json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise InvalidRequestError("the body is nested too deeply") from error
+    except (ValueError, binascii.Error) as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from error
+    headers = {name: value for name, value in (event.get("headers") or {}).items() if name.lower() != "content-type"}
+    return event | {"body": text, "isBase64Encoded": False, "headers": headers | {"content-type": "application/json"}}
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _too_large() -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the body is larger than {REQUEST_BODY_BYTES_MAX} bytes",
+        details={"bytes_max": REQUEST_BODY_BYTES_MAX},
+        code=BODY_TOO_LARGE,
+    )
+
+
+def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
+    """Says for each mistake where it is and what is wrong; values are left out, they may be secrets."""
+    problems = [{"field": _field(one["loc"]), "problem": str(one["msg"])} for one in error.errors()]
+    if not problems:
+        problems = [{"field": "request", "problem": "is not valid"}]
+    shown = problems[:PROBLEMS_SHOWN_MAX]
+    text = "; ".join(f"{one['field']}: {one['problem']}" for one in shown)
+    more = f"; and {len(problems) - len(shown)} more" if len(problems) > len(shown) else ""
+    return InvalidRequestError(f"the request is not valid: {text}{more}", details={"problems": shown})
+
+
+def _field(location: tuple[str | int, ...]) -> str:
+    return ".".join(ascii(str(part))[1:-1][:100] for part in location)
+
+
+def _answer(error: HeadraceError) -> Response[Any]:
+    status = int(status_of(error))
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        logger.error("request failed", exc_info=error)
+    elif status > HTTPStatus.INTERNAL_SERVER_ERROR:
+        logger.warning("request not served: %s", error)
+    return _response(status, error_body(error))
+
+
+def _response(status: int, body: Mapping[str, Any]) -> Response[Any]:
+    return Response(status_code=status, content_type=content_types.APPLICATION_JSON, body=_json_text(body))
+
+
+def _lambda_response(status: int, body: Mapping[str, Any]) -> dict[str, Any]:
+    count("Requests", status=f"{status // 100}xx")
+    headers = {"Content-Type": content_types.APPLICATION_JSON}
+    return {"statusCode": status, "headers": headers, "body": _json_text(body), "isBase64Encoded": False, "cookies": []}
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

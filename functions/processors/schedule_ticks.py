@@ -1,0 +1,44 @@
+"""Spreads a minute into ticks: schedules are minute-grained, queues can delay each message by seconds.
+
+Stateless on purpose: a lost message costs one tick, where a message that sends itself on would end the chain for good.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from functions import wiring
+from functions.observability import count, logger
+from functions.processors.tick_messages import tick_message
+from headrace import topology
+from headrace.model.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+MESSAGES_PER_CALL = 10
+
+
+@logger.inject_lambda_context
+def handler(_event: dict[str, Any], _context: LambdaContext) -> dict[str, int]:
+    """Sends every tick of the coming minute; returns how many.
+
+    Raises:
+        UnavailableError: the queue took only a part of them. The caller repeats; a tick too many is harmless.
+    """
+    entries = [
+        {"Id": f"{delay_s}-{bucket}", "DelaySeconds": delay_s, "MessageBody": json.dumps(tick_message(bucket))}
+        for delay_s in topology.TICK_DELAYS_S
+        for bucket in range(topology.INTENT_BUCKET_COUNT)
+    ]
+    queue_url = wiring.environment().ticks_queue_url
+    refused: list[str] = []
+    for first in range(0, len(entries), MESSAGES_PER_CALL):
+        batch = entries[first : first + MESSAGES_PER_CALL]
+        answer = wiring.sqs_client().send_message_batch(QueueUrl=queue_url, Entries=batch)  # type: ignore[arg-type]
+        refused += [f"{one['Id']}: {one['Code']}" for one in answer.get("Failed", [])]
+    if refused:
+        raise UnavailableError(f"the queue refused {len(refused)} of {len(entries)} ticks, among them {refused[0]}")
+    count("TicksScheduled", len(entries))
+    return {"sent": len(entries)}

@@ -1,0 +1,33 @@
+"""Works on queued stream operations: create, scale, seal, delete.
+
+A failure stops its message group, which is one stream, and no other: the messages of the group come again in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from functions import wiring
+from functions.observability import logger
+from functions.processors.batches import message_body, report
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+# Powertools calls it with the keyword `record`: under any other name every message would fail.
+def _work_on(record: SQSRecord) -> None:
+    wiring.stream_request_processor().process(message_body(record))
+
+
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """SQS records in, the identifiers of those that must come again out."""
+    # One message failing is ordinary here; a batch of which all failed must be reported, not raised.
+    processor = SqsFifoPartialProcessor(skip_group_on_error=True, logger=logger)
+    processor.raise_on_entire_batch_failure = False
+    response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
+    return report(event, response)  # type: ignore[arg-type]

@@ -1,0 +1,145 @@
+"""Builds services from adapters: the only module of the functions that picks adapters.
+
+Everything is built when it is first asked for and then kept for the life of the process, so that a warm function pays
+nothing and a function that does not use S3 never makes an S3 client. Adapters are imported where they are built:
+importing is most of a cold start.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from functions.environment import Environment
+from headrace.adapters.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+    from headrace.controller.history import HistoryService
+    from headrace.controller.scopes import ScopeService
+    from headrace.controller.segments import SegmentService
+    from headrace.controller.streams import StreamService
+    from headrace.ports.clock import Clock
+    from headrace.ports.metadata_store import MetadataStore
+    from headrace.ports.request_queue import RequestQueue
+    from headrace.ports.segment_stores import SegmentStores
+    from headrace.workflows.stream_requests import StreamRequestProcessor
+
+T = TypeVar("T")
+
+CHUNK_LINKS_EXPIRE_S = 900
+
+SQS_CONNECT_TIMEOUT_S = 2
+SQS_READ_TIMEOUT_S = 10
+
+_lock = threading.RLock()
+_forget: list[Callable[[], None]] = []
+
+
+def _once(build: Callable[[], T]) -> Callable[[], T]:
+    """Builds at most one, also when threads of the local stack ask at the same time."""
+    cached = functools.cache(build)
+    _forget.append(cached.cache_clear)
+
+    @functools.wraps(build)
+    def built() -> T:
+        with _lock:
+            return cached()
+
+    return built
+
+
+def forget_services() -> None:
+    """The next call builds anew: when the environment changes, or with it what connections lead to."""
+    with _lock:
+        for clear in _forget:
+            clear()
+
+
+@_once
+def environment() -> Environment:
+    return Environment()
+
+
+@_once
+def clock() -> Clock:
+    return SystemClock()
+
+
+@_once
+def metadata_store() -> MetadataStore:
+    from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+
+    return DynamoMetadataStore(environment().metadata_table)
+
+
+@_once
+def sqs_client() -> SQSClient:
+    import botocore.session
+    from botocore.config import Config
+
+    config = Config(
+        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        connect_timeout=SQS_CONNECT_TIMEOUT_S,
+        read_timeout=SQS_READ_TIMEOUT_S,
+        retries={"total_max_attempts": 3, "mode": "standard"},
+        tcp_keepalive=True,
+    )
+    client: SQSClient = botocore.session.get_session().create_client("sqs", config=config)  # type: ignore[assignment]
+    return client
+
+
+@_once
+def request_queue() -> RequestQueue:
+    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+
+    return SqsRequestQueue(environment().requests_queue_url, sqs_client())
+
+
+@_once
+def segment_stores() -> SegmentStores:
+    from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+
+    return TcpSegmentStores(locate_by_claims(metadata_store()), environment().container_count)
+
+
+@_once
+def scope_service() -> ScopeService:
+    from headrace.controller.scopes import ScopeService
+
+    return ScopeService(metadata_store())
+
+
+@_once
+def stream_service() -> StreamService:
+    from headrace.controller.streams import StreamService
+
+    return StreamService(metadata_store(), request_queue(), clock())
+
+
+@_once
+def segment_service() -> SegmentService:
+    from headrace.controller.segments import SegmentService
+
+    return SegmentService(metadata_store(), segment_stores(), environment().container_count)
+
+
+@_once
+def history_service() -> HistoryService:
+    from headrace.adapters.s3.chunk_links import S3ChunkLinks
+    from headrace.adapters.s3.client import s3_client
+    from headrace.controller.history import HistoryService
+
+    links = S3ChunkLinks(environment().chunk_bucket, s3_client(), CHUNK_LINKS_EXPIRE_S, clock())
+    return HistoryService(metadata_store(), links)
+
+
+@_once
+def stream_request_processor() -> StreamRequestProcessor:
+    from headrace.workflows.stream_requests import StreamRequestProcessor
+
+    return StreamRequestProcessor(metadata_store(), segment_stores(), clock())
