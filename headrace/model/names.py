@@ -93,6 +93,11 @@ def transient_segment_name(parent: str, writer_id: int, unique: int) -> str:
     return f"{parent}{_TRANSIENT_DELIMITER}{writer_id:032x}.{unique:032x}"
 
 
+def is_transient_segment_name(name: str) -> bool:
+    """Whether the segment lives only as long as the connection that made it."""
+    return _TRANSIENT_DELIMITER in name
+
+
 def parent_segment_name(name: str) -> str | None:
     """The segment that a transaction or transient segment belongs to; None for any other segment."""
     for delimiter in (_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER):

@@ -1,0 +1,115 @@
+"""A journal disk in memory that can fail and lose power as real ones do: for tests and simulations.
+
+Faults are asked for, and the choices of a power cut come from a seed, so that every run can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+SECTOR_BYTES: Final = 512
+"""The disk writes sectors whole or not at all, in any order, until it is synced."""
+
+
+@dataclass(slots=True)
+class _Content:
+    """`durable` is what a power cut leaves for sure; `unsynced` what it may leave, sector by sector."""
+
+    data: bytearray
+    durable: bytearray
+    unsynced: set[int] = field(default_factory=set)
+
+
+class MemoryJournalFile:
+    """One open file of the disk."""
+
+    def __init__(self, disk: MemoryJournalDisk, content: _Content) -> None:
+        self._disk = disk
+        self._content = content
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._content.data)
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._disk.before("write")
+        for part in parts:
+            view = memoryview(part)
+            self._content.data[position : position + len(view)] = view
+            last = (position + len(view) - 1) // SECTOR_BYTES
+            self._content.unsynced.update(range(position // SECTOR_BYTES, last + 1))
+            position += len(view)
+
+    def sync(self) -> None:
+        self._disk.before("sync")
+        for sector in self._content.unsynced:
+            self._keep(sector)
+        self._content.unsynced.clear()
+
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self._content.data[position : position + length])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _keep(self, sector: int) -> None:
+        first, last = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+        self._content.durable[first:last] = self._content.data[first:last]
+
+
+class MemoryJournalDisk:
+    """`before` is called with "write" or "sync" before each; raise OSError there to make it fail."""
+
+    def __init__(self, before: Callable[[str], None] | None = None) -> None:
+        self.before: Callable[[str], None] = before or _no_fault
+        self._files: dict[str, _Content] = {}
+
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
+    def create(self, name: str, size_bytes: int) -> None:
+        if name in self._files:
+            raise FileExistsError(name)
+        self._files[name] = _Content(bytearray(size_bytes), bytearray(size_bytes))
+
+    def open(self, name: str) -> MemoryJournalFile:
+        if name not in self._files:
+            raise FileNotFoundError(name)
+        return MemoryJournalFile(self, self._files[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self._files[new] = self._files.pop(old)
+
+    def remove(self, name: str) -> None:
+        self._files.pop(name, None)
+
+    def cut_power(self, seed: int) -> MemoryJournalDisk:
+        """What is left on a disk that lost power now: of each unsynced sector the old or the new content."""
+        random = Random(seed)
+        left = MemoryJournalDisk()
+        for name in sorted(self._files):
+            content = self._files[name]
+            survived = bytearray(content.durable)
+            for sector in sorted(content.unsynced):
+                if random.random() < 0.5:
+                    first, last = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+                    survived[first:last] = content.data[first:last]
+            left._files[name] = _Content(survived, bytearray(survived))
+        return left
+
+    def damage(self, name: str, position: int, length: int = 1) -> None:
+        """Flip bits of durable bytes, as rot does."""
+        content = self._files[name]
+        for index in range(position, position + length):
+            content.data[index] ^= 0xFF
+            content.durable[index] ^= 0xFF
+
+
+def _no_fault(_step: str) -> None:
+    """The disk works."""

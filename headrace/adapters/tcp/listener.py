@@ -1,0 +1,161 @@
+"""The server's end of the wire protocol: sockets for sessions, on asyncio or uvloop.
+
+Receives with `BufferedProtocol` straight into the cache or one scratch buffer for all connections, and sends views of
+the cache without joining them. What a session may do is its own business; this only moves bytes and bounds how many
+connections there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.session import Session
+from headrace.segmentstore.store import SegmentStore
+
+_log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 4096
+SOCKET_BUFFER_BYTES: Final = 1 << 20
+STALL_CHECK_S: Final = 10.0
+_JOIN_BELOW_BYTES: Final = 16 << 10
+"""Small replies go out as one buffer: a system call with many tiny parts costs more than joining them."""
+
+
+class WireListener:
+    """`random_uuid` gives unsigned 128-bit numbers."""
+
+    def __init__(self, store: SegmentStore, random_uuid: Callable[[], int]) -> None:
+        self._store = store
+        self._random_uuid = random_uuid
+        self._scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which the system chooses for 0. Raises OSError if it is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), host, port, backlog=1024)
+        self._stall_timer = loop.call_later(STALL_CHECK_S, self._check_stalled)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Take no more connections and drop those that are there."""
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.session.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def drop_all(self) -> None:
+        """Abort every connection: what is in flight has an unknown outcome."""
+        for connection in list(self._connections):
+            connection.session.abort()
+
+    def open_session(self, connection: _Connection, peer: str) -> Session | None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            _log.warning("event=connection_refused peer=%s connections=%d", peer, len(self._connections))
+            return None
+        self._connections.add(connection)
+        return Session(self._store, connection, self._scratch, peer, self._random_uuid)
+
+    def forget(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+
+    def _check_stalled(self) -> None:
+        now_s = self._store.clock.monotonic_s()
+        for connection in list(self._connections):
+            connection.session.check_stalled(now_s)
+        self._stall_timer = asyncio.get_running_loop().call_later(STALL_CHECK_S, self._check_stalled)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One socket; the channel of one session."""
+
+    session: Session
+
+    def __init__(self, listener: WireListener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"{transport!r} is no stream transport")
+        self._transport = transport
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            raw.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        # Any byte that waits in the transport counts as blocked: only then is "nothing waits" told, and the cache may
+        # use the memory again.
+        transport.set_write_buffer_limits(high=0, low=0)
+        peer = transport.get_extra_info("peername")
+        session = self._listener.open_session(self, f"{peer[0]}:{peer[1]}" if peer else "unknown")
+        if session is None:
+            transport.abort()
+            self._transport = None
+            return
+        self.session = session
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._listener.forget(self)
+            self.session.disconnected()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.session.assembler.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.session.received(nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.session.writing_paused()
+
+    def resume_writing(self) -> None:
+        self.session.writing_resumed()
+
+    def send(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        gathered: list[bytes | bytearray | memoryview] = []
+        small: list[bytes | bytearray | memoryview] = []
+        for part in parts:
+            if len(part) < _JOIN_BELOW_BYTES:
+                small.append(part)
+                continue
+            if small:
+                gathered.append(b"".join(small))
+                small = []
+            gathered.append(part)
+        if small:
+            gathered.append(b"".join(small))
+        self._transport.writelines(gathered)
+
+    def pause_receiving(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_receiving(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,99 @@
+"""A container's metadata as bytes: a header line and one line of JSON per segment, cut into parts for the log.
+
+Attribute ids travel as hex text and values as JSON integers, which Python reads back exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.model.errors import CorruptError
+
+FORMAT_VERSION: Final = 1
+PART_BYTES: Final = 1 << 20
+"""A part is closed once it holds this much; it exceeds it by at most one segment's line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSnapshot:
+    """What the log no longer has to tell about a segment. All its bytes up to `length` are in tier 2 by the time a
+    log starts with this snapshot."""
+
+    number: int
+    name: str
+    start_offset: int
+    length: int
+    sealed: bool
+    last_modified_ms: int
+    attributes: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSnapshot:
+    """`deletions` maps names of segments whose chunk directory is still to be emptied to their numbers."""
+
+    next_number: int
+    deletions: Mapping[str, int]
+    segments: Iterable[SegmentSnapshot]
+
+
+def encode_snapshot(snapshot: ContainerSnapshot) -> Iterator[bytes]:
+    """The parts, at least one."""
+    header = {"version": FORMAT_VERSION, "next": snapshot.next_number, "deletions": dict(snapshot.deletions)}
+    lines = [_dump(header)]
+    held_bytes = len(lines[0])
+    for segment in snapshot.segments:
+        if held_bytes >= PART_BYTES:
+            yield b"".join(lines)
+            lines, held_bytes = [], 0
+        lines.append(_dump(_segment_body(segment)))
+        held_bytes += len(lines[-1])
+    yield b"".join(lines)
+
+
+def decode_snapshot(parts: Iterable[bytes]) -> ContainerSnapshot:
+    """The snapshot made of these parts.
+
+    Raises:
+        CorruptError: the bytes are no snapshot of a known version.
+    """
+    lines = b"".join(parts).splitlines()
+    try:
+        header = json.loads(lines[0])
+        if header["version"] != FORMAT_VERSION:
+            raise CorruptError(f"a container snapshot has version {header['version']}, known is {FORMAT_VERSION}")
+        segments = [_segment(json.loads(line)) for line in lines[1:]]
+        return ContainerSnapshot(header["next"], header["deletions"], segments)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise CorruptError(f"a container snapshot of {len(lines)} lines does not decode: {error!r}") from error
+
+
+def _dump(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+
+def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
+    return {
+        "number": segment.number,
+        "name": segment.name,
+        "start": segment.start_offset,
+        "length": segment.length,
+        "sealed": segment.sealed,
+        "modified": segment.last_modified_ms,
+        "attributes": {f"{key:x}": value for key, value in segment.attributes.items()},
+    }
+
+
+def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
+    return SegmentSnapshot(
+        number=body["number"],
+        name=body["name"],
+        start_offset=body["start"],
+        length=body["length"],
+        sealed=body["sealed"],
+        last_modified_ms=body["modified"],
+        attributes={int(key, 16): value for key, value in body["attributes"].items()},
+    )

@@ -1,0 +1,247 @@
+"""Operations of a segment container as they lie in its durable log: one operation, one frame, one ledger entry.
+
+A frame is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are never
+copied here. Frames name segments by the number that the container gave them at creation. The ledger guards frames with
+checksums, so a frame that does not decode is corruption (or a newer version), never something to skip.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.model.errors import CorruptError
+
+# These numbers reach the disk: never change or reuse one.
+_CREATE: Final = 1
+_APPEND: Final = 2
+_ATTRIBUTES: Final = 3
+_SEAL: Final = 4
+_TRUNCATE: Final = 5
+_DELETE: Final = 6
+_MERGE: Final = 7
+_STORED: Final = 8
+_DELETION_STORED: Final = 9
+_CHECKPOINT: Final = 10
+
+_UINT64_MASK: Final = (1 << 64) - 1
+
+_APPEND_FIELDS = struct.Struct(">BQQQQqIQ")
+_CREATE_FIELDS = struct.Struct(">BQQHI")
+_ATTRIBUTES_FIELDS = struct.Struct(">BQQI")
+_ATTRIBUTE = struct.Struct(">QQq")
+_SEGMENT_FIELDS = struct.Struct(">BQQ")
+_TRUNCATE_FIELDS = struct.Struct(">BQQQ")
+_MERGE_FIELDS = struct.Struct(">BQQQQQI")
+_STORED_FIELDS = struct.Struct(">BI")
+_STORED_LENGTH = struct.Struct(">QQ")
+_DELETION_STORED_FIELDS = struct.Struct(">BQ")
+_CHECKPOINT_FIELDS = struct.Struct(">BIB")
+
+APPEND_FIELDS_BYTES: Final = _APPEND_FIELDS.size
+
+Attributes = Sequence[tuple[int, int]]
+"""Pairs of attribute id (unsigned 128 bit) and value (signed 64 bit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateOperation:
+    number: int
+    name: str
+    attributes: Attributes
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOperation:
+    """`data` lies at `offset` of the segment; `event_number` is the writer's last one in it."""
+
+    number: int
+    offset: int
+    writer_id: int
+    event_number: int
+    event_count: int
+    now_ms: int
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class AttributesOperation:
+    """Sets attributes to these values; conditions were checked before."""
+
+    number: int
+    attributes: Attributes
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealOperation:
+    number: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateOperation:
+    number: int
+    offset: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOperation:
+    number: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOperation:
+    """All `length` bytes of segment `source` become those of `target` from `offset` on; `source` is no more."""
+
+    target: int
+    source: int
+    offset: int
+    length: int
+    attributes: Attributes
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOperation:
+    """Pairs of segment number and the offset up to which tier 2 has the segment: saves work at the next recovery."""
+
+    storage_lengths: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionStoredOperation:
+    """The chunk directory holds nothing of the deleted segment `number` any more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOperation:
+    """Part `part` of a snapshot of the container's metadata; a snapshot is complete with the part that is `last`."""
+
+    part: int
+    last: bool
+    snapshot: memoryview
+
+
+Operation = (
+    CreateOperation
+    | AppendOperation
+    | AttributesOperation
+    | SealOperation
+    | TruncateOperation
+    | DeleteOperation
+    | MergeOperation
+    | StoredOperation
+    | DeletionStoredOperation
+    | CheckpointOperation
+)
+
+
+def append_fields(
+    number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int
+) -> bytes:
+    """What goes before the data of an append."""
+    return _APPEND_FIELDS.pack(
+        _APPEND, number, offset, writer_id >> 64, writer_id & _UINT64_MASK, event_number, event_count, now_ms
+    )
+
+
+def encode_operation(operation: Operation) -> list[bytes | memoryview]:
+    """The frame as parts to be written one after the other; data and snapshots are not copied."""
+    match operation:
+        case AppendOperation(number, offset, writer_id, event_number, event_count, now_ms, data):
+            return [append_fields(number, offset, writer_id, event_number, event_count, now_ms), data]
+        case CreateOperation(number, name, attributes, now_ms):
+            raw = name.encode()
+            fields = _CREATE_FIELDS.pack(_CREATE, number, now_ms, len(raw), len(attributes))
+            return [fields + raw + _encode_attributes(attributes)]
+        case AttributesOperation(number, attributes, now_ms):
+            fields = _ATTRIBUTES_FIELDS.pack(_ATTRIBUTES, number, now_ms, len(attributes))
+            return [fields + _encode_attributes(attributes)]
+        case SealOperation(number, now_ms):
+            return [_SEGMENT_FIELDS.pack(_SEAL, number, now_ms)]
+        case TruncateOperation(number, offset, now_ms):
+            return [_TRUNCATE_FIELDS.pack(_TRUNCATE, number, offset, now_ms)]
+        case DeleteOperation(number, now_ms):
+            return [_SEGMENT_FIELDS.pack(_DELETE, number, now_ms)]
+        case MergeOperation(target, source, offset, length, attributes, now_ms):
+            fields = _MERGE_FIELDS.pack(_MERGE, target, source, offset, length, now_ms, len(attributes))
+            return [fields + _encode_attributes(attributes)]
+        case StoredOperation(storage_lengths):
+            pairs = [_STORED_LENGTH.pack(number, length) for number, length in storage_lengths]
+            return [b"".join([_STORED_FIELDS.pack(_STORED, len(pairs)), *pairs])]
+        case DeletionStoredOperation(number):
+            return [_DELETION_STORED_FIELDS.pack(_DELETION_STORED, number)]
+        case CheckpointOperation(part, last, snapshot):
+            return [_CHECKPOINT_FIELDS.pack(_CHECKPOINT, part, last), snapshot]
+
+
+def decode_operation(frame: memoryview) -> Operation:
+    """The operation in a frame; data and snapshots are views into `frame`.
+
+    Raises:
+        CorruptError: these bytes are no frame of a known kind.
+    """
+    try:
+        return _decode(frame)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise CorruptError(f"a log frame of {len(frame)} bytes does not decode: {error}") from error
+
+
+def _decode(frame: memoryview) -> Operation:
+    match frame[0]:
+        case 2:
+            _, number, offset, high, low, event_number, count, now_ms = _APPEND_FIELDS.unpack_from(frame)
+            return AppendOperation(
+                number, offset, high << 64 | low, event_number, count, now_ms, frame[_APPEND_FIELDS.size :]
+            )
+        case 1:
+            _, number, now_ms, name_bytes, count = _CREATE_FIELDS.unpack_from(frame)
+            name_end = _CREATE_FIELDS.size + name_bytes
+            name = bytes(frame[_CREATE_FIELDS.size : name_end]).decode()
+            return CreateOperation(number, name, _decode_attributes(frame, name_end, count), now_ms)
+        case 3:
+            _, number, now_ms, count = _ATTRIBUTES_FIELDS.unpack_from(frame)
+            return AttributesOperation(number, _decode_attributes(frame, _ATTRIBUTES_FIELDS.size, count), now_ms)
+        case 4:
+            return SealOperation(*_SEGMENT_FIELDS.unpack(frame)[1:])
+        case 5:
+            return TruncateOperation(*_TRUNCATE_FIELDS.unpack(frame)[1:])
+        case 6:
+            return DeleteOperation(*_SEGMENT_FIELDS.unpack(frame)[1:])
+        case 7:
+            _, target, source, offset, length, now_ms, count = _MERGE_FIELDS.unpack_from(frame)
+            attributes = _decode_attributes(frame, _MERGE_FIELDS.size, count)
+            return MergeOperation(target, source, offset, length, attributes, now_ms)
+        case 8:
+            _, count = _STORED_FIELDS.unpack_from(frame)
+            _check_length(frame, _STORED_FIELDS.size + count * _STORED_LENGTH.size)
+            return StoredOperation(tuple(_STORED_LENGTH.iter_unpack(frame[_STORED_FIELDS.size :])))
+        case 9:
+            return DeletionStoredOperation(_DELETION_STORED_FIELDS.unpack(frame)[1])
+        case 10:
+            _, part, last = _CHECKPOINT_FIELDS.unpack_from(frame)
+            return CheckpointOperation(part, bool(last), frame[_CHECKPOINT_FIELDS.size :])
+        case kind:
+            raise CorruptError(f"a log frame has the unknown kind {kind}: was it written by a newer version?")
+
+
+def _encode_attributes(attributes: Attributes) -> bytes:
+    return b"".join(_ATTRIBUTE.pack(key >> 64, key & _UINT64_MASK, value) for key, value in attributes)
+
+
+def _decode_attributes(frame: memoryview, position: int, count: int) -> tuple[tuple[int, int], ...]:
+    _check_length(frame, position + count * _ATTRIBUTE.size)
+    return tuple((high << 64 | low, value) for high, low, value in _ATTRIBUTE.iter_unpack(frame[position:]))
+
+
+def _check_length(frame: memoryview, expected_bytes: int) -> None:
+    if len(frame) != expected_bytes:
+        raise CorruptError(f"a log frame of kind {frame[0]} has {len(frame)} bytes, expected {expected_bytes}")

@@ -1,0 +1,84 @@
+"""The durable log of one segment container: an append-only sequence of numbered entries with one writer at a time.
+
+Behind this port stands the journal of one node today and a replicated log of several nodes later. Entries of a
+container are numbered without gaps; they become durable, and are reported so, in their order. An owner with a higher
+epoch fences the ones before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Done = Callable[[Exception | None], None]
+"""Called once on the event loop: with None when the entry is durable, with the error when it never will be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """An entry read for recovery. `payload` is valid until the iterator that gave it goes on."""
+
+    entry: int
+    payload: memoryview
+
+
+class Ledger(Protocol):
+    """The log of one container, held by one owner."""
+
+    @property
+    def next_entry(self) -> int:
+        """The number that the next entry will get."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes from the truncation point to the end."""
+        ...
+
+    @property
+    def wants_truncation(self) -> bool:
+        """Whether this ledger's oldest entries are what keeps the log from freeing space."""
+        ...
+
+    def recover(self) -> Iterator[LedgerEntry]:
+        """Every entry from the truncation point to the end, in order; only before the first append.
+
+        Blocks while it reads.
+
+        Raises:
+            CorruptError: entries that were durable are missing or damaged.
+        """
+        ...
+
+    def append(self, parts: Sequence[Buffer], done: Done) -> int:
+        """Queue an entry made of `parts` and return its number; the parts must not change until `done` is called.
+
+        Raises:
+            FencedError: a newer owner has opened the ledger.
+            UnavailableError: the log has failed or is closed; nothing of this owner becomes durable any more.
+        """
+        ...
+
+    def truncate(self, before_entry: int) -> None:
+        """Entries before this one are not needed any more; raises as `append` does."""
+        ...
+
+    def close(self) -> None:
+        """Take no more entries."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """The ledgers of the containers of one store."""
+
+    def open(self, container: int, epoch: int) -> Ledger:
+        """The container's ledger for its owner of `epoch`; fences every owner with a lower epoch.
+
+        Raises:
+            FencedError: an owner with a higher epoch has opened it already.
+        """
+        ...

@@ -1,0 +1,81 @@
+"""Snapshots of a container's metadata in its log: where a recovery may start, and so how much log must be kept.
+
+A checkpoint becomes the truncation point once tier 2 has every byte that was logged before it. That is what lets a
+recovery take all lengths of the snapshot as stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from headrace.codec import data_frames
+from headrace.codec.container_snapshots import encode_snapshot
+from headrace.model.errors import HeadraceError
+from headrace.segmentstore.containers.container import SegmentContainer
+
+CHECKPOINT_EVERY_BYTES: Final = 64 << 20
+CHECKPOINTS_KEPT_MAX: Final = 64
+"""While tier 2 is away the older ones are worth nothing once there are newer ones to be waited for."""
+
+
+class Checkpoints:
+    """The checkpoints of one container that are in its log but not its truncation point yet."""
+
+    def __init__(self, container: SegmentContainer, every_bytes: int = CHECKPOINT_EVERY_BYTES) -> None:
+        self._container = container
+        self._every_bytes = every_bytes
+        self._logged_at_entry = -1
+        self._held_bytes_after = 0
+        self._durable: deque[int] = deque()
+
+    @property
+    def due(self) -> bool:
+        """Whether enough was logged since the last one, or the log needs space that only this container holds."""
+        ledger = self._container.log.ledger
+        if self._container.log.last_entry <= self._logged_at_entry:
+            return False
+        return ledger.held_bytes - self._held_bytes_after >= self._every_bytes or ledger.wants_truncation
+
+    def write(self) -> None:
+        """Log a checkpoint of this moment."""
+        container = self._container
+        first = container.log.ledger.next_entry
+        parts = list(encode_snapshot(container.metadata.snapshot()))
+        for part, snapshot in enumerate(parts):
+            last = part == len(parts) - 1
+            operation = data_frames.CheckpointOperation(part, last, memoryview(snapshot))
+            reached = _CheckpointReached(self._durable, first if last else None)
+            container.log.append(data_frames.encode_operation(operation), reached)
+        self._logged_at_entry = container.log.last_entry
+        self._held_bytes_after = container.log.ledger.held_bytes
+        while len(self._durable) > CHECKPOINTS_KEPT_MAX:
+            del self._durable[1]  # the oldest is the first to become usable, the rest of them are near each other
+
+    def truncate_log(self) -> bool:
+        """Give up what lies before the newest checkpoint that needs nothing before itself; whether there was one."""
+        dirty = self._container.dirty.values()
+        needed = [entry for segment in dirty if (entry := segment.oldest_unstored_entry()) is not None]
+        oldest_needed = min(needed, default=None)
+        usable: int | None = None
+        while self._durable and (oldest_needed is None or self._durable[0] <= oldest_needed):
+            usable = self._durable.popleft()
+        if usable is None:
+            return False
+        ledger = self._container.log.ledger
+        held_bytes = ledger.held_bytes
+        ledger.truncate(usable)
+        self._held_bytes_after -= held_bytes - ledger.held_bytes
+        return True
+
+
+class _CheckpointReached:
+    __slots__ = ("_durable", "_first")
+
+    def __init__(self, durable: deque[int], first: int | None) -> None:
+        self._durable = durable
+        self._first = first
+
+    def __call__(self, error: HeadraceError | None) -> None:
+        if error is None and self._first is not None:
+            self._durable.append(self._first)

@@ -1,0 +1,345 @@
+"""A segment container: accepts or refuses operations, gives them their place, and answers once the log has them.
+
+Everything runs on the event loop. An operation is checked against what was accepted before it, not against what is
+durable, so that operations never wait for each other; in return nothing is told to anyone before the log has caught
+up with what it was based on. When the log fails or another owner takes over, the container stops for good: nothing is
+acknowledged any more, and what was in flight has an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from headrace.codec import data_frames
+from headrace.codec.data_frames import Operation
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    HeadraceError,
+    IllegalStateError,
+    NotFoundError,
+    SealedError,
+    ThrottledError,
+    TruncatedError,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.ledger import Ledger
+from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
+from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
+from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
+
+_log = logging.getLogger(__name__)
+
+HELD_LOG_BYTES_MAX: Final = 4 << 30
+
+AppendDone = Callable[[HeadraceError | None], None]
+
+
+class SegmentContainer:
+    """`on_failure` is called once, when the container stops for good."""
+
+    def __init__(
+        self,
+        container: int,
+        epoch: int,
+        metadata: ContainerMetadata,
+        ledger: Ledger,
+        pool: BlockPool,
+        clock: Clock,
+        on_failure: Callable[[SegmentContainer, HeadraceError], None],
+    ) -> None:
+        self.container = container
+        self.epoch = epoch
+        self.metadata = metadata
+        self.pool = pool
+        self.log = OperationLog(ledger, self._stopped)
+        self.dirty: dict[int, Segment] = {}
+        self.on_news: Callable[[], None] | None = None
+        self._clock = clock
+        self._on_failure = on_failure
+        self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """Why the container has stopped for good; None while it works."""
+        return self.log.failure
+
+    # Questions
+
+    def segment(self, name: str) -> Segment:
+        """Raises NotFoundError; the answer may rest on a removal that is not durable yet."""
+        segment = self.metadata.segments.get(name)
+        if segment is None:
+            raise NotFoundError(f"there is no segment {name}", details={"segment": name}, code="segment_not_found")
+        return segment
+
+    # Appends
+
+    def append(
+        self,
+        segment: Segment,
+        writer_id: int,
+        previous_number: int,
+        event_number: int,
+        event_count: int,
+        data: Reservation,
+        done: AppendDone,
+        *,
+        expected_offset: int | None = None,
+    ) -> int:
+        """Accept an append of a writer whose last event number was `previous_number`; the offset behind it.
+
+        `done` is called when it is durable (None) or its outcome has become unknown (the error). `data` belongs to the
+        container from here on, unless this raises.
+
+        Raises:
+            NotFoundError, SealedError: the segment is gone or takes no more.
+            ConflictError: another connection of this writer was faster (code "event_number"), or the segment's length
+                is not `expected_offset` (code "offset").
+            ThrottledError: too many writers have written to this segment.
+            UnavailableError, FencedError: the container has stopped.
+        """
+        self._check_appendable(segment, writer_id, previous_number)
+        if expected_offset is not None and segment.length != expected_offset:
+            raise ConflictError(
+                f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
+            )
+        offset, now_ms = segment.length, self._clock.now_ms()
+        fields = data_frames.append_fields(segment.number, offset, writer_id, event_number, event_count, now_ms)
+        end = offset + data.length
+        entry = self.log.append([fields, *data.parts], _PendingAppend(segment, end, done))
+        segment.length = end
+        segment.attributes[writer_id] = event_number
+        segment.count_events(event_count)
+        segment.last_modified_ms = now_ms
+        self.index_data(segment, offset, data, entry)
+        return end
+
+    def index_data(self, segment: Segment, offset: int, data: Reservation, entry: int) -> None:
+        """Let the read index and the storage writer know bytes that the log entry `entry` holds."""
+        if not data.length:
+            self.pool.release(data)
+            return
+        segment.index.add(offset, data, entry)
+        self.dirty[segment.number] = segment
+        if segment.unstored_since_s is None:
+            segment.unstored_since_s = self._clock.monotonic_s()
+
+    def _check_log_space(self) -> None:
+        """Data is bounded by the cache; this bounds operations without data while tier 2 is away."""
+        if self.log.ledger.held_bytes > HELD_LOG_BYTES_MAX:
+            raise ThrottledError(
+                f"container {self.container} keeps {self.log.ledger.held_bytes} bytes of log that tier 2 has not "
+                "taken: try again when it has"
+            )
+
+    def _check_appendable(self, segment: Segment, writer_id: int, previous_number: int) -> None:
+        self._check_log_space()
+        if segment.removed:
+            raise NotFoundError(f"segment {segment.name} was removed", code="segment_not_found")
+        if segment.sealed:
+            raise SealedError(f"segment {segment.name} is sealed")
+        stored = segment.attributes.get(writer_id, NO_VALUE)
+        if stored != previous_number:
+            raise ConflictError(
+                f"the last event number of the writer is {stored}, expected {previous_number}", code="event_number"
+            )
+        if stored == NO_VALUE and len(segment.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
+            raise ThrottledError(
+                f"segment {segment.name} has had {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit: "
+                "use a writer for longer, or scale the stream"
+            )
+
+    # Life of a segment
+
+    async def create(self, name: str, attributes: Sequence[tuple[int, int]]) -> None:
+        """Raises AlreadyExistsError; waits while tier 2 still forgets a removed segment of this name."""
+        while name in self.metadata.deletions:
+            await self._removed_from_storage(name)
+        if name in self.metadata.segments:
+            await self.log.durable()
+            raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
+        number = self.metadata.next_number
+        await self._apply(data_frames.CreateOperation(number, name, tuple(attributes), self._clock.now_ms()))
+
+    async def seal(self, name: str) -> None:
+        """Raises NotFoundError, or SealedError if it is sealed already."""
+        segment = await self._existing(name)
+        if segment.sealed:
+            await self.log.durable()
+            raise SealedError(f"segment {name} is sealed already")
+        await self._apply(data_frames.SealOperation(segment.number, self._clock.now_ms()))
+
+    async def truncate(self, name: str, offset: int) -> None:
+        """Bytes before `offset` are gone; nothing happens if it lies before the start.
+
+        Raises:
+            NotFoundError: there is no such segment.
+            TruncatedError: the offset lies behind the end.
+        """
+        segment = await self._existing(name)
+        if offset > segment.length:
+            await self.log.durable()
+            raise TruncatedError(f"segment {name} ends at {segment.length}, it cannot start at {offset}")
+        if offset <= segment.start_offset:
+            await self.log.durable()
+            return
+        self.dirty[segment.number] = segment
+        await self._apply(data_frames.TruncateOperation(segment.number, offset, self._clock.now_ms()))
+        self.tell_news()
+
+    async def delete(self, name: str) -> None:
+        """Raises NotFoundError."""
+        segment = await self._settled_for_removal(name)
+        await self._apply(data_frames.DeleteOperation(segment.number, self._clock.now_ms()))
+        self.dirty.pop(segment.number, None)
+        self.tell_news()
+
+    async def merge(self, target_name: str, source_name: str, updates: Iterable[AttributeUpdate] = ()) -> int:
+        """Move all bytes of the source behind those of the target, atomically; the target's length after it.
+
+        Raises:
+            NotFoundError: one of them does not exist; `details["segment"]` names it.
+            SealedError: the target is sealed.
+            ConflictError: an attribute condition on the target does not hold (code "attribute").
+            IllegalStateError: the source was truncated, or is the target.
+        """
+        await self._existing(target_name)
+        source = await self._settled_for_removal(source_name)
+        target = await self._existing(target_name)  # again: time may have passed
+        if target.sealed:
+            await self.log.durable()
+            raise SealedError(f"segment {target_name} is sealed", details={"segment": target_name})
+        if source is target or source.removed or source.start_offset:
+            raise IllegalStateError(f"segment {source_name} cannot be merged into {target_name}: it was truncated")
+        attributes = updated_attributes(target, updates)
+        operation = data_frames.MergeOperation(
+            target.number, source.number, target.length, source.length, attributes, self._clock.now_ms()
+        )
+        self.dirty.pop(source.number, None)
+        self.dirty[target.number] = target
+        if target.unstored_since_s is None:
+            target.unstored_since_s = self._clock.monotonic_s()
+        end = target.length + source.length
+        await self._apply(operation)
+        self.tell_news()
+        return end
+
+    async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate]) -> None:
+        """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
+        segment = await self._existing(name)
+        try:
+            attributes = updated_attributes(segment, updates)
+        except ConflictError:
+            await self.log.durable()
+            raise
+        await self._apply(data_frames.AttributesOperation(segment.number, attributes, self._clock.now_ms()))
+
+    # What the storage writer tells
+
+    def note_stored(self, storage_lengths: Sequence[tuple[int, int]]) -> None:
+        """Log how far tier 2 is; nobody waits for it."""
+        self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), _unwatched)
+
+    def note_deletion_stored(self, name: str) -> None:
+        """Tier 2 has nothing of the removed segment any more; its name is free again."""
+        operation = data_frames.DeletionStoredOperation(self.metadata.deleted_numbers[name])
+        entry = self.log.append(data_frames.encode_operation(operation), _unwatched)
+        self.metadata.apply(operation, entry)
+        for waiter in self._removal_waiters.pop(name, []):
+            resolve(waiter)
+
+    # Inside
+
+    def _stopped(self, error: HeadraceError) -> None:
+        _log.critical(
+            "event=container_stopped container=%d epoch=%d code=%s error=%r",
+            self.container,
+            self.epoch,
+            error.specific_code,
+            error.message,
+        )
+        self._removal_waiters.clear()
+        self._on_failure(self, error)
+
+    async def _apply(self, operation: Operation) -> None:
+        """Log an operation that was found good, and return when it is durable."""
+        self._check_log_space()
+        pending = _PendingOperation(self.log.expect())
+        entry = self.log.append(data_frames.encode_operation(operation), pending)
+        pending.settle = self.metadata.apply(operation, entry)
+        await pending.future
+
+    async def _existing(self, name: str) -> Segment:
+        try:
+            return self.segment(name)
+        except NotFoundError:
+            await self.log.durable()  # a removal must not be told before it is durable
+            raise
+
+    async def _settled_for_removal(self, name: str) -> Segment:
+        """The segment at a moment when no write of its chunk directory is under way."""
+        segment = await self._existing(name)
+        while segment.flushing is not None:
+            await asyncio.wait([segment.flushing])
+            segment = await self._existing(name)
+        return segment
+
+    async def _removed_from_storage(self, name: str) -> None:
+        future = self.log.expect()
+        self._removal_waiters.setdefault(name, []).append(future)
+        self.tell_news()
+        await future
+
+    def tell_news(self) -> None:
+        """Wake the storage writer: there is something that does not wait for its next round."""
+        if self.on_news is not None:
+            self.on_news()
+
+
+class _PendingAppend:
+    """An append on its way through the log."""
+
+    __slots__ = ("_done", "_end", "_segment")
+
+    def __init__(self, segment: Segment, end: int, done: AppendDone) -> None:
+        self._segment = segment
+        self._end = end
+        self._done = done
+
+    def __call__(self, error: HeadraceError | None) -> None:
+        segment = self._segment
+        if error is None and self._end > segment.readable_length:
+            segment.readable_length = self._end
+        self._done(error)
+        if segment.waiters:
+            segment.wake_waiters()
+
+
+class _PendingOperation:
+    """Any other operation on its way through the log."""
+
+    __slots__ = ("future", "settle")
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+        self.settle: Settle | None = None
+
+    def __call__(self, error: HeadraceError | None) -> None:
+        if error is not None:
+            if not self.future.done():
+                self.future.set_exception(error)
+            return
+        if self.settle is not None:
+            self.settle()
+        resolve(self.future)
+
+
+def _unwatched(_error: HeadraceError | None) -> None:
+    """Nobody waits for this entry, and a failure stops the container anyway."""

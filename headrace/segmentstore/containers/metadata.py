@@ -1,0 +1,173 @@
+"""The segments of a container, and how each operation of the log changes them.
+
+The same functions run when an operation is accepted and when it is read back in a recovery, so that both end in the
+same state. Nothing is checked here: `SegmentContainer` accepts or refuses before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.codec import data_frames
+from headrace.codec.container_snapshots import ContainerSnapshot
+from headrace.codec.data_frames import Operation
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.containers.attributes import EVENT_COUNT
+from headrace.segmentstore.containers.segment import DirectoryMove, Segment
+from headrace.segmentstore.reading.block_pool import BlockPool
+
+Settle = Callable[[], None]
+"""Makes the effect of an operation visible to readers; to be called when it is durable."""
+
+
+class ContainerMetadata:
+    """`deletions` maps the names of removed segments to the log entry that removed them, until tier 2 forgot them."""
+
+    def __init__(self, container: int, pool: BlockPool) -> None:
+        self.container = container
+        self.next_number = 1
+        self.segments: dict[str, Segment] = {}
+        self.deletions: dict[str, int] = {}
+        self._deleted_numbers: dict[str, int] = {}
+        self._by_number: dict[int, Segment] = {}
+        self._pool = pool
+
+    @property
+    def deleted_numbers(self) -> Mapping[str, int]:
+        return self._deleted_numbers
+
+    def by_number(self, number: int) -> Segment:
+        """Raises CorruptError: the log speaks of a segment that is not there."""
+        segment = self._by_number.get(number)
+        if segment is None:
+            raise CorruptError(f"the log of container {self.container} names segment {number}, which is not there")
+        return segment
+
+    def restore(self, snapshot: ContainerSnapshot) -> None:
+        """Start from the snapshot at the truncation point."""
+        self.next_number = snapshot.next_number
+        self._deleted_numbers = dict(snapshot.deletions)
+        self.deletions = dict.fromkeys(snapshot.deletions, -1)
+        for segment_snapshot in snapshot.segments:
+            self._enter(Segment.restored(segment_snapshot, self._pool))
+
+    def snapshot(self) -> ContainerSnapshot:
+        segments = (segment.snapshot() for segment in self.segments.values())
+        return ContainerSnapshot(self.next_number, self._deleted_numbers, segments)
+
+    def apply(self, operation: Operation, ledger_entry: int) -> Settle:
+        """Change the state as accepted; what is returned changes what readers see."""
+        match operation:
+            case data_frames.CreateOperation():
+                return self._create(operation)
+            case data_frames.AttributesOperation():
+                segment = self.by_number(operation.number)
+                segment.attributes.update(operation.attributes)
+                segment.last_modified_ms = operation.now_ms
+                return _nothing
+            case data_frames.SealOperation():
+                return self._seal(operation)
+            case data_frames.TruncateOperation():
+                return self._truncate(operation)
+            case data_frames.DeleteOperation():
+                segment = self.by_number(operation.number)
+                self._remove(segment, ledger_entry)
+                return lambda: _settle_removal(segment)
+            case data_frames.MergeOperation():
+                return self._merge(operation, ledger_entry)
+            case data_frames.DeletionStoredOperation():
+                self._forget_deletion(operation.number)
+                return _nothing
+            case data_frames.StoredOperation():
+                self._note_stored(operation)
+                return _nothing
+            case _:
+                raise CorruptError(f"{type(operation).__name__} does not change a container's metadata")
+
+    def _create(self, operation: data_frames.CreateOperation) -> Settle:
+        attributes = dict(operation.attributes)
+        self._enter(Segment(operation.number, operation.name, attributes, operation.now_ms, self._pool))
+        self.next_number = max(self.next_number, operation.number + 1)
+        return _nothing
+
+    def _seal(self, operation: data_frames.SealOperation) -> Settle:
+        segment = self.by_number(operation.number)
+        segment.sealed = True
+        segment.last_modified_ms = operation.now_ms
+
+        def settle() -> None:
+            segment.sealed_durably = True
+            segment.wake_waiters()
+
+        return settle
+
+    def _truncate(self, operation: data_frames.TruncateOperation) -> Settle:
+        segment = self.by_number(operation.number)
+        segment.start_offset = max(segment.start_offset, operation.offset)
+        segment.last_modified_ms = operation.now_ms
+
+        def settle() -> None:
+            # What tier 2 lacks is still stored: skipping it could leave runs that overlap after a crash.
+            segment.index.release_before(min(segment.start_offset, segment.storage_length))
+            segment.wake_waiters()
+
+        return settle
+
+    def _merge(self, operation: data_frames.MergeOperation, ledger_entry: int) -> Settle:
+        target, source = self.by_number(operation.target), self.by_number(operation.source)
+        offset = operation.offset
+        if source.storage_length:
+            target.moves.append(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry))
+        for move in source.moves:
+            # The older entry: without it a recovery could not tell where the source's own bytes came from.
+            target.moves.append(
+                DirectoryMove(move.offset + offset, move.length, move.source, move.source_offset, move.ledger_entry)
+            )
+        source.moves.clear()
+        source.index.move_to(target.index, offset)
+        target.length = offset + operation.length
+        target.rehomed_end = target.length
+        target.attributes.update(operation.attributes)
+        target.count_events(source.attributes.get(EVENT_COUNT, 0))
+        target.last_modified_ms = operation.now_ms
+        self._remove(source, ledger_entry)
+
+        def settle() -> None:
+            target.readable_length = max(target.readable_length, offset + operation.length)
+            _settle_removal(source)
+            target.wake_waiters()
+
+        return settle
+
+    def _note_stored(self, operation: data_frames.StoredOperation) -> None:
+        """Only a recovery has something to do: the storage writer moved on before it wrote the operation."""
+        for number, storage_length in operation.storage_lengths:
+            segment = self._by_number.get(number)
+            if segment is not None and storage_length > segment.storage_length:
+                segment.advance_storage(storage_length)
+
+    def _enter(self, segment: Segment) -> None:
+        self.segments[segment.name] = segment
+        self._by_number[segment.number] = segment
+
+    def _remove(self, segment: Segment, ledger_entry: int) -> None:
+        segment.removed = True
+        del self.segments[segment.name]
+        del self._by_number[segment.number]
+        self.deletions[segment.name] = ledger_entry
+        self._deleted_numbers[segment.name] = segment.number
+
+    def _forget_deletion(self, number: int) -> None:
+        for name, deleted in list(self._deleted_numbers.items()):
+            if deleted == number:
+                del self._deleted_numbers[name]
+                self.deletions.pop(name, None)
+
+
+def _nothing() -> None:
+    """Readers see no difference."""
+
+
+def _settle_removal(segment: Segment) -> None:
+    segment.index.release_all()
+    segment.wake_waiters()

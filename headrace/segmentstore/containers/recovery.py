@@ -1,0 +1,96 @@
+"""Brings a container back from its log: the snapshot at the truncation point, then every operation after it.
+
+Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. A recovery
+reads the log where it stands and fills the shared cache: it runs on the loop's thread, before anybody is served.
+"""
+
+from __future__ import annotations
+
+from headrace.codec import data_frames
+from headrace.codec.container_snapshots import decode_snapshot
+from headrace.codec.data_frames import AppendOperation, CheckpointOperation
+from headrace.model.errors import CorruptError
+from headrace.ports.clock import Clock
+from headrace.ports.ledger import Ledger
+from headrace.segmentstore.containers.metadata import ContainerMetadata
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import BlockPool
+
+
+class Recovery:
+    """One recovery of one container. `dirty` are the segments that have bytes to store or directories to edit."""
+
+    def __init__(self, container: int, pool: BlockPool, clock: Clock) -> None:
+        self.metadata = ContainerMetadata(container, pool)
+        self.dirty: dict[int, Segment] = {}
+        self._pool = pool
+        self._clock = clock
+        self._snapshot_parts: list[bytes] = []
+        self._restored = False
+
+    def run(self, ledger: Ledger) -> None:
+        """Replay the ledger.
+
+        Raises:
+            CorruptError: the log contradicts itself; nothing may be served from it.
+        """
+        first = True
+        for stored in ledger.recover():
+            operation = data_frames.decode_operation(stored.payload)
+            if isinstance(operation, CheckpointOperation):
+                self._take_checkpoint(operation, starts_log=first)
+            elif self._snapshot_parts and not self._restored:
+                raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+            elif isinstance(operation, AppendOperation):
+                self._append(operation, stored.entry)
+            else:
+                self.metadata.apply(operation, stored.entry)()
+            first = False
+        if self._snapshot_parts and not self._restored:
+            raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+        self._collect_dirty()
+
+    @property
+    def _name(self) -> str:
+        return f"container {self.metadata.container}"
+
+    def _take_checkpoint(self, operation: CheckpointOperation, *, starts_log: bool) -> None:
+        """Only the checkpoint at the truncation point counts; to any later one the replay leads by itself."""
+        if self._restored or not (starts_log or self._snapshot_parts):
+            return
+        if operation.part != len(self._snapshot_parts):
+            raise CorruptError(f"the checkpoint of {self._name} lacks part {len(self._snapshot_parts)}")
+        self._snapshot_parts.append(bytes(operation.snapshot))
+        if operation.last:
+            self.metadata.restore(decode_snapshot(self._snapshot_parts))
+            self._restored = True
+
+    def _append(self, operation: AppendOperation, ledger_entry: int) -> None:
+        segment = self.metadata.by_number(operation.number)
+        if operation.offset != segment.length:
+            raise CorruptError(
+                f"the log of {self._name} appends to {segment.name} at {operation.offset}, its length is "
+                f"{segment.length}"
+            )
+        length = len(operation.data)
+        segment.length = segment.readable_length = operation.offset + length
+        segment.attributes[operation.writer_id] = operation.event_number
+        segment.count_events(operation.event_count)
+        segment.last_modified_ms = operation.now_ms
+        if not length:
+            return
+        reservation = self._pool.reserve(length, overdraft=True)
+        if reservation is None:
+            raise AssertionError("an overdraft always succeeds")
+        position = 0
+        for part in reservation.parts:
+            part[:] = operation.data[position : position + len(part)]
+            position += len(part)
+        segment.index.add(operation.offset, reservation, ledger_entry)
+
+    def _collect_dirty(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for segment in self.metadata.segments.values():
+            if segment.unstored_bytes or segment.start_offset:
+                self.dirty[segment.number] = segment
+                segment.unstored_since_s = now_s

@@ -1,0 +1,136 @@
+"""One segment as its container knows it.
+
+Most fields run ahead of the log: they show what was accepted, so that the next operation is checked against it.
+`readable_length` and `sealed_durably` follow the log, and readers see nothing else. Whoever answers a client from a
+field that runs ahead waits until the log has caught up (`SegmentContainer.when_durable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.read_index import ReadIndex
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMove:
+    """Bytes that came by a merge and lie in tier 2 under the name of the segment they came from.
+
+    They are those of `source` from `source_offset` on, and belong at `offset` of the segment that has the move.
+    """
+
+    offset: int
+    length: int
+    source: str
+    source_offset: int
+    ledger_entry: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+
+class Segment:
+    """Offsets and lengths are in bytes. `storage_length` is up to where the chunk directory has the segment."""
+
+    __slots__ = (
+        "attributes",
+        "flushing",
+        "index",
+        "last_modified_ms",
+        "length",
+        "moves",
+        "name",
+        "number",
+        "readable_length",
+        "rehomed_end",
+        "removed",
+        "sealed",
+        "sealed_durably",
+        "start_offset",
+        "storage_length",
+        "trimmed_offset",
+        "unstored_since_s",
+        "waiters",
+    )
+
+    def __init__(self, number: int, name: str, attributes: dict[int, int], now_ms: int, pool: BlockPool) -> None:
+        self.number = number
+        self.name = name
+        self.attributes = attributes
+        self.last_modified_ms = now_ms
+        self.start_offset = 0
+        self.length = 0
+        self.readable_length = 0
+        self.storage_length = 0
+        self.trimmed_offset = 0
+        self.sealed = False
+        self.sealed_durably = False
+        self.removed = False
+        self.index = ReadIndex(pool)
+        self.moves: deque[DirectoryMove] = deque()
+        self.rehomed_end = 0
+        self.waiters: list[Callable[[], None]] = []
+        self.flushing: asyncio.Future[None] | None = None
+        self.unstored_since_s: float | None = None
+
+    @classmethod
+    def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
+        """The segment at the truncation point of the log: everything that it had then is in tier 2."""
+        attributes = dict(snapshot.attributes)
+        segment = cls(snapshot.number, snapshot.name, attributes, snapshot.last_modified_ms, pool)
+        segment.start_offset = snapshot.start_offset
+        segment.length = segment.readable_length = segment.storage_length = snapshot.length
+        segment.sealed = segment.sealed_durably = snapshot.sealed
+        return segment
+
+    def snapshot(self) -> SegmentSnapshot:
+        return SegmentSnapshot(
+            self.number,
+            self.name,
+            self.start_offset,
+            self.length,
+            self.sealed,
+            self.last_modified_ms,
+            self.attributes,
+        )
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Durable bytes that the chunk directory does not have."""
+        return self.readable_length - self.storage_length
+
+    def attribute(self, key: int) -> int:
+        return self.attributes.get(key, NO_VALUE)
+
+    def count_events(self, event_count: int) -> None:
+        self.attributes[EVENT_COUNT] = self.attributes.get(EVENT_COUNT, 0) + event_count
+
+    def advance_storage(self, storage_length: int) -> None:
+        """The chunk directory has the segment up to here, also what had come by merges."""
+        self.index.mark_stored(self.storage_length, storage_length)
+        self.storage_length = storage_length
+        while self.moves and self.moves[0].end <= storage_length:
+            self.moves.popleft()
+
+    def oldest_unstored_entry(self) -> int | None:
+        """The first log entry whose loss would lose bytes of this segment; None if tier 2 has everything."""
+        oldest = min((move.ledger_entry for move in self.moves), default=None)
+        for entry in self.index.entries_behind(self.storage_length):
+            oldest = entry.ledger_entry if oldest is None else min(oldest, entry.ledger_entry)
+            if entry.offset >= self.rehomed_end:  # from here on log order is offset order
+                break
+        return oldest
+
+    def wake_waiters(self) -> None:
+        """Let everyone who waits for news of this segment look again."""
+        if self.waiters:
+            waiters, self.waiters = self.waiters, []
+            for waiter in waiters:
+                waiter()

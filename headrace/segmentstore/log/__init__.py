@@ -1,0 +1,1 @@
+"""Tier 1: the journal of a volume, and the ledgers of the containers that share it."""

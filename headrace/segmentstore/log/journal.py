@@ -1,0 +1,266 @@
+"""The journal of a volume: one thread, one file at a time, one sync for everything that waits.
+
+While the thread syncs, the next commit gathers: group commit over all containers without a timer. What a caller hands
+in is written from where it lies; nothing is joined or copied. After a failed write or sync nothing is ever
+acknowledged again: what is on the disk is then unknown, and only a recovery may tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Final
+
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.ports.journal_disk import JournalDisk
+from headrace.ports.ledger import Done
+from headrace.segmentstore.log import journal_format
+from headrace.segmentstore.log.journal_files import JournalFiles, LogFile
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+_log = logging.getLogger(__name__)
+
+ENTRY_BYTES_MAX: Final = 17 << 20
+"""One append of a whole wire frame with its fields fits."""
+
+JOURNAL_FILE_BYTES: Final = 64 << 20
+
+Call = Callable[[], None]
+
+
+@dataclass(slots=True)
+class PendingEntry:
+    """An entry on its way to the disk."""
+
+    container: int
+    epoch: int
+    entry: int
+    truncated_before: int
+    parts: Sequence[Buffer]
+    length: int
+    done: Done
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """Where a recovered entry lies."""
+
+    log_file: LogFile
+    record: Record
+
+
+class Journal:
+    """`random_salt` gives unsigned 64-bit numbers; `deliver` runs a callable on the event loop, from any thread."""
+
+    def __init__(
+        self,
+        disk: JournalDisk,
+        random_salt: Callable[[], int],
+        deliver: Callable[[Call], object],
+        *,
+        file_bytes: int = JOURNAL_FILE_BYTES,
+    ) -> None:
+        if file_bytes < FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 1:
+            raise InvalidRequestError(f"a journal file of {file_bytes} bytes holds no record: make it larger")
+        self.entry_bytes_max = min(ENTRY_BYTES_MAX, file_bytes - FILE_HEADER_BYTES - RECORD_HEADER_BYTES)
+        self._files = JournalFiles(disk, file_bytes, random_salt)
+        self._deliver = deliver
+        self._condition = Condition()
+        self._queue: list[PendingEntry] = []
+        self._truncated_before: dict[int, int] = {}  # as far as durable records say so
+        self._closing = False
+        self._failure: UnavailableError | None = None
+        self._recovered: dict[int, list[StoredEntry]] = {}
+        self._thread = Thread(target=self._run, name="journal", daemon=True)
+        self._spare_thread: Thread | None = None
+        self.synced_commits = 0
+        self.oldest_sequence = 0
+        self.active_sequence = 0
+        self.oldest_containers: frozenset[int] = frozenset()
+
+    def start(self) -> None:
+        """Read what is there, then take entries. Blocks; call it once, before anything else.
+
+        Raises:
+            CorruptError: durable entries are missing or damaged.
+        """
+        self._load()
+        self._files.activate_next()
+        self._files.prepare_spare()
+        for container, entries in self._recovered.items():
+            self._truncated_before[container] = entries[-1].record.header.truncated_before
+        self._recycle()
+        self._thread.start()
+
+    def recovered(self, container: int) -> list[StoredEntry]:
+        """What start found of a container, in order, older than its truncation point or not."""
+        return self._recovered.get(container, [])
+
+    def read_recovered(self, container: int) -> Iterator[tuple[RecordHeader, memoryview]]:
+        """The entries of a container from its truncation point on, a file at a time in memory; then forget them."""
+        entries = self._recovered.pop(container, [])
+        if not entries:
+            return
+        truncated_before = entries[-1].record.header.truncated_before
+        for stored in entries:
+            header = stored.record.header
+            if header.entry >= truncated_before:
+                payload = stored.log_file.file.read(stored.record.position, header.length)
+                yield header, memoryview(payload)
+
+    def submit(self, pending: PendingEntry) -> None:
+        """Queue an entry; `pending.done` is called on the event loop. Callable from any thread.
+
+        Raises:
+            UnavailableError: the journal has failed or is closed.
+        """
+        with self._condition:
+            if self._failure is not None:
+                raise self._failure
+            if self._closing:
+                raise UnavailableError("the journal is closed: connect to the store again once it has restarted")
+            self._queue.append(pending)
+            if len(self._queue) == 1:
+                self._condition.notify()
+
+    def close(self) -> None:
+        """Commit what is queued, then stop. Blocks until the thread has ended."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._spare_thread is not None:
+            self._spare_thread.join()
+        self._files.close()
+
+    def _load(self) -> None:
+        loaded = self._files.load()
+        next_entries: dict[int, int] = {}
+        for index, (log_file, header) in enumerate(loaded):
+            end = loaded[index + 1][1].previous_end if index + 1 < len(loaded) else None
+            content = log_file.file.read(0, log_file.file.size_bytes)
+            records, log_file.end = journal_format.scan_records(memoryview(content), header.salt, end, log_file.name)
+            for record in records:
+                self._take_recovered(log_file, record, next_entries)
+
+    def _take_recovered(self, log_file: LogFile, record: Record, next_entries: dict[int, int]) -> None:
+        container, entry = record.header.container, record.header.entry
+        expected = next_entries.get(container, entry)
+        if entry != expected:
+            raise CorruptError(
+                f"journal file {log_file.name} goes on with entry {entry} of container {container}, "
+                f"expected {expected}: entries are missing"
+            )
+        next_entries[container] = entry + 1
+        log_file.last_entries[container] = entry
+        self._recovered.setdefault(container, []).append(StoredEntry(log_file, record))
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not (self._queue or self._closing):
+                    self._condition.wait()
+                batch, self._queue = self._queue, []
+                if not batch:
+                    return
+            try:
+                self._commit(batch)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the disk's state is unknown: report and stop
+                self._fail(batch, error)
+                return
+
+    def _commit(self, batch: list[PendingEntry]) -> None:
+        """Write and sync all of it, in as many pieces as files are touched; what is durable leaves `batch`."""
+        truncated = False
+        while batch:
+            active = self._files.active
+            parts: list[Buffer] = []
+            count, end = self._collect(batch, active, parts)
+            if not count:
+                self._rotate()
+                continue
+            active.file.write(active.end, parts)
+            active.file.sync()
+            active.end = end
+            self.synced_commits += 1
+            committed = batch[:count]
+            del batch[:count]
+            self._deliver(_Report(committed, None))
+            for pending in committed:
+                active.last_entries[pending.container] = pending.entry
+                if pending.truncated_before > self._truncated_before.get(pending.container, 0):
+                    self._truncated_before[pending.container] = pending.truncated_before
+                    truncated = True
+        if truncated:
+            self._recycle()
+
+    def _collect(self, batch: list[PendingEntry], active: LogFile, parts: list[Buffer]) -> tuple[int, int]:
+        """Fill `parts` with the records of as many entries as the file has room for; their count and end."""
+        position = active.end
+        for index, pending in enumerate(batch):
+            after = position + RECORD_HEADER_BYTES + pending.length
+            if after > active.file.size_bytes:
+                return index, position
+            header = RecordHeader(
+                pending.container, pending.epoch, pending.entry, pending.truncated_before, active.end, pending.length
+            )
+            parts.append(journal_format.encode_record_header(active.salt, header, pending.parts))
+            parts.extend(pending.parts)
+            position = after
+        return len(batch), position
+
+    def _rotate(self) -> None:
+        if self._spare_thread is not None:
+            self._spare_thread.join()
+        self._files.activate_next()
+        self._spare_thread = Thread(target=self._prepare_spare, name="journal-spare", daemon=True)
+        self._spare_thread.start()
+        self._recycle()
+
+    def _prepare_spare(self) -> None:
+        try:
+            self._files.prepare_spare()
+        except OSError as error:
+            # Not fatal yet: the file is only needed at the next rotation, which tries again and fails the journal.
+            _log.error("event=journal_spare_failed error=%r", error)
+
+    def _recycle(self) -> None:
+        truncated_before = self._truncated_before
+        self._files.recycle_oldest(truncated_before)
+        self.oldest_sequence = self._files.used[0].sequence
+        self.active_sequence = self._files.active.sequence
+        self.oldest_containers = frozenset(
+            container
+            for container, last in self._files.used[0].last_entries.items()
+            if last >= truncated_before.get(container, 0)
+        )
+
+    def _fail(self, batch: list[PendingEntry], error: Exception) -> None:
+        _log.critical("event=journal_failed error=%r", error)
+        failure = UnavailableError(f"the journal failed and takes nothing any more: {error}")
+        if isinstance(error, HeadraceError):
+            failure.details.update(error.details)
+        with self._condition:
+            self._failure = failure
+            failed, self._queue = batch + self._queue, []
+        self._deliver(_Report(failed, failure))
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """Tells the waiting of one commit, in order, on the event loop."""
+
+    entries: list[PendingEntry]
+    error: Exception | None
+
+    def __call__(self) -> None:
+        for pending in self.entries:
+            pending.done(self.error)

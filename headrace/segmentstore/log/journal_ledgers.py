@@ -1,0 +1,132 @@
+"""The ledger port on the journal of one node: quorum one, fencing within the process.
+
+Between processes the claim of the container in the metadata store fences, and the lock of the journal's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace.model.errors import CorruptError, FencedError, InvalidRequestError
+from headrace.ports.ledger import Done, LedgerEntry
+from headrace.segmentstore.log.journal import Journal, PendingEntry
+from headrace.segmentstore.log.journal_format import RECORD_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_MARK_EVERY_BYTES: Final = 1 << 20
+
+FILES_HELD_BY_IDLE_CONTAINER_MAX: Final = 2
+"""A container that alone keeps a file this much older than the active one is asked to move on."""
+
+
+class JournalLedger:
+    """One container's entries in the shared journal."""
+
+    def __init__(self, journal: Journal, container: int, epoch: int) -> None:
+        self._journal = journal
+        self._container = container
+        self._epoch = epoch
+        self._fenced_by: int | None = None
+        self._held_bytes = 0
+        self._bytes_before: list[tuple[int, int]] = []  # (entry, bytes held before it), sparse
+        self._truncated_before = 0
+        stored = journal.recovered(container)
+        self._next_entry = stored[-1].record.header.entry + 1 if stored else 0
+        if stored:
+            self._truncated_before = stored[-1].record.header.truncated_before
+            first = stored[0].record.header.entry
+            if first > self._truncated_before:
+                raise CorruptError(
+                    f"the log of container {container} starts at entry {first}, but is needed from "
+                    f"{self._truncated_before} on: older journal files are missing"
+                )
+
+    @property
+    def next_entry(self) -> int:
+        return self._next_entry
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    @property
+    def wants_truncation(self) -> bool:
+        journal = self._journal
+        return (
+            self._container in journal.oldest_containers
+            and journal.active_sequence - journal.oldest_sequence >= FILES_HELD_BY_IDLE_CONTAINER_MAX
+        )
+
+    def recover(self) -> Iterator[LedgerEntry]:
+        for header, payload in self._journal.read_recovered(self._container):
+            self._count(header.entry, header.length)
+            if header.length:  # an empty entry only carries a truncation point
+                yield LedgerEntry(header.entry, payload)
+
+    def append(self, parts: Sequence[Buffer], done: Done) -> int:
+        if self._fenced_by is not None:
+            raise FencedError(f"container {self._container} epoch {self._epoch} was fenced by {self._fenced_by}")
+        length = sum(map(len, parts))  # type: ignore[arg-type]
+        if length > self._journal.entry_bytes_max:
+            raise InvalidRequestError(f"a log entry of {length} bytes exceeds {self._journal.entry_bytes_max}")
+        entry = self._next_entry
+        self._journal.submit(
+            PendingEntry(self._container, self._epoch, entry, self._truncated_before, parts, length, done)
+        )
+        self._next_entry = entry + 1
+        self._count(entry, length)
+        return entry
+
+    def truncate(self, before_entry: int) -> None:
+        if before_entry <= self._truncated_before:
+            return
+        self._truncated_before = before_entry
+        # A file is used again only once the truncation point is durable itself: an entry without payload carries it.
+        self.append((), _ignore)
+        kept = [(entry, before) for entry, before in self._bytes_before if entry >= before_entry]
+        freed = kept[0][1] if kept else self._held_bytes
+        self._held_bytes -= freed
+        self._bytes_before = [(entry, before - freed) for entry, before in kept]
+
+    def fence(self, epoch: int) -> None:
+        """A newer owner is there: this one appends nothing any more."""
+        self._fenced_by = epoch
+
+    def close(self) -> None:
+        if self._fenced_by is None:
+            self.fence(self._epoch)
+
+    def _count(self, entry: int, length: int) -> None:
+        if not self._bytes_before or self._held_bytes - self._bytes_before[-1][1] >= _MARK_EVERY_BYTES:
+            self._bytes_before.append((entry, self._held_bytes))
+        self._held_bytes += length + RECORD_HEADER_BYTES
+
+
+def _ignore(_error: Exception | None) -> None:
+    """Nobody waits for a truncation point: if it is lost, recovery reads some more."""
+
+
+class JournalLedgers:
+    """All ledgers on one journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._open: dict[int, tuple[int, JournalLedger]] = {}
+
+    def open(self, container: int, epoch: int) -> JournalLedger:
+        held = self._open.get(container)
+        if held is not None:
+            if held[0] >= epoch:
+                raise FencedError(f"container {container} is held with epoch {held[0]}, asked for {epoch}")
+            held[1].fence(epoch)
+        stored = self._journal.recovered(container)
+        if stored and stored[-1].record.header.epoch > epoch:
+            raise FencedError(
+                f"container {container} was written with epoch {stored[-1].record.header.epoch}, asked for {epoch}"
+            )
+        ledger = JournalLedger(self._journal, container, epoch)
+        self._open[container] = (epoch, ledger)
+        return ledger

@@ -1,0 +1,248 @@
+"""Appends of one connection: writers, blocks, conditions, acknowledgements in order.
+
+A writer's state here starts with SetupAppend and ends with its first refused append: what was sent behind that is
+dropped unseen, since the writer must set up again and learn what was stored. Event numbers are checked against this
+connection's state and, in the container, against the durable one, so that two connections of one writer can never both
+append the same events.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import (
+    ConflictError,
+    FencedError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import Reservation, slice_parts
+from headrace.segmentstore.sessions.frame_assembler import AppendFrame
+from headrace.segmentstore.sessions.limits import WRITERS_PER_CONNECTION_MAX
+
+if TYPE_CHECKING:
+    from headrace.codec.wire_commands import Buffer
+    from headrace.segmentstore.sessions.session import Session
+
+_TAIL_FRAME: Final = struct.Struct(">ii")
+
+
+@dataclass(slots=True, eq=False)
+class WriterState:
+    """One writer on one segment. `stored` is the number of its last accepted event, `acknowledged` of the last one
+    told to the peer. `due` is what is durable and not told yet: number, request id, length of the segment."""
+
+    writer_id: int
+    segment: Segment
+    container: SegmentContainer
+    stored: int
+    acknowledged: int
+    dropped: bool = False
+    due: tuple[int, int, int] | None = None
+
+
+class AppendProcessor:
+    """The appends of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pool = session.store.pool
+        self._writers: dict[int, WriterState] = {}
+        self._due: list[WriterState] = []
+        self._block: AppendFrame | None = None
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
+
+    def close(self) -> None:
+        if self._block is not None and self._block.data is not None:
+            self._pool.release(self._block.data)
+        self._block = None
+        self._writers.clear()
+        self._due.clear()
+
+    def collect_acknowledgements(self) -> list[Buffer]:
+        """What is durable and not told yet: one DataAppended for each writer, whatever number of appends it covers."""
+        due, self._due = self._due, []
+        parts: list[Buffer] = []
+        for writer in due:
+            if writer.due is not None:
+                event_number, request_id, length = writer.due
+                writer.due = None
+                parts.append(
+                    wire.encode(
+                        wire.DataAppended(writer.writer_id, event_number, writer.acknowledged, request_id, length)
+                    )
+                )
+                writer.acknowledged = event_number
+        return parts
+
+    # Set-up
+
+    def _set_up(self, command: wire.SetupAppend) -> None:
+        session = self._session
+        try:
+            container = session.store.owner_of(command.segment).container
+            if container.failure is not None:
+                raise container.failure
+        except HeadraceError:
+            session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        segment = container.metadata.segments.get(command.segment)
+        if segment is None:
+            container.log.when_durable(
+                lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment))
+            )
+            return
+        if len(self._writers) >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
+            raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
+        last = segment.attribute(command.writer_id)
+        self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
+        container.log.when_durable(
+            lambda: session.send(wire.AppendSetup(command.request_id, command.segment, command.writer_id, last))
+        )
+
+    # Appends
+
+    def check(self, frame: AppendFrame) -> None:
+        """Raise WireFormatError if this append may not come here and now."""
+        if frame.writer_id not in self._writers:
+            raise wire.WireFormatError(f"an append of writer {frame.writer_id:032x}, which was not set up")
+        block = self._block
+        if block is None:
+            return
+        if frame.type_code != wire.AppendBlockEnd.TYPE or frame.writer_id != block.writer_id:
+            raise wire.WireFormatError("an append between an AppendBlock and its AppendBlockEnd")
+        if not 0 <= frame.whole_events_bytes <= block.data_bytes:
+            raise wire.WireFormatError(
+                f"AppendBlockEnd claims {frame.whole_events_bytes} bytes of whole events in a block of "
+                f"{block.data_bytes}"
+            )
+
+    def accept(self, frame: AppendFrame) -> None:
+        """An append was received as a whole; its data belongs to this processor now."""
+        if frame.type_code == wire.AppendBlock.TYPE:
+            self._block = frame
+            return
+        data = frame.data
+        if data is None:
+            raise AssertionError("an append arrives with its data")
+        try:
+            if self._block is not None:
+                frame.data = data = self._assemble(self._block, frame, data)
+                self._block = None
+            if frame.event_count <= 0:
+                raise wire.WireFormatError(f"an append of {frame.event_count} events")
+            self._append(self._writers[frame.writer_id], frame, data)
+        except HeadraceError:
+            self._pool.release(data)
+            raise
+
+    def _assemble(self, block: AppendFrame, end: AppendFrame, end_data: Reservation) -> Reservation:
+        """The bytes of an append that came as AppendBlock and AppendBlockEnd."""
+        block_data = block.data
+        if block_data is None:
+            raise AssertionError("a block arrives with its data")
+        whole = end.whole_events_bytes
+        parts = slice_parts(block_data.parts, 0, whole)
+        rest = block.data_bytes - whole
+        if rest:
+            header = b"".join(slice_parts(block_data.parts, whole, _TAIL_FRAME.size))
+            if len(header) < _TAIL_FRAME.size:
+                raise wire.WireFormatError(f"a block ends with {rest} bytes that are no frame")
+            type_code, length = _TAIL_FRAME.unpack(header)
+            if length != rest - _TAIL_FRAME.size:
+                raise wire.WireFormatError(f"the frame at the end of a block claims {length} bytes, {rest} are left")
+            if type_code == wire.PartialEvent.TYPE:
+                parts += slice_parts(block_data.parts, whole + _TAIL_FRAME.size, length)
+                parts += end_data.parts
+            elif type_code != wire.Padding.TYPE or end_data.length:
+                raise wire.WireFormatError(f"a block ends with a frame of type {type_code}")
+        elif end_data.length:
+            raise wire.WireFormatError("AppendBlockEnd has data, but its block has no partial event")
+        return self._pool.compose(parts, [block_data, end_data])
+
+    def _append(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        if writer.dropped:
+            self._pool.release(data)
+            return
+        if frame.event_number <= writer.stored:
+            raise wire.WireFormatError(
+                f"writer {writer.writer_id:032x} sends event {frame.event_number}, {writer.stored} was sent before"
+            )
+        length = data.length
+        try:
+            end = writer.container.append(
+                writer.segment,
+                writer.writer_id,
+                writer.stored,
+                frame.event_number,
+                frame.event_count,
+                data,
+                lambda error: self._appended(writer, frame, end, length, error),
+                expected_offset=frame.expected_offset,
+            )
+        except HeadraceError as error:
+            self._pool.release(data)
+            self._refuse(writer, frame, error)
+            return
+        writer.stored = frame.event_number
+        self._session.count_outstanding(length)
+
+    def _appended(
+        self, writer: WriterState, frame: AppendFrame, end: int, length: int, error: HeadraceError | None
+    ) -> None:
+        session = self._session
+        if session.closed:
+            return
+        if error is not None:
+            session.abort()  # the outcome is unknown: only a recovery can tell
+            return
+        session.count_outstanding(-length)
+        if writer.due is None:
+            self._due.append(writer)
+        writer.due = (frame.event_number, frame.request_id, end)
+        session.schedule_flush()
+
+    def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
+        """Say why an append is not taken, once everything before it is durable and acknowledged."""
+        session, segment, request_id = self._session, writer.segment, frame.request_id
+        if isinstance(error, ConflictError) and error.specific_code == "offset":
+            reply: wire.WireCommand = wire.ConditionalCheckFailed(writer.writer_id, frame.event_number, request_id)
+            writer.container.log.when_durable(lambda: session.send(reply))
+            return
+        writer.dropped = True
+        match error:
+            case SealedError():
+                reply = wire.SegmentIsSealed(request_id, segment.name, "", frame.event_number)
+            case NotFoundError():
+                reply = wire.NoSuchSegment(request_id, segment.name)
+            case ConflictError():
+                reply = wire.InvalidEventNumber(writer.writer_id, request_id, "", frame.event_number)
+            case UnavailableError() | FencedError():
+                session.send(wire.WrongHost(request_id, segment.name))
+                session.close()
+                return
+            case _:
+                reply = wire.ErrorMessage(request_id, segment.name, error.message)
+        closes = not isinstance(error, SealedError | NotFoundError)
+        writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes))
+
+    def _send_refusal(self, reply: wire.WireCommand, *, closes: bool) -> None:
+        """Writers act on few replies only; after any other one the connection has to end for them to notice."""
+        self._session.send(reply)
+        if closes:
+            self._session.close()
+
+
+def _ignore(_command: wire.WireCommand) -> None:
+    """Padding outside of a block says nothing."""

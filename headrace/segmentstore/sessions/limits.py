@@ -1,0 +1,29 @@
+"""Bounds of one connection. All of them hold for whatever a peer sends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTROL_FRAME_BYTES_MAX: Final = 256 << 10
+"""Frames without data, header included; only a list of segments to merge comes near it."""
+
+OUTSTANDING_APPEND_BYTES_MAX: Final = 32 << 20
+"""Bytes of a connection that wait for the log; beyond this it is not read until half of them are durable."""
+
+READ_BYTES_MAX: Final = 2 << 20
+READ_BYTES_MIN: Final = 8
+
+HELD_READS_MAX: Final = 1024
+"""Reads of a connection that wait for data at a tail, or for the peer to take earlier answers."""
+
+RUNNING_REQUESTS_MAX: Final = 256
+"""Requests of a connection that wait for the log or for tier 2."""
+
+TAIL_HOLD_S: Final = 15.0
+"""How long a read at the tail is held before it is answered empty; clients give up after 30 s."""
+
+STALL_S: Final = 60.0
+"""A connection that sends nothing in the middle of a frame, or takes nothing of a reply, for so long is closed."""
+
+WRITERS_PER_CONNECTION_MAX: Final = 10_000
+TRANSIENT_SEGMENTS_PER_CONNECTION_MAX: Final = 1_000

@@ -1,0 +1,174 @@
+"""Reads of one connection: answered from memory at once, from tier 2 in a task, held while there is nothing yet.
+
+Answers go out as views of the cache. A peer that does not take them gets no more until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import FencedError, HeadraceError, NotFoundError
+from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.sessions.limits import HELD_READS_MAX, READ_BYTES_MAX, READ_BYTES_MIN, TAIL_HOLD_S
+from headrace.segmentstore.store import OwnedContainer
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.containers.segment import Segment
+    from headrace.segmentstore.sessions.session import Session
+
+
+class ReadProcessor:
+    """The reads of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held: set[_HeldRead] = set()
+        self._unsent: deque[wire.ReadSegment] = deque()
+
+    @property
+    def full(self) -> bool:
+        """Whether this connection has as many reads open as it may."""
+        return len(self._held) + len(self._unsent) >= HELD_READS_MAX
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        return {wire.ReadSegment: self.read}
+
+    def close(self) -> None:
+        for held in list(self._held):
+            held.cancel()
+        self._held.clear()
+        self._unsent.clear()
+
+    def sending_possible(self) -> None:
+        """The peer has taken everything: go on with the reads that waited for that."""
+        while self._unsent and not self._session.sending_blocked and not self._session.closed:
+            self.read(self._unsent.popleft())
+
+    def read(self, command: wire.ReadSegment) -> None:
+        session = self._session
+        if session.sending_blocked:
+            self._unsent.append(command)
+            return
+        try:
+            owned = session.store.owner_of(command.segment)
+        except FencedError:
+            session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        segment = owned.container.metadata.segments.get(command.segment)
+        if segment is None or segment.removed:
+            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
+        elif command.offset < segment.start_offset:
+            self._reply_later(
+                owned,
+                wire.SegmentIsTruncated(
+                    command.request_id, command.segment, segment.start_offset, "", command.offset
+                ),
+            )
+        elif command.offset >= segment.readable_length:
+            self._at_tail(owned, segment, command)
+        else:
+            self._answer(owned, segment, command)
+
+    def _reply_later(self, owned: OwnedContainer, reply: wire.WireCommand) -> None:
+        owned.container.log.when_durable(lambda: self._session.send(reply))
+
+    def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
+        if not segment.sealed_durably:
+            self._held.add(_HeldRead(self, segment, command))
+        elif command.offset == segment.readable_length:
+            self._send_data(command, [], [], at_tail=True, end_of_segment=True)
+        else:
+            message = f"offset {command.offset} lies behind the end {segment.readable_length} of a sealed segment"
+            self._session.send(
+                wire.ErrorMessage(
+                    command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT
+                )
+            )
+
+    def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
+        length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
+        length = min(length, segment.readable_length - command.offset)
+        parts, blocks = segment.index.read(command.offset, length)
+        if parts:
+            self._send_found(segment, command, parts, blocks)
+            return
+        in_memory = segment.index.next_in_memory(command.offset)
+        if in_memory is not None:
+            length = min(length, in_memory - command.offset)
+        self._session.run(self._read_storage(owned, segment, command, length))
+
+    async def _read_storage(
+        self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
+    ) -> None:
+        try:
+            data = await owned.reader.read(segment, command.offset, length)
+        except NotFoundError:
+            self.read(command)  # removed or truncated meanwhile: say which
+            return
+        except HeadraceError as error:
+            # Not the reader's fault, and not the end of the segment: it asks again on a new connection.
+            self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
+            self._session.close()
+            return
+        self._send_found(segment, command, [memoryview(data)], [])
+
+    def _send_found(
+        self, segment: Segment, command: wire.ReadSegment, parts: list[memoryview], blocks: list[Block]
+    ) -> None:
+        reached = command.offset + sum(map(len, parts)) >= segment.readable_length
+        self._send_data(
+            command, parts, blocks, at_tail=reached, end_of_segment=reached and segment.sealed_durably
+        )
+
+    def _send_data(
+        self,
+        command: wire.ReadSegment,
+        parts: list[memoryview],
+        blocks: list[Block],
+        *,
+        at_tail: bool,
+        end_of_segment: bool,
+    ) -> None:
+        reply = wire.SegmentRead(command.segment, command.offset, at_tail, end_of_segment, b"", command.request_id)
+        head, tail = wire.encode_around(reply, sum(map(len, parts)))
+        self._session.send_parts([head, *parts, tail], blocks)
+
+    def release(self, held: _HeldRead, *, again: bool) -> None:
+        """A held read ends: there may be news (`again`), or it has waited long enough."""
+        self._held.discard(held)
+        if self._session.closed:
+            return
+        if again:
+            self.read(held.command)
+        else:
+            self._send_data(held.command, [], [], at_tail=True, end_of_segment=False)
+
+
+class _HeldRead:
+    """A read that waits at the tail of its segment."""
+
+    __slots__ = ("_processor", "_segment", "_timer", "command")
+
+    def __init__(self, processor: ReadProcessor, segment: Segment, command: wire.ReadSegment) -> None:
+        self.command = command
+        self._processor = processor
+        self._segment = segment
+        self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self._expired)
+        segment.waiters.append(self._news)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        if self._news in self._segment.waiters:
+            self._segment.waiters.remove(self._news)
+
+    def _news(self) -> None:
+        self._timer.cancel()
+        self._processor.release(self, again=True)
+
+    def _expired(self) -> None:
+        self.cancel()
+        self._processor.release(self, again=False)

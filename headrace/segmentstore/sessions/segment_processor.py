@@ -1,0 +1,293 @@
+"""Requests on whole segments of one connection: life cycle, attributes, merging, questions.
+
+Each answers with its own reply or with the error reply that the wire protocol has for it, and always with the id of
+the request and the name it came with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.codec import wire_commands as wire
+from headrace.model import names
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    TruncatedError,
+    UnavailableError,
+)
+from headrace.segmentstore.containers import attributes
+from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
+from headrace.segmentstore.sessions.limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.containers.container import SegmentContainer
+    from headrace.segmentstore.sessions.session import Session
+    from headrace.segmentstore.store import SegmentStore
+
+_SCALE_TYPES: Final = (
+    wire.SCALE_TYPE_NONE,
+    wire.SCALE_TYPE_KBYTES_PER_SEC,
+    wire.SCALE_TYPE_EVENTS_PER_SEC,
+)
+NAME_BYTES_MAX: Final = 2048
+"""A name is the partition key of the chunk directory, whose limit this is, less the prefix."""
+
+_NAME_PREFIX_BYTES: Final = 16
+
+
+class SegmentProcessor:
+    """The segment requests of one session."""
+
+    def __init__(self, session: Session, random_uuid: Callable[[], int]) -> None:
+        self._session = session
+        self._store = session.store
+        self._random_uuid = random_uuid
+        self._transient: list[str] = []
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        handled: dict[type[wire.WireCommand], Callable[[Any], Awaitable[None]]] = {
+            wire.CreateSegment: self._create,
+            wire.CreateTransientSegment: self._create_transient,
+            wire.SealSegment: self._seal,
+            wire.TruncateSegment: self._truncate,
+            wire.DeleteSegment: self._delete,
+            wire.MergeSegments: self._merge,
+            wire.MergeSegmentsBatch: self._merge_batch,
+            wire.UpdateSegmentPolicy: self._update_policy,
+            wire.GetSegmentAttribute: self._get_attribute,
+            wire.UpdateSegmentAttribute: self._update_attribute,
+            wire.GetStreamSegmentInfo: self._info,
+            wire.LocateOffset: self._locate,
+        }
+        starters: dict[type[wire.WireCommand], Callable[[Any], None]] = {
+            kind: self._starter(handler) for kind, handler in handled.items()
+        }
+        starters[wire.Hello] = self._hello
+        starters[wire.KeepAlive] = self._session.send
+        return starters
+
+    def close(self) -> None:
+        """Remove the transient segments of this connection: nobody else knows their names."""
+        for name in self._transient:
+            self._store.run_background(remove_transient(self._store, name))
+        self._transient = []
+
+    def _starter(self, handler: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+        return lambda command: self._session.run(self._answer(handler, command))
+
+    async def _answer(self, handler: Callable[[Any], Awaitable[None]], command: Any) -> None:
+        """Run a handler; an error becomes the reply that stands for it."""
+        try:
+            await handler(command)
+        except HeadraceError as error:
+            name = _segment_of(command)
+            self._session.send(_error_reply(error, command.request_id, name))
+
+    def _container(self, name: str) -> SegmentContainer:
+        return self._store.owner_of(name).container
+
+    def _hello(self, command: wire.Hello) -> None:
+        self._session.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
+        if command.low_version > wire.WIRE_VERSION or command.high_version < wire.OLDEST_COMPATIBLE_VERSION:
+            self._session.close()
+
+    # Life cycle
+
+    async def _create(self, command: wire.CreateSegment) -> None:
+        name = _checked_name(command.segment)
+        if command.scale_type not in _SCALE_TYPES:
+            raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
+        created = (
+            (attributes.CREATION_TIME, self._store.clock.now_ms()),
+            (attributes.EVENT_COUNT, 0),
+            (attributes.SCALE_POLICY_TYPE, command.scale_type),
+            (attributes.SCALE_POLICY_RATE, command.target_rate),
+            (attributes.ROLLOVER_SIZE, max(command.rollover_size_bytes, 0)),
+        )
+        await self._container(name).create(name, created)
+        self._session.send(wire.SegmentCreated(command.request_id, command.segment))
+
+    async def _create_transient(self, command: wire.CreateTransientSegment) -> None:
+        if len(self._transient) >= TRANSIENT_SEGMENTS_PER_CONNECTION_MAX:
+            raise InvalidRequestError(
+                f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
+            )
+        parent = _checked_name(command.parent_segment)
+        name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
+        created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
+        self._transient.append(name)
+        await self._container(name).create(name, created)
+        self._session.send(wire.SegmentCreated(command.request_id, name))
+
+    async def _seal(self, command: wire.SealSegment) -> None:
+        await self._container(command.segment).seal(command.segment)
+        self._session.send(wire.SegmentSealed(command.request_id, command.segment))
+
+    async def _truncate(self, command: wire.TruncateSegment) -> None:
+        try:
+            await self._container(command.segment).truncate(command.segment, command.truncation_offset)
+        except TruncatedError:
+            # The protocol has no reply for "behind the end"; it uses this one, with the offset that was asked for.
+            self._session.send(
+                wire.SegmentIsTruncated(
+                    command.request_id, command.segment, command.truncation_offset, "", command.truncation_offset
+                )
+            )
+            return
+        self._session.send(wire.SegmentTruncated(command.request_id, command.segment))
+
+    async def _delete(self, command: wire.DeleteSegment) -> None:
+        await self._container(command.segment).delete(command.segment)
+        self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    # Merging
+
+    async def _merge(self, command: wire.MergeSegments) -> None:
+        updates = [
+            AttributeUpdate(update.attribute_id, update.update_type, update.new_value, update.old_value)
+            for update in command.attribute_updates
+        ]
+        try:
+            length = await self._merge_one(command.target, command.source, updates)
+        except ConflictError as error:
+            if error.specific_code != "attribute":
+                raise
+            self._session.send(wire.SegmentAttributeUpdated(command.request_id, False))
+            return
+        self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
+
+    async def _merge_batch(self, command: wire.MergeSegmentsBatch) -> None:
+        container = self._container(command.target)
+        merged = []
+        for source in command.sources:
+            try:
+                length = await self._merge_one(command.target, source, [])
+            except NotFoundError as error:
+                if error.details.get("segment") != source:
+                    raise
+                length = container.segment(command.target).length  # merged by an earlier attempt
+                await container.log.durable()
+            merged.append(wire.MergedSource(source, length))
+        if not merged:
+            container.segment(command.target)
+        self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, tuple(merged)))
+
+    async def _merge_one(self, target: str, source: str, updates: list[AttributeUpdate]) -> int:
+        container = self._container(target)
+        if self._container(source) is not container:
+            raise InvalidRequestError(f"segments {target} and {source} do not share a container: they cannot merge")
+        length = await container.merge(target, source, updates)
+        if source in self._transient:
+            self._transient.remove(source)
+        return length
+
+    # Attributes
+
+    async def _update_policy(self, command: wire.UpdateSegmentPolicy) -> None:
+        if command.scale_type not in _SCALE_TYPES:
+            raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
+        updates = [
+            AttributeUpdate(attributes.SCALE_POLICY_TYPE, UpdateKind.REPLACE, command.scale_type),
+            AttributeUpdate(attributes.SCALE_POLICY_RATE, UpdateKind.REPLACE, command.target_rate),
+        ]
+        await self._container(command.segment).update_attributes(command.segment, updates)
+        self._session.send(wire.SegmentPolicyUpdated(command.request_id, command.segment))
+
+    async def _get_attribute(self, command: wire.GetSegmentAttribute) -> None:
+        container = self._container(command.segment)
+        segment = container.metadata.segments.get(command.segment)
+        value = segment.attribute(command.attribute_id) if segment is not None else attributes.NO_VALUE
+        await container.log.durable()
+        if segment is None:
+            raise NotFoundError(f"there is no segment {command.segment}")
+        self._session.send(wire.SegmentAttribute(command.request_id, value))
+
+    async def _update_attribute(self, command: wire.UpdateSegmentAttribute) -> None:
+        update = AttributeUpdate(
+            command.attribute_id, UpdateKind.REPLACE_IF_EQUALS, command.new_value, command.expected_value
+        )
+        success = True
+        try:
+            await self._container(command.segment).update_attributes(command.segment, [update])
+        except ConflictError:
+            success = False
+        self._session.send(wire.SegmentAttributeUpdated(command.request_id, success))
+
+    # Questions
+
+    async def _info(self, command: wire.GetStreamSegmentInfo) -> None:
+        container = self._container(command.segment)
+        segment = container.metadata.segments.get(command.segment)
+        reply: wire.WireCommand = wire.NoSuchSegment(command.request_id, command.segment)
+        if segment is not None:
+            reply = wire.StreamSegmentInfo(
+                command.request_id,
+                command.segment,
+                True,
+                segment.sealed,
+                False,
+                segment.last_modified_ms,
+                segment.length,
+                segment.start_offset,
+            )
+        await container.log.durable()
+        self._session.send(reply)
+
+    async def _locate(self, command: wire.LocateOffset) -> None:
+        owned = self._store.owner_of(command.segment)
+        segment = owned.container.metadata.segments.get(command.segment)
+        if segment is None:
+            await owned.container.log.durable()
+            raise NotFoundError(f"there is no segment {command.segment}")
+        offset = await owned.reader.append_boundary(segment, max(command.target_offset, segment.start_offset))
+        await owned.container.log.durable()
+        self._session.send(wire.OffsetLocated(command.request_id, command.segment, offset))
+
+
+async def remove_transient(store: SegmentStore, name: str) -> None:
+    """Remove a transient segment whose connection is gone; it may have been merged or removed already."""
+    try:
+        await store.owner_of(name).container.delete(name)
+    except (NotFoundError, FencedError, UnavailableError):
+        return
+
+
+def _segment_of(command: Any) -> str:
+    """The name that an error reply carries: errors of a merge name the target."""
+    for field in ("segment", "target", "parent_segment"):
+        name = getattr(command, field, None)
+        if isinstance(name, str):
+            return name
+    return ""
+
+
+def _checked_name(name: str) -> str:
+    if not name or len(name.encode()) > NAME_BYTES_MAX - _NAME_PREFIX_BYTES:
+        raise InvalidRequestError(
+            f"a segment name has 1 to {NAME_BYTES_MAX - _NAME_PREFIX_BYTES} bytes, not {len(name.encode())}"
+        )
+    return name
+
+
+def _error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
+    """The one table from errors to wire replies."""
+    match error:
+        case FencedError() | UnavailableError():
+            return wire.WrongHost(request_id, name)
+        case NotFoundError():
+            return wire.NoSuchSegment(request_id, error.details.get("segment", name))
+        case SealedError():
+            return wire.SegmentIsSealed(request_id, name)
+        case AlreadyExistsError():
+            return wire.SegmentAlreadyExists(request_id, name)
+        case InvalidRequestError():
+            return wire.ErrorMessage(request_id, name, error.message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
+        case _:
+            return wire.ErrorMessage(request_id, name, error.message)

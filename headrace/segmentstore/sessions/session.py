@@ -1,0 +1,267 @@
+"""One connection: takes commands in, sends replies out, keeps the bounds of the connection.
+
+What answers a request is in the modules beside this one. Replies are gathered and leave together once per turn of the
+event loop. A connection that breaks the protocol is closed without a word, as the protocol has it; nothing that was
+accepted from it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import HeadraceError
+from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.sessions.append_processor import AppendProcessor
+from headrace.segmentstore.sessions.frame_assembler import AppendFrame, FrameAssembler
+from headrace.segmentstore.sessions.limits import (
+    OUTSTANDING_APPEND_BYTES_MAX,
+    RUNNING_REQUESTS_MAX,
+    STALL_S,
+)
+from headrace.segmentstore.sessions.read_processor import ReadProcessor
+from headrace.segmentstore.sessions.segment_processor import SegmentProcessor
+from headrace.segmentstore.store import SegmentStore
+
+if TYPE_CHECKING:
+    from headrace.codec.wire_commands import Buffer
+
+_log = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """The socket below a session. It calls `Session.writing_paused` and `writing_resumed` whenever bytes begin to wait
+    in it and when all are gone."""
+
+    def send(self, parts: Sequence[Buffer]) -> None: ...
+
+    def pause_receiving(self) -> None: ...
+
+    def resume_receiving(self) -> None: ...
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+        ...
+
+
+class Session:
+    """`random_uuid` gives unsigned 128-bit numbers, for the names of transient segments."""
+
+    def __init__(
+        self, store: SegmentStore, channel: Channel, scratch: memoryview, peer: str, random_uuid: Callable[[], int]
+    ) -> None:
+        self.store = store
+        self.peer = peer
+        self.closed = False
+        self.sending_blocked = False
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._outgoing: list[Buffer] = []
+        self._pins: list[Block] = []
+        self._flush_scheduled = False
+        self._receiving_paused = False
+        self._memory_wanted = False
+        self._outstanding_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deferred: deque[wire.WireCommand] = deque()
+        self._last_progress_s = store.clock.monotonic_s()
+        self.assembler = FrameAssembler(store.pool, scratch, self)
+        self._appends = AppendProcessor(self)
+        self._reads = ReadProcessor(self)
+        self._segments = SegmentProcessor(self, random_uuid)
+        self._handlers = self._appends.handlers() | self._reads.handlers() | self._segments.handlers()
+
+    # From the channel
+
+    def received(self, count: int) -> None:
+        """`count` bytes have been received into `assembler.writable()`."""
+        self._last_progress_s = self.store.clock.monotonic_s()
+        self._guarded(lambda: self.assembler.received(count))
+
+    def writing_paused(self) -> None:
+        self.sending_blocked = True
+        self._last_progress_s = self.store.clock.monotonic_s()
+
+    def writing_resumed(self) -> None:
+        self.sending_blocked = False
+        self._unpin()
+        self._reads.sending_possible()
+        self._check_receiving()
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it all that waited in it."""
+        self._end()
+        self._unpin()
+
+    def check_stalled(self, now_s: float) -> None:
+        """Close the connection if the peer owes bytes, or takes none, for too long."""
+        stalled = self.closed or self.sending_blocked or (self.assembler.inside_frame and not self._receiving_paused)
+        if stalled and now_s - self._last_progress_s > STALL_S:
+            _log.warning("event=connection_stalled peer=%s", self.peer)
+            self.abort()
+
+    # For the processors
+
+    def send(self, command: wire.WireCommand) -> None:
+        """Send a command with this turn's replies."""
+        if not self.closed:
+            self._outgoing.append(wire.encode(command))
+            self._schedule_flush()
+
+    def send_parts(self, parts: Sequence[Buffer], blocks: list[Block]) -> None:
+        """Send bytes that lie in the cache, which keeps `blocks` as they are until the peer has taken them."""
+        if not self.closed:
+            self._outgoing.extend(parts)
+            self.store.pool.pin(blocks)
+            self._pins.extend(blocks)
+            self._schedule_flush()
+
+    def schedule_flush(self) -> None:
+        """Have acknowledgements collected and sent with this turn's replies."""
+        if not self.closed:
+            self._schedule_flush()
+
+    def run(self, request: Coroutine[Any, Any, None]) -> None:
+        """Work on a request that has to wait for something."""
+        task = self._loop.create_task(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._request_done)
+        self._check_receiving()
+
+    def count_outstanding(self, change_bytes: int) -> None:
+        """Bytes of appends that entered the log (or, negative, became durable)."""
+        self._outstanding_bytes += change_bytes
+        if change_bytes > 0 or self._receiving_paused:
+            self._check_receiving()
+
+    def close(self) -> None:
+        """Send what is due and close; nothing more is accepted."""
+        if not self.closed:
+            self._flush()
+            self._channel.close()
+            self._last_progress_s = self.store.clock.monotonic_s()
+            self._end()
+
+    def abort(self) -> None:
+        """Close at once; replies that wait are dropped."""
+        self._channel.abort()
+        self._end()
+
+    # From the assembler (see CommandHandler)
+
+    @property
+    def accepts_commands(self) -> bool:
+        return not (
+            self.closed
+            or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
+            or len(self._tasks) >= RUNNING_REQUESTS_MAX
+            or self._reads.full
+        )
+
+    def check_append(self, frame: AppendFrame) -> None:
+        self._appends.check(frame)
+
+    def on_append(self, frame: AppendFrame) -> None:
+        self._appends.accept(frame)
+
+    def on_command(self, command: wire.WireCommand) -> None:
+        handler = self._handlers.get(type(command))
+        if handler is None:
+            raise wire.WireFormatError(f"a {type(command).__name__} is not a request")
+        handler(command)
+
+    def on_memory_wanted(self) -> None:
+        self._memory_wanted = True
+        self._check_receiving()
+
+    def on_memory_granted(self) -> None:
+        self._loop.call_soon(self._go_on_with_memory)
+
+    # Inside
+
+    def _end(self) -> None:
+        """Let go of everything but the memory that the channel may still be sending."""
+        if self.closed:
+            return
+        self.closed = True
+        self.assembler.close()
+        self._appends.close()
+        self._reads.close()
+        for task in self._tasks:
+            task.cancel()
+        self._segments.close()
+        self._outgoing.clear()
+
+    def _go_on_with_memory(self) -> None:
+        self._memory_wanted = False
+        if self.closed:
+            self.assembler.close()
+        else:
+            self._guarded(self.assembler.resume)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Run a step of the assembler; bytes that are no protocol close the connection without harm."""
+        try:
+            step()
+        except wire.WireFormatError as error:
+            _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
+            self.close()
+        except HeadraceError as error:
+            _log.warning("event=connection_refused peer=%s code=%s error=%r", self.peer, error.code, error.message)
+            self.close()
+        else:
+            self._check_receiving()
+
+    def _check_receiving(self) -> None:
+        if self.closed:
+            return
+        wanted = not self._memory_wanted and self.accepts_commands
+        if not wanted and not self._receiving_paused:
+            self._receiving_paused = True
+            self._channel.pause_receiving()
+        elif wanted and self._receiving_paused and self._outstanding_bytes <= OUTSTANDING_APPEND_BYTES_MAX // 2:
+            self._receiving_paused = False
+            self._last_progress_s = self.store.clock.monotonic_s()
+            self._channel.resume_receiving()
+            self._loop.call_soon(self._resume_assembler)
+
+    def _resume_assembler(self) -> None:
+        if not self.closed and not self._receiving_paused:
+            self._guarded(self.assembler.resume)
+
+    def _request_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("event=request_failed peer=%s", self.peer, exc_info=error)
+            self.close()
+        if self._receiving_paused:
+            self._check_receiving()
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self.closed:
+            return
+        parts: list[Buffer] = self._appends.collect_acknowledgements()
+        parts.extend(self._outgoing)
+        self._outgoing = []
+        if parts:
+            self._channel.send(parts)
+        if not self.sending_blocked:
+            self._unpin()
+
+    def _unpin(self) -> None:
+        pins, self._pins = self._pins, []
+        self.store.pool.unpin(pins)

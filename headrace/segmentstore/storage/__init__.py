@@ -1,0 +1,1 @@
+"""Tier 2: packs appended bytes into objects, keeps the chunk directory, reads back what memory gave away."""

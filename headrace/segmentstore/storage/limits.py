@@ -1,0 +1,19 @@
+"""When and how much the storage writer writes. Objects are few and large: their number follows bytes and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimits:
+    """`flush_bytes` of a container, or the age of its oldest byte, start a flush; so does a cache that fills up."""
+
+    flush_bytes: int = 16 << 20
+    flush_age_s: float = 5.0
+    object_bytes_max: int = 32 << 20
+    checkpoint_every_bytes: int = 64 << 20
+    retry_first_s: float = 0.1
+    retry_max_s: float = 10.0
+    tick_s: float = 0.5
+    """How often the writer looks whether something is due, when nothing wakes it."""

@@ -1,0 +1,53 @@
+"""Packs runs of many segments into one object: which appends go in, and where each run lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace.model.chunks import ChunkRun
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX
+
+
+@dataclass(slots=True)
+class PackedObject:
+    """`parts` are its bytes, `blocks` what must stay as it is until they are stored."""
+
+    parts: list[memoryview] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    runs: list[tuple[Segment, ChunkRun]] = field(default_factory=list)
+    length: int = 0
+
+
+def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
+    """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and one transaction's runs.
+
+    Runs start and end at append boundaries. An append that is larger than `bytes_max` gets an object of its own.
+    """
+    packed = PackedObject()
+    for segment in segments:
+        if len(packed.runs) == RUNS_PER_WRITE_MAX:
+            break
+        position, start = packed.length, segment.storage_length
+        for entry in segment.index.entries_from(start, _flush_end(segment)):
+            length = entry.reservation.length
+            if packed.length and packed.length + length > bytes_max:
+                break
+            packed.parts.extend(entry.reservation.parts)
+            packed.blocks.extend(entry.reservation.blocks)
+            packed.length += length
+        run_bytes = packed.length - position
+        if run_bytes:
+            packed.runs.append((segment, ChunkRun(start, run_bytes, object_name, position)))
+        if packed.length >= bytes_max:
+            break
+    return packed
+
+
+def _flush_end(segment: Segment) -> int:
+    """Bytes that came by a merge and are in tier 2 already are moved in the directory, not written again."""
+    if segment.moves:
+        return min(segment.moves[0].offset, segment.readable_length)
+    return segment.readable_length

@@ -1,0 +1,96 @@
+"""Reads bytes of segments that memory gave away, by way of the chunk directory.
+
+Runs never change while their segment lives, so what was looked up once is remembered, within bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import CorruptError, NotFoundError
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+
+CONCURRENT_READS_MAX: Final = 16
+"""Of one container: bounds the memory of answers under way."""
+
+REMEMBERED_WINDOWS_MAX: Final = 256
+
+_WindowKey = tuple[int, str]
+
+
+class StorageReader:
+    """The reads of one container."""
+
+    def __init__(self, directory: ChunkDirectory, chunk_storage: ChunkStorage) -> None:
+        self._directory = directory
+        self._chunk_storage = chunk_storage
+        self._windows: OrderedDict[_WindowKey, list[ChunkRun]] = OrderedDict()
+        self._slots = asyncio.Semaphore(CONCURRENT_READS_MAX)
+
+    async def read(self, segment: Segment, offset: int, length: int) -> bytes:
+        """At least one and at most `length` bytes of the segment from `offset` on, as far as one run has them.
+
+        Raises:
+            NotFoundError: the segment was removed or truncated meanwhile.
+            CorruptError: the directory lacks a run that was written to it, or the object lacks its bytes.
+            ThrottledError, UnavailableError: tier 2 does not answer.
+        """
+        name, position, length = _place_of(segment, offset, length)
+        async with self._slots:
+            run = await self._find(segment.number, name, position)
+            if run is None:
+                if segment.removed or offset < segment.start_offset:
+                    raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
+                raise CorruptError(
+                    f"the chunk directory has no run of {name} at {position}, though {segment.name} is stored up to "
+                    f"{segment.storage_length}",
+                    details={"segment": segment.name, "offset": offset},
+                )
+            inside = position - run.offset
+            return await self._chunk_storage.read(
+                run.object_name, run.position + inside, min(length, run.length - inside)
+            )
+
+    async def append_boundary(self, segment: Segment, offset: int) -> int:
+        """The nearest known start of an append at or behind `offset`, else the segment's length."""
+        in_memory = segment.index.boundary_from(offset)
+        if in_memory == offset or offset >= segment.storage_length:
+            return segment.length if in_memory is None else in_memory
+        async with self._slots:
+            page = await self._directory.page(segment.name, first=offset, limit=1)
+        known = [boundary for boundary in (in_memory, page[0].offset if page else None) if boundary is not None]
+        return min(known, default=segment.length)
+
+    async def _find(self, number: int, name: str, position: int) -> ChunkRun | None:
+        key = (number, name)
+        run = _covering(self._windows.get(key, []), position)
+        if run is None:
+            first = await self._directory.run_before(name, position)
+            if first is None or first.end <= position:
+                return None
+            window = await self._directory.page(name, first=first.offset)
+            run = _covering(window, position)
+            self._windows[key] = window
+        self._windows.move_to_end(key)
+        while len(self._windows) > REMEMBERED_WINDOWS_MAX:
+            self._windows.popitem(last=False)
+        return run
+
+
+def _place_of(segment: Segment, offset: int, length: int) -> tuple[str, int, int]:
+    """Under which name and at which offset the directory has the bytes, and how many of them at most."""
+    for move in segment.moves:
+        if move.offset <= offset < move.end:
+            return move.source, move.source_offset + offset - move.offset, min(length, move.end - offset)
+    return segment.name, offset, length
+
+
+def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:
+    index = bisect_right(runs, position, key=lambda run: run.offset) - 1
+    return runs[index] if index >= 0 and position < runs[index].end else None

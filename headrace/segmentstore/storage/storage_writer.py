@@ -1,0 +1,339 @@
+"""Brings the bytes of one container to tier 2, and its removals to the chunk directory; then lets the log go.
+
+Each round is a bounded piece of work that may be repeated: runs that an earlier attempt wrote are found in the
+directory and taken as they are. While tier 2 is away rounds fail and are tried again, ever more slowly; appends go on
+until the cache is full. When the claim is lost the container stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import (
+    AlreadyExistsError,
+    CorruptError,
+    HeadraceError,
+    ThrottledError,
+    UnavailableError,
+)
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.segmentstore.containers.checkpoints import Checkpoints
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.operation_log import resolve
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.packer import PackedObject, pack
+
+_log = logging.getLogger(__name__)
+
+REMOVALS_PER_ROUND_MAX: Final = 64
+
+
+class StorageWriter:
+    """One per container; `wake` lets it look at once instead of at its next tick."""
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        directory: ChunkDirectory,
+        chunk_storage: ChunkStorage,
+        clock: Clock,
+        limits: StorageLimits,
+    ) -> None:
+        self._container = container
+        self._directory = directory
+        self._chunk_storage = chunk_storage
+        self._clock = clock
+        self._limits = limits
+        self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
+        self._woken = asyncio.Event()
+        self._draining = False
+        self._next_object = 0
+        self._task: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        container.on_news = self.wake
+
+    def start(self) -> None:
+        """Work until `stop`."""
+        self._task = asyncio.ensure_future(self._run())
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def drain(self) -> None:
+        """Store everything that is durable now, and checkpoint, so that the next start has little to read.
+
+        Raises:
+            UnavailableError, FencedError: the container has stopped.
+        """
+        if self._task is None or self._task.done():
+            return
+        self._drained = self._container.log.expect()
+        self._draining = True
+        self.wake()
+        await self._drained
+        self._checkpoints.write()
+        await self._container.log.durable()
+        if self._checkpoints.truncate_log():
+            await self._container.log.durable()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        retry_s = self._limits.retry_first_s
+        while self._container.failure is None:
+            try:
+                more = await self.round()
+                retry_s = self._limits.retry_first_s
+            except (UnavailableError, ThrottledError) as error:
+                if self._container.failure is not None:
+                    return
+                _log.warning(
+                    "event=storage_retry container=%d retry_s=%.1f error=%r",
+                    self._container.container,
+                    retry_s,
+                    error.message,
+                )
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, self._limits.retry_max_s)
+                continue
+            except HeadraceError as error:
+                self._container.log.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 - a defect must stop the container, not silently its tiering
+                _log.exception("event=storage_writer_failed container=%d", self._container.container)
+                self._container.log.fail(HeadraceError(f"the storage writer failed: {error!r}"))
+                return
+            if not more:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        if self._drained is not None and not self._unstored():
+            resolve(self._drained)
+        try:
+            await asyncio.wait_for(self._woken.wait(), self._limits.tick_s)
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def round(self) -> bool:
+        """One bounded piece of work; whether there may be more to do at once.
+
+        Raises:
+            ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
+            FencedError: the container has another owner.
+            CorruptError: the directory contradicts the log.
+        """
+        more = await self._forget_removed()
+        more |= await self._trim_truncated()
+        if self._flush_due():
+            more |= await self._move_merged()
+            more |= await self._flush()
+        self._rest_segments()
+        if self._checkpoints.due:
+            self._checkpoints.write()
+        self._checkpoints.truncate_log()
+        return more
+
+    # Flushing
+
+    def _flush_due(self) -> bool:
+        if self._draining or self._container.pool.under_pressure or self._container.log.ledger.wants_truncation:
+            return True
+        now_s = self._clock.monotonic_s()
+        unstored_bytes = 0
+        for segment in self._container.dirty.values():
+            unstored_bytes += segment.unstored_bytes
+            since_s = segment.unstored_since_s
+            if since_s is not None and now_s - since_s >= self._limits.flush_age_s:
+                return True
+        return unstored_bytes >= self._limits.flush_bytes
+
+    def _unstored(self) -> list[Segment]:
+        """Segments with durable bytes to store, the longest waiting first."""
+        unstored = [segment for segment in self._container.dirty.values() if segment.unstored_bytes]
+        return sorted(unstored, key=lambda segment: segment.unstored_since_s or 0.0)
+
+    async def _flush(self) -> bool:
+        """Store one object; whether something is left."""
+        object_name = self._object_name()
+        packed = pack(self._unstored(), object_name, self._limits.object_bytes_max)
+        if not packed.runs:
+            return False
+        pool = self._container.pool
+        pool.pin(packed.blocks)
+        try:
+            started_s = self._clock.monotonic_s()
+            await self._put(packed, object_name)
+        finally:
+            pool.unpin(packed.blocks)
+        await self._enter(packed.runs)
+        _log.info(
+            "event=flush container=%d object=%s bytes=%d runs=%d seconds=%.3f",
+            self._container.container,
+            object_name,
+            packed.length,
+            len(packed.runs),
+            self._clock.monotonic_s() - started_s,
+        )
+        return self._draining or packed.length >= self._limits.object_bytes_max or pool.under_pressure
+
+    async def _put(self, packed: PackedObject, object_name: str) -> None:
+        try:
+            await self._chunk_storage.put(object_name, packed.parts)
+        except AlreadyExistsError as error:
+            # Names are never used twice by one claim: an earlier attempt did arrive. The next one gets a new name.
+            raise UnavailableError(f"object {object_name} is there already, trying another name") from error
+
+    async def _enter(self, runs: list[tuple[Segment, ChunkRun]]) -> None:
+        """Write the runs to the directory, then count their bytes as stored."""
+        waiting = [(segment, run) for segment, run in runs if _still_wanted(segment, run)]
+        while waiting:
+            done = _FlushMark([segment for segment, _ in waiting])
+            try:
+                found = await self._directory.add([(segment.name, run) for segment, run in waiting])
+                entered = found.items() if found else enumerate(run for _, run in waiting)
+                for index, run in entered:
+                    self._take_as_stored(waiting[index][0], run)
+            finally:
+                done()
+            waiting = [
+                (segment, run)
+                for index, (segment, run) in enumerate(waiting)
+                if found and index not in found and _still_wanted(segment, run)
+            ]
+        stored = [(segment.number, segment.storage_length) for segment, _ in runs if not segment.removed]
+        if stored:
+            self._container.note_stored(stored)
+
+    def _take_as_stored(self, segment: Segment, run: ChunkRun) -> None:
+        if run.end > segment.readable_length:
+            raise CorruptError(
+                f"the chunk directory has {segment.name} up to {run.end}, the log only up to "
+                f"{segment.readable_length}: acknowledged bytes are missing in the log",
+                details={"segment": segment.name, "offset": run.offset},
+            )
+        if run.end > segment.storage_length:
+            segment.advance_storage(run.end)
+        segment.unstored_since_s = self._clock.monotonic_s() if segment.unstored_bytes else None
+        if run.offset < segment.start_offset:
+            segment.trimmed_offset = 0  # truncated before it was stored: look again
+
+    def _object_name(self) -> str:
+        self._next_object += 1
+        container, epoch = self._container.container, self._container.epoch
+        return f"container-{container:04d}/{epoch:010d}-{self._next_object:010d}"
+
+    # Editing the directory
+
+    async def _move_merged(self) -> bool:
+        """Give runs that came by merges to the segments that have them now."""
+        more = False
+        for segment in list(self._container.dirty.values()):
+            while segment.moves and segment.moves[0].offset <= segment.storage_length < segment.readable_length:
+                more = True
+                move = segment.moves[0]
+                position = move.source_offset + segment.storage_length - move.offset
+                runs = await self._directory.page(move.source, first=position, limit=MOVES_PER_WRITE_MAX)
+                if segment.removed or not segment.moves or segment.moves[0] is not move:
+                    break  # while we asked, a truncation or deletion made it pointless
+                inside = [run for run in runs if run.end <= move.source_offset + move.length]
+                done = _FlushMark([segment])
+                try:
+                    await self._move(segment, inside)
+                finally:
+                    done()
+        return more
+
+    async def _move(self, segment: Segment, runs: list[ChunkRun]) -> None:
+        move = segment.moves[0]
+        shift = move.offset - move.source_offset
+        if not runs or runs[0].offset + shift != segment.storage_length:
+            found = await self._directory.run_before(segment.name, segment.storage_length)
+            if found is None or found.offset != segment.storage_length:
+                raise CorruptError(f"the chunk directory has lost runs of {move.source}, merged into {segment.name}")
+            entered = [found]  # an earlier attempt moved it
+        else:
+            conflicts = await self._directory.move(move.source, segment.name, shift, runs)
+            if conflicts:
+                entered = list(conflicts.values())
+            else:
+                entered = [ChunkRun(r.offset + shift, r.length, r.object_name, r.position) for r in runs]
+        for run in sorted(entered, key=lambda run: run.offset):
+            self._take_as_stored(segment, run)
+        self._container.note_stored([(segment.number, segment.storage_length)])
+
+    async def _forget_removed(self) -> bool:
+        """Remove the runs of removed segments, some of them; whether there are more."""
+        metadata = self._container.metadata
+        durable = self._container.log.durable_entry
+        needed = {move.source for segment in self._container.dirty.values() for move in segment.moves}
+        ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
+        for name in ready[:REMOVALS_PER_ROUND_MAX]:
+            runs = await self._directory.page(name, limit=RUNS_PER_WRITE_MAX)
+            if runs:
+                await self._directory.remove(name, runs)
+            if len(runs) < RUNS_PER_WRITE_MAX:
+                self._container.note_deletion_stored(name)
+        return bool(ready)
+
+    async def _trim_truncated(self) -> bool:
+        """Remove runs that lie before the start of their segment, some of them; whether there are more."""
+        more = False
+        for segment in list(self._container.dirty.values()):
+            start = segment.start_offset
+            if segment.trimmed_offset >= start:
+                continue
+            runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
+            gone = [run for run in runs if run.end <= start]
+            if gone:
+                await self._directory.remove(segment.name, gone)
+                more = True
+            if len(gone) < RUNS_PER_WRITE_MAX:
+                segment.trimmed_offset = start
+        return more
+
+    def _rest_segments(self) -> None:
+        """Forget segments that have nothing left to do."""
+        resting = [
+            number
+            for number, segment in self._container.dirty.items()
+            if segment.removed
+            or (
+                segment.storage_length >= segment.length
+                and not segment.moves
+                and segment.trimmed_offset >= segment.start_offset
+            )
+        ]
+        for number in resting:
+            self._container.dirty.pop(number).unstored_since_s = None
+
+
+class _FlushMark:
+    """Keeps removals of segments waiting while their directory is written."""
+
+    __slots__ = ("_future", "_segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._segments = segments
+        for segment in segments:
+            segment.flushing = self._future
+
+    def __call__(self) -> None:
+        for segment in self._segments:
+            segment.flushing = None
+        resolve(self._future)
+
+
+def _still_wanted(segment: Segment, run: ChunkRun) -> bool:
+    return not segment.removed and segment.storage_length == run.offset

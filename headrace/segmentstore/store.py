@@ -1,0 +1,149 @@
+"""The containers of one segment store process, and what they share: journal, cache, tier 2.
+
+Finds the container of a segment. It does not know how connections, claims or AWS work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.errors import FencedError, HeadraceError
+from headrace.model.names import container_of_segment, is_transient_segment_name
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.ports.ledger import LedgerStore
+from headrace.ports.metadata_store import MetadataStore
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.recovery import Recovery
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.storage_reader import StorageReader
+from headrace.segmentstore.storage.storage_writer import StorageWriter
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedContainer:
+    """A container that this store serves."""
+
+    container: SegmentContainer
+    writer: StorageWriter
+    reader: StorageReader
+
+
+class SegmentStore:
+    """`on_failure` is called when a container stops for good."""
+
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        pool: BlockPool,
+        clock: Clock,
+        metadata_store: MetadataStore,
+        chunk_storage: ChunkStorage,
+        *,
+        container_count: int,
+        limits: StorageLimits | None = None,
+        on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
+    ) -> None:
+        self.pool = pool
+        self.clock = clock
+        self.container_count = container_count
+        self._ledgers = ledgers
+        self._metadata_store = metadata_store
+        self._chunk_storage = chunk_storage
+        self._limits = limits or StorageLimits()
+        self._on_failure = on_failure
+        self._owned: dict[int, OwnedContainer] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        pool.on_pressure = self._hurry
+
+    @property
+    def owned(self) -> Mapping[int, OwnedContainer]:
+        return self._owned
+
+    async def open_container(self, container: int, epoch: int) -> None:
+        """Recover a container that was claimed with `epoch`, and serve it from then on.
+
+        Raises:
+            CorruptError: its log is damaged.
+            FencedError: its log belongs to a newer owner.
+        """
+        ledger = self._ledgers.open(container, epoch)
+        recovery = Recovery(container, self.pool, self.clock)
+        # On the loop's thread: recovery fills the shared cache, which is not made for several threads.
+        recovery.run(ledger)
+        segment_container = SegmentContainer(
+            container, epoch, recovery.metadata, ledger, self.pool, self.clock, self._container_failed
+        )
+        segment_container.dirty.update(recovery.dirty)
+        directory = ChunkDirectory(self._metadata_store, container, epoch)
+        writer = StorageWriter(segment_container, directory, self._chunk_storage, self.clock, self._limits)
+        reader = StorageReader(directory, self._chunk_storage)
+        self._owned[container] = OwnedContainer(segment_container, writer, reader)
+        writer.start()
+        for name in list(recovery.metadata.segments):
+            if is_transient_segment_name(name):  # its connection did not survive
+                self.run_background(segment_container.delete(name))
+        _log.info(
+            "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d",
+            container,
+            epoch,
+            len(recovery.metadata.segments),
+            len(recovery.dirty),
+            ledger.next_entry,
+        )
+
+    def owner_of(self, segment_name: str) -> OwnedContainer:
+        """The container of a segment.
+
+        Raises:
+            FencedError: another store owns it.
+        """
+        container = container_of_segment(segment_name, self.container_count)
+        owned = self._owned.get(container)
+        if owned is None:
+            raise FencedError(f"container {container} of segment {segment_name} is not here")
+        return owned
+
+    def run_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that belongs to no connection and that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background_done)
+
+    def _background_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("event=background_work_failed error=%r", error)
+
+    async def close(self, deadline_s: float) -> None:
+        """Store what can be stored within the deadline, checkpoint, and stop serving."""
+        for task in list(self._background):
+            task.cancel()
+        owned = list(self._owned.values())
+        closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=deadline_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*closing, return_exceptions=True)
+        for each in owned:
+            await each.writer.stop()
+            each.container.log.ledger.close()
+        self._owned.clear()
+
+    def _hurry(self) -> None:
+        for each in self._owned.values():
+            each.writer.wake()
+
+    def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
+        self._owned.pop(container.container, None)
+        if self._on_failure is not None:
+            self._on_failure(container, error)
