@@ -1,1 +1,76 @@
-"""The Python client: admin, event writer, event reader. Async at the core, with a synchronous face."""
+"""The Python client: administration, event writer, event reader. These names are the public ones.
+
+```python
+from headrace.client import ScalingPolicy, connect
+
+with connect("http://127.0.0.1:10080") as headrace:
+    headrace.admin.create_scope("shop", exist_ok=True)
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2), exist_ok=True)
+    with headrace.writer("shop", "orders") as writer:
+        writer.write(b"an order", routing_key="customer-7")
+```
+
+Errors are those of one tree (`HeadraceError`); `error.retry` says whether repeating can help. Imports neither boto3 nor
+Spark.
+"""
+
+from headrace.client.event_blocks import Ack
+from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions
+from headrace.client.event_writer import AsyncEventWriter, WriterOptions
+from headrace.client.headrace import AsyncHeadrace, Headrace, connect
+from headrace.client.segment_reads import SegmentReads
+from headrace.client.segment_stream import EventBatch
+from headrace.client.synchronous import EventReader, EventWriter
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptError,
+    FencedError,
+    HeadraceError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    ThrottledError,
+    TruncatedError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, ScalingType
+from headrace.model.stream_cuts import StreamCut
+
+__all__ = [
+    "Ack",
+    "AlreadyExistsError",
+    "AsyncEventReader",
+    "AsyncEventWriter",
+    "AsyncHeadrace",
+    "ConflictError",
+    "CorruptError",
+    "EventBatch",
+    "EventRead",
+    "EventReader",
+    "EventWriter",
+    "FencedError",
+    "Headrace",
+    "HeadraceError",
+    "IllegalStateError",
+    "InvalidRequestError",
+    "KeyRange",
+    "NotFoundError",
+    "ReaderOptions",
+    "RetentionPolicy",
+    "RetentionType",
+    "ScalingPolicy",
+    "ScalingType",
+    "SealedError",
+    "SegmentReads",
+    "StreamCut",
+    "ThrottledError",
+    "TruncatedError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "WriterOptions",
+    "connect",
+]

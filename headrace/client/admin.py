@@ -1,0 +1,275 @@
+"""Scopes, streams, segments and stream cuts over the controller's HTTP API: the asynchronous face.
+
+Operations that run in the background (create, scale, seal, delete a stream) are waited for unless `wait=False`. Every
+method raises the errors of `headrace.model.errors` as the controller reports them, and UnavailableError if it cannot be
+reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from headrace.client import views
+from headrace.client.http_api import HttpApi
+from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.names import check_scope_name, check_stream_name
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
+from headrace.model.stream_cuts import StreamCut
+
+OPERATION_TIMEOUT_S = 120.0
+"""How long an operation in the background is waited for."""
+
+POLL_FIRST_S = 0.05
+POLL_MAX_S = 1.0
+
+At = Literal["head", "tail"]
+CutLike = StreamCut | Mapping[int, int] | None
+
+
+class AsyncAdmin:
+    """Administration of one Headrace deployment."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
+        """Raises AlreadyExistsError unless `exist_ok`."""
+        body = {"scopeName": check_scope_name(scope)}
+        try:
+            await self._api.request("POST", "/v1/scopes", body=body, repeatable=exist_ok)
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise
+
+    async def list_scopes(self) -> list[str]:
+        """All scopes, by name."""
+        return [str(found["scopeName"]) async for found in self._pages("/v1/scopes", "scopes", {})]
+
+    async def scope_exists(self, scope: str) -> bool:
+        try:
+            await self._api.request("GET", f"/v1/scopes/{check_scope_name(scope)}")
+        except NotFoundError:
+            return False
+        return True
+
+    async def delete_scope(self, scope: str) -> None:
+        """Raises IllegalStateError with code "scope_not_empty" while the scope has streams."""
+        await self._api.request("DELETE", f"/v1/scopes/{check_scope_name(scope)}")
+
+    async def create_stream(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] = (),
+        timestamp_aggregation_timeout_ms: int = 0,
+        rollover_size_bytes: int = 0,
+        exist_ok: bool = False,
+        wait: bool = True,
+    ) -> views.StreamView:
+        """A new stream, of two segments unless `scaling` says otherwise.
+
+        With `exist_ok` a stream that exists is returned as it is, whatever its configuration.
+
+        Raises:
+            AlreadyExistsError: the stream exists, and not `exist_ok`.
+            NotFoundError: there is no such scope.
+        """
+        body: dict[str, Any] = {
+            "streamName": check_stream_name(stream),
+            "scalingPolicy": _scaling(scaling or ScalingPolicy.fixed(2)),
+            "streamTags": list(tags),
+        }
+        if retention is not None:
+            body["retentionPolicy"] = _retention(retention)
+        if timestamp_aggregation_timeout_ms:
+            body["timestampAggregationTimeout"] = timestamp_aggregation_timeout_ms
+        if rollover_size_bytes:
+            body["rolloverSizeBytes"] = rollover_size_bytes
+        path = f"/v1/scopes/{check_scope_name(scope)}/streams"
+        try:
+            answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
+            view = views.parsed(views.stream_view, answer)
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise
+            view = await self.get_stream(scope, stream)
+        while wait and view.state == "CREATING":
+            view = await self._state_after(scope, stream, "CREATING")
+        return view
+
+    async def get_stream(self, scope: str, stream: str) -> views.StreamView:
+        return views.parsed(views.stream_view, await self._api.request("GET", _path(scope, stream)))
+
+    async def list_streams(self, scope: str, *, tag: str | None = None) -> list[views.StreamSummary]:
+        """The streams of a scope, by name; with `tag` only those that carry it."""
+        path = f"/v1/scopes/{check_scope_name(scope)}/streams"
+        found = self._pages(path, "streams", {"tag": tag} if tag is not None else {})
+        return [views.parsed(views.stream_summary, one) async for one in found]
+
+    async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """After this the stream takes no more events. Raises SealedError if it is sealed already."""
+        await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "SEALED"})
+        if wait:
+            await self._state_after(scope, stream, "SEALING")
+
+    async def delete_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
+        """Removes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
+        await self._api.request("DELETE", _path(scope, stream))
+        if wait:
+            await self._gone(scope, stream)
+
+    async def scale_stream(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        seal: Sequence[int],
+        ranges: Sequence[tuple[float, float] | KeyRange],
+        wait: bool = True,
+    ) -> views.ScaleProgress:
+        """Replaces the segments with the ids `seal` by segments with the key ranges `ranges`.
+
+        Raises:
+            InvalidRequestError: code "invalid_key_ranges": the ranges do not fill exactly the space of the segments.
+            HeadraceError: code "segment_not_active": an id is not one of an active segment.
+        """
+        pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
+        body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
+        answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
+        progress = views.parsed(views.scale_progress, answer)
+        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
+        while wait and (now := await self.scale_status(scope, stream, progress.epoch)).status != "SUCCESS":
+            if now.status != "IN_PROGRESS":
+                raise IllegalStateError(f"the scale of {scope}/{stream} to epoch {progress.epoch} was given up")
+            poll_s = await _poll(poll_s, deadline_s, f"scaling {scope}/{stream}")
+        return views.ScaleProgress(progress.epoch, "SUCCESS" if wait else progress.status, progress.segments)
+
+    async def scale_status(self, scope: str, stream: str, epoch: int) -> views.ScaleProgress:
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/scale/{epoch}")
+        return views.parsed(views.scale_progress, answer)
+
+    async def segments(
+        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+    ) -> tuple[views.SegmentView, ...]:
+        """The segments at the head, at the tail, at a time (milliseconds since the Unix epoch) or of an epoch."""
+        return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
+
+    async def epoch_segments(
+        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+    ) -> views.EpochSegments:
+        """As `segments`, with the epoch's number and whether the stream is sealed."""
+        query: dict[str, str | int] = {"at": at} if epoch is None else {"epoch": epoch}
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
+        return views.parsed(views.epoch_segments, answer)
+
+    async def successors(self, scope: str, stream: str, segment_id: int) -> views.Successors:
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/successors")
+        return views.parsed(views.successors, answer)
+
+    async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[views.SegmentView, ...]:
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/predecessors")
+        return views.parsed(lambda found: tuple(map(views.segment_view, found["segments"])), answer)
+
+    async def endpoint(self, scope: str, stream: str, segment_id: int) -> views.SegmentEndpoint:
+        """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
+        return views.parsed(views.segment_endpoint, answer)
+
+    async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
+        """The position at the head (the first byte kept) or at the tail (behind the last event acknowledged)."""
+        answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
+        return views.parsed(views.stream_cut, answer)
+
+    async def segments_between(
+        self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
+    ) -> views.RangesBetween:
+        """Every range of bytes between two cuts; None stands for the head and the tail."""
+        body = {"from": _offsets(from_cut), "to": _offsets(to_cut)}
+        answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
+        return views.parsed(lambda found: views.ranges_between(scope, stream, found), answer)
+
+    async def chunks(
+        self,
+        scope: str,
+        stream: str,
+        segment_id: int,
+        *,
+        from_offset: int,
+        to_offset: int,
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> views.Chunks:
+        """Links with which the bytes from `from_offset` up to `to_offset` can be read straight from S3."""
+        query = {"from": from_offset, "to": to_offset, "limit": limit}
+        path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
+        return views.parsed(views.chunks, await self._api.request("GET", path, query=query))
+
+    async def _pages(self, path: str, items: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+        token: str | None = None
+        while True:
+            page = query if token is None else {**query, "continuationToken": token}
+            answer = await self._api.request("GET", path, query=page)
+            for item in views.parsed(lambda found: list(found[items]), answer):
+                yield item
+            token = answer.get("continuationToken")
+            if token is None:
+                return
+
+    async def _state_after(self, scope: str, stream: str, *passing: str) -> views.StreamView:
+        """The stream once its state is none of `passing`."""
+        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
+        while (view := await self.get_stream(scope, stream)).state in passing:
+            poll_s = await _poll(poll_s, deadline_s, f"{scope}/{stream} in state {view.state}")
+        return view
+
+    async def _gone(self, scope: str, stream: str) -> None:
+        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
+        while True:
+            try:
+                await self.get_stream(scope, stream)
+            except NotFoundError:
+                return
+            poll_s = await _poll(poll_s, deadline_s, f"deleting {scope}/{stream}")
+
+
+async def _poll(poll_s: float, deadline_s: float, what: str) -> float:
+    """Waits until the next question; how long to wait then."""
+    if _now_s() + poll_s > deadline_s:
+        raise UnavailableError(f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it goes on in the background")
+    await asyncio.sleep(poll_s)
+    return min(poll_s * 1.5, POLL_MAX_S)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _path(scope: str, stream: str) -> str:
+    return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _scaling(policy: ScalingPolicy) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": policy.type.value, "minSegments": policy.min_segments}
+    if policy.target_rate:
+        body |= {"targetRate": policy.target_rate, "scaleFactor": policy.scale_factor}
+    return body
+
+
+def _retention(policy: RetentionPolicy) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": policy.type.value, "value": policy.value}
+    if policy.max_value is not None:
+        body["maxValue"] = policy.max_value
+    return body
+
+
+def _offsets(cut: CutLike) -> dict[str, int] | None:
+    if cut is None:
+        return None
+    offsets = cut.offsets if isinstance(cut, StreamCut) else cut
+    return {str(segment): offset for segment, offset in offsets.items()}

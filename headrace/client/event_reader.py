@@ -1,0 +1,221 @@
+"""Reads the events of a stream in order per routing key: the asynchronous face.
+
+Several segments are read at once; what they bring goes through one bounded queue. See `read_progress.py` for the order
+in which segments follow each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.back_off import BackOff
+from headrace.client.connections import SegmentConnections
+from headrace.client.read_progress import ReadProgress
+from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
+from headrace.client.views import RangeBetween
+from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
+from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.names import segment_name
+from headrace.model.stream_cuts import StreamCut
+
+WINDOW_BYTES_MAX = 1024 * 1024
+WINDOW_BYTES_MIN = 64 * 1024
+WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
+"""What all segments together may have asked for: many segments are read in smaller windows."""
+
+BATCHES_WAITING_MAX = 4
+
+Start = Literal["head", "tail"] | StreamCut
+
+
+class EventRead(NamedTuple):
+    """An event, and where it lies: `offset` is that of its header in the segment."""
+
+    event: bytes
+    segment_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """`on_truncation` says what to do when events to be read are gone: "error", or "skip" to what is left.
+
+    A segment's store may be unreachable for `give_up_after_s` before reading fails with UnavailableError.
+    """
+
+    on_truncation: OnTruncation = "error"
+    give_up_after_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentEnded:
+    segment_id: int
+    successors: Mapping[int, Sequence[int]]
+
+
+class AsyncEventReader:
+    """Reads events on an event loop. Make it with `AsyncHeadrace.reader`, use it with `async with`."""
+
+    def __init__(
+        self, admin: AsyncAdmin, scope: str, stream: str, start: Start, end: StreamCut | None, options: ReaderOptions
+    ) -> None:
+        self.scope, self.stream = scope, stream
+        self._admin = admin
+        self._start, self._end = start, end
+        self._options = options
+        self._connections = SegmentConnections(admin, scope, stream)
+        self._plan: dict[int, RangeBetween] | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._arrived: asyncio.Queue[EventBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
+        self._progress = ReadProgress({})
+
+    async def open(self) -> None:
+        """Learns where to begin.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: a stream cut is of another stream, or the end lies before the start.
+        """
+        for cut in (self._start, self._end):
+            if isinstance(cut, StreamCut) and (cut.scope, cut.stream) != (self.scope, self.stream):
+                raise InvalidRequestError(
+                    f"the stream cut is one of {cut.scope}/{cut.stream}, not of {self.scope}/{self.stream}",
+                    code="invalid_stream_cut",
+                )
+        start = await self._start_offsets()
+        if self._end is None:
+            self._progress = ReadProgress(start)
+        else:
+            between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
+            self._plan = {one.segment.segment_id: one for one in between.ranges}
+            if not self._plan.keys() >= between.start.offsets.keys():
+                raise CorruptError("the controller's answer lacks segments of the cut where reading begins")
+            self._progress = ReadProgress(between.start.offsets)
+        for segment_id, offset in self._progress.offsets.items():
+            self._read(segment_id, offset)
+
+    async def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
+        """The next events of some segment; None when `timeout_s` has passed, and when `ended`.
+
+        Raises:
+            TruncatedError: events to be read are gone, and not `on_truncation="skip"`.
+            UnavailableError: a segment's store could not be reached for too long.
+            CorruptError: a segment does not hold events where it should.
+        """
+        batch = await self._next_batch(timeout_s)
+        if batch is not None:
+            self._progress.advance(batch.segment_id, batch.end_offset)
+        return batch
+
+    @property
+    def ended(self) -> bool:
+        """Everything was read: up to the end cut, or to the end of a sealed stream."""
+        return self._progress.has_ended
+
+    @property
+    def position(self) -> StreamCut:
+        """Behind the last event handed out: a reader that starts here goes on without gap and repetition."""
+        return StreamCut.of(self.scope, self.stream, self._progress.offsets)
+
+    async def __aiter__(self) -> AsyncIterator[EventRead]:
+        """Event after event; `position` is behind the last one. Ends when `ended`."""
+        while (batch := await self._next_batch(None)) is not None:
+            for read in events_of(batch, self._progress):
+                yield read
+
+    async def close(self) -> None:
+        """Stops reading. `position` stays."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._connections.close()
+
+    async def __aenter__(self) -> AsyncEventReader:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def next_unread(self, timeout_s: float | None) -> tuple[EventBatch, ReadProgress] | None:
+        """A batch for a caller that reports itself, event by event, how far it has come."""
+        batch = await self._next_batch(timeout_s)
+        return None if batch is None else (batch, self._progress)
+
+    async def _next_batch(self, timeout_s: float | None) -> EventBatch | None:
+        deadline_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        while not self._progress.has_ended:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    arrived = await self._arrived.get()
+            except TimeoutError:
+                return None
+            if isinstance(arrived, EventBatch):
+                return arrived
+            if isinstance(arrived, BaseException):
+                raise arrived
+            for segment_id in self._progress.finish(arrived.segment_id, arrived.successors):
+                self._read(segment_id, 0)
+        return None
+
+    async def _start_offsets(self) -> dict[int, int]:
+        if isinstance(self._start, StreamCut):
+            return self._start.offsets
+        return (await self._admin.stream_cut(self.scope, self.stream, at=self._start)).offsets
+
+    def _read(self, segment_id: int, start: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._read_segment(segment_id, start))
+        self._tasks[segment_id] = task
+
+    async def _read_segment(self, segment_id: int, start: int) -> None:
+        stop = None if self._plan is None else self._plan[segment_id].end_offset
+        window_bytes = WINDOWS_BYTES_TOTAL // max(1, self._progress.open_segments)
+        stream = SegmentStream(
+            self._connections,
+            segment_id,
+            segment_name(self.scope, self.stream, segment_id),
+            start=start,
+            stop=stop,
+            window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
+            on_truncation=self._options.on_truncation,
+            back_off=BackOff(self._options.give_up_after_s),
+        )
+        try:
+            await stream.run(self._arrived.put)
+            ended = _SegmentEnded(segment_id, await self._successors(segment_id))
+            await self._arrived.put(ended)
+        except Exception as error:  # noqa: BLE001 - whoever reads raises it
+            await self._arrived.put(error)
+        finally:
+            self._tasks.pop(segment_id, None)
+
+    async def _successors(self, segment_id: int) -> Mapping[int, Sequence[int]]:
+        """What is to be read after the segment, each with its predecessors."""
+        if self._plan is not None:
+            following = self._plan[segment_id].successors
+            return {one: self._plan[one].predecessors for one in following}
+        back_off = BackOff(self._options.give_up_after_s)
+        while True:
+            found = await self._admin.successors(self.scope, self.stream, segment_id)
+            if found.segments or found.sealed:
+                return {one.segment.segment_id: one.predecessors for one in found.segments}
+            # Sealed in the store, and the controller does not say yet why: the stream is being sealed.
+            await back_off.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+
+
+def events_of(batch: EventBatch, progress: ReadProgress) -> Iterator[EventRead]:
+    """The events one by one; each counts as handed out when it is."""
+    segment_id, offset = batch.segment_id, batch.offset
+    for event in batch.events:
+        following = offset + EVENT_HEADER_BYTES + len(event)
+        progress.advance(segment_id, following)
+        yield EventRead(event, segment_id, offset)
+        offset = following

@@ -1,0 +1,174 @@
+"""The two entry points: `AsyncHeadrace` for programs with an event loop, `Headrace` (by `connect`) for all others."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal
+
+import httpx
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
+from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
+from headrace.client.http_api import HttpApi
+from headrace.client.loop_thread import LoopThread
+from headrace.client.segment_reads import SegmentReads
+from headrace.client.synchronous import EventReader, EventWriter
+from headrace.client.synchronous_admin import Admin
+from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.stream_cuts import StreamCut
+
+DEFAULT_URL = "http://127.0.0.1:10080"
+"""Where `headrace up` listens."""
+
+Auth = httpx.Auth | Literal["aws-iam"] | None
+
+
+class AsyncHeadrace:
+    """A client of the deployment whose controller is at `url`. Use it with `async with`.
+
+    `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`); any `httpx.Auth` will
+    do. `retry_s` bounds how long a request to the controller is repeated.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        auth: Auth = None,
+        retry_s: float = 30.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._api = HttpApi(url, auth=_auth(auth), retry_s=retry_s, transport=transport)
+        self.admin = AsyncAdmin(self._api)
+
+    async def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> AsyncEventWriter:
+        """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
+        core = WriterCore(self.admin, scope, stream, options or WriterOptions())
+        await core.open()
+        return AsyncEventWriter(core)
+
+    async def reader(
+        self,
+        scope: str,
+        stream: str,
+        start: Start = "head",
+        end: StreamCut | None = None,
+        options: ReaderOptions | None = None,
+    ) -> AsyncEventReader:
+        """A reader from the head, the tail or a stream cut on; up to `end` if given. Raises NotFoundError."""
+        reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
+        await reader.open()
+        return reader
+
+    async def close(self) -> None:
+        """Writers and readers are to be closed before."""
+        await self._api.close()
+
+    async def __aenter__(self) -> AsyncHeadrace:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Headrace:
+    """A client for programs without an event loop. Make it with `connect`, use it with `with`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        auth: Auth = None,
+        retry_s: float = 30.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        signing = _auth(auth)
+        self._thread = LoopThread()
+        try:
+            self._core = self._thread.run(_make(url, signing, retry_s, transport))
+        except BaseException:
+            self._thread.close()
+            raise
+        self.admin = Admin(self._thread, self._core.admin)
+        self._open: list[EventWriter | EventReader | SegmentReads] = []
+
+    def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
+        """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
+        core = WriterCore(self._core.admin, scope, stream, options or WriterOptions())
+        self._thread.run(core.open())
+        writer = EventWriter(self._thread, core)
+        self._open.append(writer)
+        return writer
+
+    def reader(
+        self,
+        scope: str,
+        stream: str,
+        start: Start = "head",
+        end: StreamCut | None = None,
+        options: ReaderOptions | None = None,
+    ) -> EventReader:
+        """A reader from the head, the tail or a stream cut on; up to `end` if given. Raises NotFoundError."""
+        reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
+        self._open.append(reader)
+        return reader
+
+    def segment_reads(self, scope: str, stream: str) -> SegmentReads:
+        """Reads of byte ranges of the stream's segments."""
+        reads = SegmentReads(self.admin, scope, stream)
+        self._open.append(reads)
+        return reads
+
+    def close(self) -> None:
+        """Closes all writers (flushing them) and readers, then the client. Closing again does nothing."""
+        opened, self._open = self._open, []
+        problems: list[HeadraceError] = []
+        for one in opened:
+            try:
+                one.close()
+            except HeadraceError as problem:
+                problems.append(problem)
+        with suppress(RuntimeError):  # the loop is closed already
+            self._thread.run(self._core.close())
+        self._thread.close()
+        if problems:
+            raise problems[0]
+
+    def __enter__(self) -> Headrace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    auth: Auth = None,
+    retry_s: float = 30.0,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Headrace:
+    """A client of the deployment whose controller is at `url`; no request is made yet. See `AsyncHeadrace`."""
+    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport)
+
+
+async def _make(
+    url: str, auth: httpx.Auth | None, retry_s: float, transport: httpx.AsyncBaseTransport | None
+) -> AsyncHeadrace:
+    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport)
+
+
+def _auth(auth: Auth) -> httpx.Auth | None:
+    if auth is None or isinstance(auth, httpx.Auth):
+        return auth
+    if auth == "aws-iam":
+        from headrace.client.aws_iam import AwsIamAuth
+
+        return AwsIamAuth()
+    raise InvalidRequestError(f'auth={auth!r} is not known: give None, "aws-iam" or an httpx.Auth')

@@ -1,0 +1,135 @@
+"""JSON requests to the controller's HTTP API: error mapping and repetition.
+
+An error comes back as the very class of the tree that the controller raised. A request is repeated, with back-off,
+when the error says that repeating can help; a request whose outcome is unknown only if doing it twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from headrace.client.back_off import BackOff
+from headrace.model import errors
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECTIONS_MAX = 20
+_BODY_TEXT_SHOWN = 200
+
+_BY_STATUS: dict[int, type[errors.HeadraceError]] = {
+    400: errors.InvalidRequestError,
+    401: errors.UnauthorizedError,
+    403: errors.UnauthorizedError,
+    404: errors.NotFoundError,
+    410: errors.TruncatedError,
+    412: errors.IllegalStateError,
+    421: errors.FencedError,
+    429: errors.ThrottledError,
+    502: errors.UnavailableError,
+    503: errors.UnavailableError,
+    504: errors.UnavailableError,
+}
+_BY_CODE = errors.error_classes()
+
+
+class HttpApi:
+    """The controller at `url`. `retry_s` bounds how long a request is repeated."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: httpx.Auth | None = None,
+        retry_s: float = 30.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+        self.url = url
+        self._retry_s = retry_s
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            auth=auth,
+            timeout=REQUEST_TIMEOUT_S,
+            transport=transport,
+            limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
+            trust_env=url.startswith("https://"),
+        )
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str | int] | None = None,
+        repeatable: bool = True,
+    ) -> dict[str, Any]:
+        """The answer's JSON object, {} if the answer has no body.
+
+        `repeatable=False` marks a request that must not be sent again when its outcome is unknown.
+
+        Raises:
+            HeadraceError: what the controller answered.
+            UnavailableError: it could not be reached, or did not answer; the request may have been carried out.
+        """
+        back_off = BackOff(self._retry_s)
+        while True:
+            try:
+                response = await self._client.request(method, path, json=body, params=query)
+                return _answer(response)
+            except httpx.TransportError as failure:
+                problem: errors.HeadraceError = errors.UnavailableError(
+                    f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}): does it run?",
+                    details={"url": self.url},
+                )
+                if not repeatable and not isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise problem from failure
+            except errors.HeadraceError as error:
+                if error.retry == "never":
+                    raise
+                problem = error
+            await back_off.wait(problem)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _answer(response: httpx.Response) -> dict[str, Any]:
+    if not response.is_success:
+        raise _error_of(response)
+    if response.status_code == httpx.codes.NO_CONTENT or not response.content:
+        return {}
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise errors.CorruptError(
+            f"{response.request.url} answered no JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}; "
+            "is that the address of a Headrace controller?"
+        )
+    return answer
+
+
+def _error_of(response: httpx.Response) -> errors.HeadraceError:
+    try:
+        error = response.json()["error"]
+        code, message = str(error["code"]), str(error["message"])
+        details = error.get("details")
+        retry = error.get("retry")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        kind = _BY_STATUS.get(response.status_code, errors.HeadraceError)
+        shown = response.text[:_BODY_TEXT_SHOWN]
+        return kind(f"{response.request.url} answered status {response.status_code}: {shown!r}")
+    kind = _BY_CODE.get(code) or _kind_of_status(response.status_code, retry)
+    return kind(message, details=details if isinstance(details, dict) else None, code=code)
+
+
+def _kind_of_status(status: int, retry: object) -> type[errors.HeadraceError]:
+    """The class for a code that only the controller knows."""
+    if status == httpx.codes.CONFLICT:
+        return errors.ConflictError if retry == "now" else errors.AlreadyExistsError
+    return _BY_STATUS.get(status, errors.HeadraceError)

@@ -1,0 +1,245 @@
+"""What the controller answers, as values; and the checks that it answered what its contract says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headrace.model.errors import CorruptError
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, ScalingType
+from headrace.model.stream_cuts import StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """A stream. `state` is Pravega's (CREATING, ACTIVE, SCALING, SEALING, SEALED), `epoch` the number of the current
+    epoch, `segments` how many segments that has; times in milliseconds since the Unix epoch."""
+
+    scope: str
+    stream: str
+    scaling: ScalingPolicy
+    retention: RetentionPolicy | None
+    tags: tuple[str, ...]
+    state: str
+    epoch: int
+    segments: int
+    creation_time_ms: int
+    timestamp_aggregation_timeout_ms: int
+    rollover_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A stream in a list of streams."""
+
+    scope: str
+    stream: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """A segment of a stream; `start_offset` is None where the question does not tell it."""
+
+    segment_id: int
+    name: str
+    key_range: KeyRange
+    start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSegments:
+    """The segments of one epoch, sorted by key range; `sealed` says that the stream takes no more events."""
+
+    epoch: int
+    segments: tuple[SegmentView, ...]
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A segment that follows others, and the ids of all that it follows."""
+
+    segment: SegmentView
+    predecessors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Successors:
+    """What follows a segment; none and `sealed`: the stream ends here; none and not `sealed`: it is still active."""
+
+    segments: tuple[Successor, ...]
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEndpoint:
+    """Where the store listens that owns a segment. `epoch` grows whenever the owner changes."""
+
+    host: str
+    port: int
+    zone: str
+    container: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleProgress:
+    """A scale: `status` is IN_PROGRESS, SUCCESS or INVALID; `segments` are the new ones, where the answer tells."""
+
+    epoch: int
+    status: str
+    segments: tuple[SegmentView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBetween:
+    """The part of a segment between two stream cuts, from `start_offset` up to `end_offset`."""
+
+    segment: SegmentView
+    start_offset: int
+    end_offset: int
+    predecessors: tuple[int, ...]
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangesBetween:
+    """All ranges between two stream cuts, predecessors first; the cuts with "head" and "tail" resolved."""
+
+    ranges: tuple[RangeBetween, ...]
+    start: StreamCut
+    end: StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`length` bytes of a segment from `offset` on, to be had with a GET of `url` with exactly `headers`."""
+
+    offset: int
+    length: int
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    expires_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Contiguous chunks; tier 2 has the segment up to `stored_until`; `next_offset` continues, None at the end."""
+
+    chunks: tuple[Chunk, ...]
+    stored_until: int
+    next_offset: int | None
+
+
+T = TypeVar("T")
+
+
+def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
+    """`parse(answer)`; CorruptError if the answer lacks something or holds something else than expected."""
+    try:
+        return parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptError(f"the controller's answer is not as expected ({error!r}): {str(answer)[:300]}") from error
+
+
+def stream_view(answer: Mapping[str, Any]) -> StreamView:
+    scaling, retention = answer["scalingPolicy"], answer.get("retentionPolicy")
+    return StreamView(
+        scope=answer["scopeName"],
+        stream=answer["streamName"],
+        scaling=ScalingPolicy(
+            ScalingType(scaling["type"]),
+            int(scaling["minSegments"]),
+            int(scaling.get("targetRate") or 0),
+            int(scaling.get("scaleFactor") or 0),
+        ),
+        retention=RetentionPolicy(
+            RetentionType(retention["type"]), int(retention["value"]), retention.get("maxValue") or None
+        )
+        if retention
+        else None,
+        tags=tuple(answer.get("streamTags") or ()),
+        state=str(answer["state"]),
+        epoch=int(answer["epoch"]),
+        segments=int(answer["segments"]),
+        creation_time_ms=int(answer["creationTime"]),
+        timestamp_aggregation_timeout_ms=int(answer.get("timestampAggregationTimeout") or 0),
+        rollover_size_bytes=int(answer.get("rolloverSizeBytes") or 0),
+    )
+
+
+def stream_summary(answer: Mapping[str, Any]) -> StreamSummary:
+    return StreamSummary(answer["scopeName"], answer["streamName"], tuple(answer.get("streamTags") or ()))
+
+
+def segment_view(answer: Mapping[str, Any]) -> SegmentView:
+    start = int(answer.get("startOffset", -1))
+    return SegmentView(
+        int(answer["segmentId"]),
+        str(answer.get("name", "")),
+        KeyRange(float(answer["low"]), float(answer["high"])),
+        start if start >= 0 else None,
+    )
+
+
+def epoch_segments(answer: Mapping[str, Any]) -> EpochSegments:
+    segments = sorted(map(segment_view, answer["segments"]), key=lambda segment: segment.key_range)
+    return EpochSegments(int(answer["epoch"]), tuple(segments), bool(answer["sealed"]))
+
+
+def successors(answer: Mapping[str, Any]) -> Successors:
+    found = [Successor(segment_view(one), _ids(one["predecessors"])) for one in answer["segments"]]
+    return Successors(tuple(sorted(found, key=lambda one: one.segment.key_range)), bool(answer["sealed"]))
+
+
+def segment_endpoint(answer: Mapping[str, Any]) -> SegmentEndpoint:
+    return SegmentEndpoint(
+        str(answer["host"]),
+        int(answer["port"]),
+        str(answer.get("zone", "")),
+        int(answer["container"]),
+        int(answer["epoch"]),
+    )
+
+
+def scale_progress(answer: Mapping[str, Any]) -> ScaleProgress:
+    segments = tuple(segment_view(one) for one in answer.get("segments", ()))
+    return ScaleProgress(int(answer["epoch"]), str(answer["status"]), segments)
+
+
+def stream_cut(answer: Mapping[str, Any]) -> StreamCut:
+    return _cut(answer["scopeName"], answer["streamName"], answer["cut"])
+
+
+def ranges_between(scope: str, stream: str, answer: Mapping[str, Any]) -> RangesBetween:
+    ranges = [
+        RangeBetween(
+            segment_view(one),
+            int(one["startOffset"]),
+            int(one["endOffset"]),
+            _ids(one["predecessors"]),
+            _ids(one["successors"]),
+        )
+        for one in answer["segments"]
+    ]
+    return RangesBetween(tuple(ranges), _cut(scope, stream, answer["from"]), _cut(scope, stream, answer["to"]))
+
+
+def chunks(answer: Mapping[str, Any]) -> Chunks:
+    found = tuple(
+        Chunk(int(one["offset"]), int(one["length"]), str(one["url"]), dict(one["headers"]), int(one["expiresAt"]))
+        for one in answer["chunks"]
+    )
+    following = answer["next"]
+    return Chunks(found, int(answer["storedUntil"]), None if following is None else int(following))
+
+
+def _ids(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _cut(scope: str, stream: str, offsets: Mapping[str, Any]) -> StreamCut:
+    return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})
