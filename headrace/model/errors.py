@@ -124,12 +124,16 @@ class CorruptError(HeadraceError):
 
 
 def error_classes() -> dict[str, type[HeadraceError]]:
-    """Every class of the tree by its stable `code`."""
+    """Every class of the tree by its stable `code`.
+
+    A class without a code of its own (ports may have them, with more to say to their callers) is known by its base.
+    """
     classes: dict[str, type[HeadraceError]] = {}
     waiting: list[type[HeadraceError]] = [HeadraceError]
     while waiting:
         kind = waiting.pop()
         if "code" in vars(kind):  # a subclass without a code of its own stands for its base
+            if "code" in vars(kind):
             classes[kind.code] = kind
         waiting.extend(kind.__subclasses__())
     return classes

@@ -92,6 +92,9 @@ class WriteConflictError(ConflictError):
         super().__init__(message)
         self.failed = dict(failed)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (WriteConflictError, (self.message, self.failed))
+
 
 class MetadataStore(Protocol):
     """Versioned records: strongly consistent reads, conditional writes, all-or-nothing groups of writes."""

@@ -1,4 +1,4 @@
-"""What each call costs, in requests to the metadata store, the queue and the segment stores; the table is the contract."""
+"""What each call costs in requests to the metadata store, the queue and the segment stores."""
 
 from __future__ import annotations
 

@@ -1,0 +1,51 @@
+"""Records of the chunk directory and claims of containers: golden values, and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.containers import (
+    ContainerClaim,
+    claim_body,
+    claim_sort,
+    container_claim,
+    containers_of_store,
+)
+
+INT63 = st.integers(0, 2**63 - 1)
+
+
+def test_golden_chunk_record():
+    run = ChunkRun(1024, 512, "chunks/0/7", 99)
+    assert chunk_partition("s/t/0.#epoch.0") == "chunks/s/t/0.#epoch.0"
+    assert chunk_sort(1024) == "run/00000000000000001024"
+    assert chunk_body(run) == {"length": 512, "object": "chunks/0/7", "position": 99}
+    assert run.end == 1536
+
+
+@given(offset=INT63, length=INT63, position=INT63, name=st.text(min_size=1))
+def test_chunk_records_come_back(offset: int, length: int, position: int, name: str):
+    run = ChunkRun(offset, length, name, position)
+    assert chunk_run(chunk_sort(offset), chunk_body(run)) == run
+
+
+@given(left=INT63, right=INT63)
+def test_chunk_keys_sort_as_offsets(left: int, right: int):
+    assert (chunk_sort(left) < chunk_sort(right)) == (left < right)
+
+
+def test_golden_claim():
+    claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
+    assert claim_sort(7) == "container/0007"
+    assert claim_body(claim) == {"store": "store-0", "host": "10.0.0.1", "port": 12345, "zone": "use1-az1"}
+    assert container_claim(claim_body(claim)) == claim
+
+
+@pytest.mark.parametrize("store_count", [1, 2, 3, 5, 8, 13])
+def test_stores_share_all_containers(store_count: int):
+    shares = [containers_of_store(index, store_count, 8) for index in range(store_count)]
+    assert sorted(container for share in shares for container in share) == list(range(8))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1

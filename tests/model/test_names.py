@@ -1,0 +1,113 @@
+"""Names of scopes, streams and segments, against the facts of Pravega's naming."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import names
+from headrace.model.errors import InvalidRequestError
+from headrace.model.segments import segment_id
+
+NAME = st.text("abcXYZ019.-", min_size=1, max_size=20)
+HALF = st.integers(0, 2**31 - 1)
+UINT128 = st.integers(0, 2**128 - 1)
+
+
+@pytest.mark.parametrize("name", ["a", "A-1.b", ".", "-", "x" * 250])
+def test_names_that_users_may_give(name: str):
+    assert names.check_scope_name(name) == name
+    assert names.check_stream_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "_a", "a b", "a/b", "a\n", "ä", "a#b", "x" * 256])
+def test_names_that_nobody_may_give(name: str):
+    for check in (names.check_scope_name, names.check_stream_name):
+        with pytest.raises(InvalidRequestError) as refused:
+            check(name)
+        assert refused.value.specific_code == "invalid_name"
+
+
+def test_scopes_may_be_a_little_longer_than_streams():
+    assert names.check_scope_name("x" * 255)
+    with pytest.raises(InvalidRequestError):
+        names.check_stream_name("x" * 251)
+
+
+def test_names_of_the_system_are_known_but_not_given():
+    assert names.check_known_name("stream", "_MARKt") == "_MARKt"
+    for name in ("__a", "_", "a_b", "", "a/b", "x" * 256):
+        with pytest.raises(InvalidRequestError):
+            names.check_known_name("stream", name)
+
+
+@pytest.mark.parametrize(
+    ("number", "epoch", "name"),
+    [(0, 0, "s/t/0.#epoch.0"), (17, 3, "s/t/17.#epoch.3"), (2**31 - 1, 2**31 - 1, "s/t/2147483647.#epoch.2147483647")],
+)
+def test_segment_names(number: int, epoch: int, name: str):
+    assert names.segment_name("s", "t", segment_id(epoch, number)) == name
+    assert names.parse_segment_name(name) == names.StreamSegmentName("s", "t", segment_id(epoch, number))
+
+
+def test_the_old_form_means_the_first_epoch():
+    assert names.parse_segment_name("s/t/5") == names.StreamSegmentName("s", "t", 5)
+
+
+@given(scope=NAME, stream=NAME, epoch=HALF, number=HALF)
+def test_segment_names_come_back(scope: str, stream: str, epoch: int, number: int):
+    identifier = segment_id(epoch, number)
+    parsed = names.parse_segment_name(names.segment_name(scope, stream, identifier))
+    assert parsed == names.StreamSegmentName(scope, stream, identifier)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "s/t",
+        "s/t/x",
+        "s/t/-1.#epoch.0",
+        "s/t/0.#epoch.",
+        "s/t/0.#epoch.0#transaction." + "0" * 32,
+        "s/t/0/0",
+        "/t/0",
+    ],
+)
+def test_what_is_no_segment_name(name: str):
+    with pytest.raises(InvalidRequestError):
+        names.parse_segment_name(name)
+
+
+def test_numbers_beyond_31_bits_are_refused():
+    with pytest.raises(InvalidRequestError):
+        names.parse_segment_name("s/t/2147483648.#epoch.0")
+
+
+def test_transaction_and_transient_names():
+    parent = "s/t/0.#epoch.0"
+    transaction = names.transaction_segment_name(parent, 5 << 64 | 5)
+    assert transaction == f"{parent}#transaction.00000000000000050000000000000005"
+    transient = names.transient_segment_name(parent, 1, 2)
+    assert transient == f"{parent}#transient.{1:032x}.{2:032x}"
+    assert names.parent_segment_name(transaction) == parent
+    assert names.parent_segment_name(transient) == parent
+    assert names.parent_segment_name(parent) is None
+    assert names.parent_segment_name(f"{parent}#transaction.5") is None
+
+
+@given(epoch=HALF, transaction=UINT128, writer=UINT128, unique=UINT128)
+def test_a_number_keeps_its_container_through_epochs_and_transactions(
+    epoch: int, transaction: int, writer: int, unique: int
+):
+    parent = names.segment_name("scope", "stream", segment_id(epoch, 1))
+    expected = names.container_of_segment("scope/stream/1", 8)
+    assert expected == 5
+    for name in (
+        parent,
+        names.transaction_segment_name(parent, transaction),
+        names.transient_segment_name(parent, writer, unique),
+        names.transient_segment_name(names.transaction_segment_name(parent, transaction), writer, unique),
+    ):
+        assert names.container_of_segment(name, 8) == expected
