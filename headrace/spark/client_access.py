@@ -6,23 +6,19 @@ Synchronous: Spark calls readers from plain threads. Requests that fail with som
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
 
-from headrace.client.admin import AsyncAdmin
-from headrace.client.http_api import HttpApi
+from headrace.client.headrace import Headrace
+from headrace.client.segment_reads import SegmentReads
 from headrace.codec.stream_cut_text import parse_stream_cut_text, stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 from headrace.spark.options import ReadOptions
 from headrace.spark.planner import Positions, SegmentRange
-from headrace.spark.stream_access import At, LinkedChunk, RangesBetween
+from headrace.spark.stream_access import At, LinkedChunk, RangesBetween, Window
 
-OVERSHOOT_BYTES_MAX = 8 * 1024 * 1024
-"""A store without an index answers the end of the segment; beyond this, chunk boundaries are asked for, too."""
-
-Answer = TypeVar("Answer")
+OVERSHOOT_BYTES_MAX = 1024 * 1024
+"""A store without an index answers the end of the segment. Beyond this, the ends of chunks are asked for, too."""
 
 
 class ClientStreamAccess:
@@ -30,15 +26,15 @@ class ClientStreamAccess:
 
     def __init__(self, options: ReadOptions) -> None:
         self._scope, self._stream = options.scope, options.stream
-        self._api = HttpApi(options.controller, retry_s=options.patience_s)
-        self._admin = AsyncAdmin(self._api)
-        self._loop = asyncio.Runner()
+        self._client = Headrace(options.controller, auth=options.auth, retry_s=options.patience_s)
+        self._admin = self._client.admin
+        self._reads = SegmentReads(self._admin, self._scope, self._stream, give_up_after_s=options.patience_s)
 
     def cut(self, at: At) -> Positions:
-        return self._run(self._admin.stream_cut(self._scope, self._stream, at=at)).offsets
+        return self._admin.stream_cut(self._scope, self._stream, at=at).offsets
 
     def ranges_between(self, start: Positions | None, end: Positions | None) -> RangesBetween:
-        found = self._run(self._admin.segments_between(self._scope, self._stream, start, end))
+        found = self._admin.segments_between(self._scope, self._stream, start, end)
         ranges = [
             SegmentRange(
                 part.segment.segment_id,
@@ -54,23 +50,21 @@ class ClientStreamAccess:
         return RangesBetween(ranges, found.start.offsets, found.end.offsets)
 
     def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
-        page = self._run(
-            self._admin.chunks(self._scope, self._stream, segment_id, from_offset=start, to_offset=stop, limit=limit)
-        )
+        page = self._admin.chunks(self._scope, self._stream, segment_id, from_offset=start, to_offset=stop, limit=limit)
         return [LinkedChunk(chunk.offset, chunk.length, chunk.url, chunk.headers) for chunk in page.chunks]
 
-    def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
-        raise NotImplementedError
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
+        return self._reads.read(segment_id, start, stop)
 
     def event_boundary(self, segment_id: int, target: int, stop: int) -> int:
-        return self._chunk_boundary(segment_id, target, stop)
-
-    def _chunk_boundary(self, segment_id: int, target: int, stop: int) -> int:
-        """The end of the run of bytes in tier 2 that holds `target`; `stop` if it is not in tier 2."""
         if target >= stop:
             return stop
-        chunks = self.chunks(segment_id, target, stop, 1)
-        return chunks[0].offset + chunks[0].length if chunks else stop
+        boundary = min(self._reads.locate_offset(segment_id, target), stop)
+        if boundary - target > OVERSHOOT_BYTES_MAX:
+            chunks = self.chunks(segment_id, target, boundary, 1)
+            if chunks:
+                boundary = chunks[0].offset + chunks[0].length  # Runs in tier 2 end where an append ended.
+        return boundary
 
     def cut_of_text(self, text: str) -> Positions:
         cut = parse_stream_cut_text(text)
@@ -85,11 +79,8 @@ class ClientStreamAccess:
         return stream_cut_text(StreamCut.of(self._scope, self._stream, positions))
 
     def close(self) -> None:
-        self._run(self._api.close())
-        self._loop.close()
-
-    def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        return self._loop.run(coroutine)
+        self._reads.close()
+        self._client.close()
 
 
 def open_stream(options: ReadOptions) -> ClientStreamAccess:

@@ -75,7 +75,7 @@ class ReadOptions:
     start_stream_cut: str | None
     end_stream_cut: str | None
     approx_bytes_per_trigger: int | None
-    auth: str | None
+    auth: Literal["aws-iam"] | None
     columns: tuple[str, ...]
     event_format: EventFormat
     max_partition_bytes: int

@@ -6,14 +6,14 @@ a new listing from where the reading stopped. Gives up, loudly, after failures i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import httpx
 
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.spark.stream_access import LinkedChunk, SegmentSource
+from headrace.spark.stream_access import LinkedChunk, SegmentSource, Window
 
 WINDOW_BYTES = 1024 * 1024
 """What is handed on at a time: some 10,000 small events, one Arrow batch."""
@@ -50,7 +50,7 @@ class RangeReader:
         self._wait = wait
         self._use_links = use_links
 
-    def windows(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+    def windows(self, segment_id: int, start: int, stop: int) -> Generator[Window, None, None]:
         """The bytes `[start, stop)` of a segment, in order, in windows of at most about WINDOW_BYTES.
 
         Raises:
@@ -73,7 +73,7 @@ class RangeReader:
                 details={"segment": segment_id, "start": start, "stop": stop, "position": position},
             )
 
-    def _linked(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+    def _linked(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
         """What tier 2 holds from `start` on, without a gap."""
         position, failures = start, 0
         while position < stop and (chunks := self._source.chunks(segment_id, position, stop, CHUNKS_PER_LISTING)):
@@ -109,14 +109,17 @@ class RangeReader:
                 raise _ChunkFailure(f"only {received} of {chunk.length} bytes arrived")
 
 
-def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; while one is being worked on, the next is fetched by a thread."""
+def one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
+    """The same items; while one is being worked on, the next is fetched by a thread. Closes `items` in the end."""
     nothing = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
-        coming = pool.submit(next, items, nothing)
-        while (item := coming.result()) is not nothing:
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
             coming = pool.submit(next, items, nothing)
-            yield item  # type: ignore[misc]
+            while (item := coming.result()) is not nothing:
+                coming = pool.submit(next, items, nothing)
+                yield item  # type: ignore[misc]
+    finally:
+        items.close()
 
 
 def _check_contiguous(segment_id: int, chunk: LinkedChunk, position: int, stop: int) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from headrace.spark.planner import Positions, SegmentRange
 
 At = Literal["head", "tail"]
+Window = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class SegmentSource(Protocol):
         """
         ...
 
-    def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
+    def read(self, segment_id: int, start: int, stop: int) -> Iterator[Window]:
         """The bytes `[start, stop)` from the segment's store, in windows of its choice."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import httpx
 import pytest
@@ -143,7 +143,7 @@ def test_missing_bytes_are_refused(source: Source) -> None:
 def test_read_ahead_keeps_order_and_stays_one_ahead() -> None:
     taken: list[int] = []
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         for number in range(5):
             taken.append(number)
             yield number
@@ -152,11 +152,11 @@ def test_read_ahead_keeps_order_and_stays_one_ahead() -> None:
     assert next(ahead) == 0
     ahead.close()
     assert taken in ([0], [0, 1]), "closed: nothing more is fetched"
-    assert list(one_ahead(iter(range(100)))) == list(range(100))
+    assert list(one_ahead(number for number in range(100))) == list(range(100))
 
 
 def test_read_ahead_passes_errors_on() -> None:
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         yield 1
         raise UnavailableError("gone")
 
