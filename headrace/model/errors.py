@@ -132,8 +132,7 @@ def error_classes() -> dict[str, type[HeadraceError]]:
     waiting: list[type[HeadraceError]] = [HeadraceError]
     while waiting:
         kind = waiting.pop()
-        if "code" in vars(kind):  # a subclass without a code of its own stands for its base
-            if "code" in vars(kind):
+        if "code" in vars(kind):
             classes[kind.code] = kind
         waiting.extend(kind.__subclasses__())
     return classes
