@@ -68,7 +68,7 @@ class HttpResolver(APIGatewayHttpResolver):
     def context(self, value: dict[str, Any]) -> None:
         self._context.set(value)
 
-    def _to_proxy_event(self, event: dict[str, Any]) -> APIGatewayProxyEventV2:  # type: ignore[override]
+    def _to_proxy_event(self, event: dict[str, Any]) -> APIGatewayProxyEventV2:
         found: APIGatewayProxyEventV2 = super()._to_proxy_event(event)  # type: ignore[assignment]
         self._event.set(found)
         return found
@@ -77,24 +77,10 @@ class HttpResolver(APIGatewayHttpResolver):
 def http_api() -> HttpResolver:
     """A resolver that answers every error in the API's shape."""
     api = HttpResolver()
-
-    @api.exception_handler(HeadraceError)
-    def known(error: HeadraceError) -> Response[Any]:
-        return _answer(error)
-
-    @api.exception_handler(RequestValidationError)
-    def invalid(error: RequestValidationError) -> Response[Any]:
-        return _answer(_invalid_request(error))
-
-    @api.exception_handler(NoRouteError)
-    def no_route(_error: NoRouteError) -> Response[Any]:
-        return _answer(NotFoundError("there is no such route; see the API's document", code="no_such_route"))
-
-    @api.exception_handler(Exception)
-    def unexpected(error: Exception) -> Response[Any]:
-        logger.exception("request failed", exc_info=error)
-        return _response(HTTPStatus.INTERNAL_SERVER_ERROR, unexpected_error_body())
-
+    api.exception_handler(HeadraceError)(_answer)
+    api.exception_handler(RequestValidationError)(lambda error: _answer(_invalid_request(error)))
+    api.exception_handler(NoRouteError)(lambda _error: _answer(_no_such_route()))
+    api.exception_handler(Exception)(_answer_unexpected)
     return api
 
 
@@ -161,6 +147,15 @@ def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
 
 def _field(location: tuple[str | int, ...]) -> str:
     return ".".join(ascii(str(part))[1:-1][:100] for part in location)
+
+
+def _no_such_route() -> NotFoundError:
+    return NotFoundError("there is no such route; see the API's document", code="no_such_route")
+
+
+def _answer_unexpected(error: Exception) -> Response[Any]:
+    logger.error("request failed", exc_info=error)
+    return _response(HTTPStatus.INTERNAL_SERVER_ERROR, unexpected_error_body())
 
 
 def _answer(error: HeadraceError) -> Response[Any]:

@@ -178,7 +178,7 @@ def between(found: SegmentsBetween) -> Between:
         )
         for one in found.ranges
     ]
-    return Between(segments=segments, from_=_offsets_text(found.from_cut), to=_offsets_text(found.to_cut))
+    return Between(**{"from": _offsets_text(found.from_cut)}, segments=segments, to=_offsets_text(found.to_cut))
 
 
 def _offsets_text(cut: StreamCut) -> Offsets:

@@ -11,11 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aws_lambda_powertools.utilities.batch import ExceptionInfo
+from aws_lambda_powertools.utilities.batch.exceptions import SQSFifoMessageGroupCircuitBreakerError
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import HeadraceError, InvalidRequestError
 
 RETRY_FIRST_S = 1
 RETRY_MAX_S = 60
@@ -42,13 +44,17 @@ def retry_delay_s(receive_count: int) -> int:
     return min(RETRY_MAX_S, RETRY_FIRST_S << min(max(receive_count - 1, 0), 16))
 
 
-def report(event: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
-    """Counts the outcome, makes the failed messages come again soon, and returns the response for Lambda.
+def report(
+    event: Mapping[str, Any], response: Mapping[str, Any], exceptions: Sequence[ExceptionInfo]
+) -> dict[str, Any]:
+    """Logs and counts the outcome, makes the failed messages come again soon, and returns the response for Lambda.
 
     The messages of a group come again together, or a later one would overtake an earlier one that still waits.
     """
     failed = {one["itemIdentifier"] for one in response["batchItemFailures"]}
     records = [record for record in event["Records"] if record["messageId"] in failed]
+    for exception in exceptions:
+        _log(exception[1])
     count("MessagesProcessed", len(event["Records"]) - len(records))
     if records:
         count("MessagesFailed", len(records))
@@ -74,6 +80,16 @@ def _try_again_soon(records: Sequence[Mapping[str, Any]]) -> None:
             wiring.sqs_client().change_message_visibility_batch(QueueUrl=queue_url, Entries=batch)  # type: ignore[arg-type]
     except Exception:  # noqa: BLE001  The messages are safe: they come again when the queue's own time-out is over.
         logger.warning("failed messages come again only after the queue's time-out", exc_info=True)
+
+
+def _log(error: BaseException | None) -> None:
+    """What is expected to pass gets a line; what is not gets its trace."""
+    if isinstance(error, SQSFifoMessageGroupCircuitBreakerError):
+        return  # A follower of a failed message: that one has been logged.
+    if isinstance(error, HeadraceError) and error.retry != "never":
+        logger.warning("message will come again: %s", error)
+    else:
+        logger.error("message failed", exc_info=error)
 
 
 def _group(record: Mapping[str, Any]) -> str:

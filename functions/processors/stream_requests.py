@@ -27,7 +27,7 @@ def _work_on(record: SQSRecord) -> None:
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """SQS records in, the identifiers of those that must come again out."""
     # One message failing is ordinary here; a batch of which all failed must be reported, not raised.
-    processor = SqsFifoPartialProcessor(skip_group_on_error=True, logger=logger)
+    processor = SqsFifoPartialProcessor(skip_group_on_error=True)
     processor.raise_on_entire_batch_failure = False
     response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
-    return report(event, response)  # type: ignore[arg-type]
+    return report(event, response, processor.exceptions)

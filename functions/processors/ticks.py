@@ -34,6 +34,6 @@ def _work_on(record: SQSRecord) -> None:
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """SQS records in, the identifiers of those that must come again out."""
-    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False, logger=logger)
+    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
     response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
-    return report(event, response)  # type: ignore[arg-type]
+    return report(event, response, processor.exceptions)
