@@ -1,0 +1,134 @@
+"""`python -m benchmarks`: measures, prints one table, writes build/bench/results.json.
+
+Every round measures the raw limits and Headrace right after each other, because a shared machine changes its mind; the
+figures are medians over the rounds. Nothing outlives the run but the results and the log of the local stack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import raw_limits, workloads
+from benchmarks.machine import machine_facts, versions
+from benchmarks.results import Results, document
+from benchmarks.settings import MIB, QUICK, Settings
+from benchmarks.stack import StackError, local_stack
+from benchmarks.workloads import WrongResultError
+from headrace.client import Headrace, HeadraceError, connect
+
+# A log that recycles its files can do what overwriting does: Headrace is held against that, the better of the two.
+RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"
+RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
+RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
+RAW_LOOPBACK = "raw: loopback TCP"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it runs; figures mean nothing")
+    parser.add_argument("--rounds", type=int, help="rounds to take medians of")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="directory for results and data")
+    parser.add_argument("--raw-only", action="store_true", help="only what the machine gives")
+    options = parser.parse_args()
+    settings = QUICK if options.quick else Settings()
+    rounds = options.rounds or settings.rounds
+    directory: Path = options.output
+    directory.mkdir(parents=True, exist_ok=True)
+    facts = machine_facts()
+    started_s = time.perf_counter()
+    results = Results()
+    try:
+        if options.raw_only:
+            for _ in range(rounds):
+                measure_raw(results, directory, settings)
+        else:
+            measure(results, directory, settings, rounds)
+    except (StackError, WrongResultError, HeadraceError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    facts["seconds"] = round(time.perf_counter() - started_s, 1)
+    written = document(results, machine=facts, versions=versions(), settings=asdict(settings) | {"rounds": rounds})
+    (directory / "results.json").write_text(json.dumps(written, indent=2) + "\n")
+    print(f"\n{results.table()}\n\n{facts['cores']} cores, kernel {facts['kernel']}, Python {facts['python']}, "
+          f"{rounds} rounds, {facts['seconds']} s")  # fmt: skip
+    return 0
+
+
+def measure(results: Results, directory: Path, settings: Settings, rounds: int) -> None:
+    """All rounds on one local stack, whose data is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch:
+        stack_directory = Path(scratch)
+        try:
+            with local_stack(stack_directory, settings) as url, connect(url) as headrace:
+                for number in range(rounds):
+                    print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+                    measure_raw(results, directory, settings)
+                    measure_round(results, headrace, url, number, settings)
+        finally:
+            log = stack_directory / "local-stack.log"
+            if log.exists():
+                shutil.copy(log, directory / "local-stack.log")
+
+
+def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
+    """What the disk below `directory` and loopback give."""
+    for recycled in (False, True):
+        kind = "overwrite" if recycled else "append"
+        for block_bytes in settings.raw_block_bytes:
+            found = raw_limits.synced_writes(directory, block_bytes, settings.raw_seconds, recycled=recycled)
+            name = f"raw: {kind} + fdatasync, {_size(block_bytes)} blocks"
+            if block_bytes == MIB:
+                results.add(name, found.mb_per_s, "MB/s")
+            else:
+                results.add(f"{name}, rate", found.per_second, "/s")
+                results.add(f"{name}, p50", found.latencies.p50_ms, "ms")
+                results.add(f"{name}, p99", found.latencies.p99_ms, "ms")
+    results.add(RAW_LOOPBACK, raw_limits.loopback_copy_mb_per_s(settings.raw_seconds), "MB/s")
+
+
+def measure_round(results: Results, headrace: Headrace, url: str, number: int, settings: Settings) -> None:
+    """One round of every workload, each on a stream of its own and with tier 2 at rest."""
+    for append in settings.appends:
+        stream = f"append-{append.event_bytes}-{number}"
+        workloads.make_stream(headrace, stream, settings)
+        burst = workloads.append_burst(headrace, stream, append, settings)
+        name = f"append, {_size(append.event_bytes)} events"
+        results.add(name, burst.mb_per_s, "MB/s", beside=RAW_BANDWIDTH)
+        results.add(f"{name}, rate", burst.events_per_s, "/s")
+        workloads.await_tier2(headrace, stream, settings)
+    for paced in settings.paced:
+        stream = f"paced-{paced.rate_per_s}-{number}"
+        workloads.make_stream(headrace, stream, settings)
+        latencies = workloads.paced_writes(headrace, url, stream, paced, settings)
+        name = f"at {paced.rate_per_s:,}/s of {_size(paced.event_bytes)}"
+        results.add(f"acknowledged, {name}, p50", latencies.acknowledged.p50_ms, "ms", beside=RAW_LATENCY)
+        results.add(f"acknowledged, {name}, p99", latencies.acknowledged.p99_ms, "ms", beside=RAW_LATENCY_P99)
+        results.add(f"end to end, {name}, p50", latencies.delivered.p50_ms, "ms", beside=RAW_LATENCY)
+        results.add(f"end to end, {name}, p99", latencies.delivered.p99_ms, "ms", beside=RAW_LATENCY_P99)
+        workloads.await_tier2(headrace, stream, settings)
+    stream = f"catch-up-{number}"
+    workloads.make_stream(headrace, stream, settings)
+    workloads.append_burst(headrace, stream, settings.catch_up, settings)
+    memory = workloads.catch_up_from_store(headrace, stream, settings.catch_up)
+    results.add("catch-up from the store's memory", memory.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
+    workloads.await_tier2(headrace, stream, settings)
+    history = workloads.catch_up_from_s3(headrace, stream, settings.catch_up, settings)
+    results.add("catch-up straight from S3 (moto)", history.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
+
+
+def _size(size_bytes: int) -> str:
+    for unit, factor in (("MiB", MIB), ("KiB", 1024)):
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} B"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""What this machine gives without us: appends made durable with fdatasync, and bytes through loopback TCP."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.latencies import Latencies
+
+LOOPBACK = "127.0.0.1"
+RECYCLED_FILE_BYTES = 128 * 1024 * 1024
+SOCKET_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedWrites:
+    """Blocks written one after the other, each made durable before the next."""
+
+    per_second: float
+    mb_per_s: float
+    latencies: Latencies
+
+
+def synced_writes(directory: Path, block_bytes: int, seconds: float, *, recycled: bool) -> SyncedWrites:
+    """pwrite and fdatasync for `seconds`: at the end of a growing file, or over one that was written before.
+
+    A recycled file has its blocks allocated, which saves the file system's own journal: the best a log can do.
+    """
+    path = directory / "raw-writes"
+    block = os.urandom(block_bytes)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if recycled:
+            _fill(file)
+        return _write_for(file, block, seconds, RECYCLED_FILE_BYTES if recycled else None)
+    finally:
+        os.close(file)
+        path.unlink()
+
+
+def _fill(file: int) -> None:
+    piece = os.urandom(SOCKET_BLOCK_BYTES)
+    for position in range(0, RECYCLED_FILE_BYTES, len(piece)):
+        os.pwrite(file, piece, position)
+    os.fsync(file)
+
+
+def _write_for(file: int, block: bytes, seconds: float, wrap_bytes: int | None) -> SyncedWrites:
+    taken_ns: list[int] = []
+    position = 0
+    started_ns = before_ns = time.perf_counter_ns()
+    while before_ns - started_ns < seconds * 1e9:
+        os.pwrite(file, block, position)
+        os.fdatasync(file)
+        after_ns = time.perf_counter_ns()
+        taken_ns.append(after_ns - before_ns)
+        before_ns = after_ns
+        position += len(block)
+        if wrap_bytes is not None and position + len(block) > wrap_bytes:
+            position = 0
+    elapsed_s = (before_ns - started_ns) / 1e9
+    return SyncedWrites(
+        len(taken_ns) / elapsed_s, len(taken_ns) * len(block) / elapsed_s / 1e6, Latencies.of_ns(taken_ns)
+    )
+
+
+def loopback_copy_mb_per_s(seconds: float) -> float:
+    """One TCP connection, one thread sending and one receiving into a reused buffer."""
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        received = 0
+
+        def receive() -> None:
+            nonlocal received
+            buffer = bytearray(SOCKET_BLOCK_BYTES)
+            while count := receiver.recv_into(buffer):
+                received += count
+
+        thread = threading.Thread(target=receive, name="loopback-receiver")
+        with receiver:
+            block = os.urandom(SOCKET_BLOCK_BYTES)
+            started_s = time.perf_counter()
+            thread.start()
+            while time.perf_counter() - started_s < seconds:
+                sender.sendall(block)
+            sender.shutdown(socket.SHUT_WR)
+            thread.join()
+            return received / (time.perf_counter() - started_s) / 1e6

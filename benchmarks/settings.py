@@ -1,0 +1,55 @@
+"""How much is measured. Changing a value changes what a figure means, so all of them are written into the results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLoad:
+    """One burst: `events` events of `event_bytes` payload, written as fast as they are taken, then flushed."""
+
+    event_bytes: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class PacedLoad:
+    """`rate_per_s` events a second of `event_bytes` payload, for `seconds`."""
+
+    rate_per_s: int
+    seconds: float
+    event_bytes: int = KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run. Bursts fit into the segment store's cache, so that they show the log and not tier 2's speed."""
+
+    rounds: int = 3
+    segments: int = 2
+    routing_keys: int = 1000
+    batch_events: int = 2000
+    appends: tuple[AppendLoad, ...] = field(
+        default=(AppendLoad(100, 500_000), AppendLoad(KIB, 128 * KIB), AppendLoad(10 * KIB, 20_000))
+    )
+    paced: tuple[PacedLoad, ...] = field(default=(PacedLoad(1_000, 4.0), PacedLoad(10_000, 4.0)))
+    catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
+    history_threads: int = 4
+    raw_seconds: float = 0.5
+    raw_block_bytes: tuple[int, ...] = (4 * KIB, 64 * KIB, MIB)
+    cache_bytes: int = 1024 * MIB
+    tier2_patience_s: float = 60.0
+
+
+QUICK = Settings(
+    rounds=1,
+    appends=(AppendLoad(100, 20_000), AppendLoad(KIB, 5_000), AppendLoad(10 * KIB, 500)),
+    paced=(PacedLoad(1_000, 0.5), PacedLoad(10_000, 0.5)),
+    catch_up=AppendLoad(KIB, 5_000),
+    raw_seconds=0.05,
+)
+"""Proves that the benchmark runs. Its figures mean nothing."""

@@ -1,0 +1,70 @@
+"""The parts of the benchmark that could lie: percentiles, ratios, the raw measurements, and what is published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from benchmarks import raw_limits
+from benchmarks.latencies import Latencies
+from benchmarks.machine import machine_facts, versions
+from benchmarks.results import Results, document
+from benchmarks.settings import AppendLoad, Settings
+from benchmarks.workloads import Throughput
+
+
+def test_percentiles_are_by_nearest_rank():
+    assert Latencies.of_ns(n * 1_000_000 for n in range(100, 0, -1)) == Latencies(100, 50.0, 99.0, 100.0)
+    assert Latencies.of_ns([7_000_000]) == Latencies(1, 7.0, 7.0, 7.0)
+    assert Latencies.of_ns([1_000_000] * 98 + [9_000_000] * 2).p99_ms == 9.0
+    with pytest.raises(ValueError, match="no latencies"):
+        Latencies.of_ns([])
+
+
+def test_throughput_counts_payload():
+    assert Throughput.of(AppendLoad(event_bytes=100, events=1_000_000), 2.0) == Throughput(500_000.0, 50.0)
+
+
+def test_figures_are_medians_beside_raw_medians():
+    results = Results()
+    for raw, ours in [(100.0, 50.0), (1000.0, 90.0), (200.0, 60.0)]:
+        results.add("raw: disk", raw, "MB/s")
+        results.add("append", ours, "MB/s", beside="raw: disk")
+    figure = results.as_json()["append"]
+    assert figure == {
+        "unit": "MB/s", "median": 60.0, "rounds": [50.0, 90.0, 60.0], "beside": "raw: disk", "of_beside": 0.3,
+    }  # fmt: skip
+    header, rule, raw_line, line = results.table().splitlines()
+    assert "beside the raw limit" in header
+    assert set(rule) == {"-"}
+    assert raw_line.split() == ["raw:", "disk", "200", "MB/s", "100", "-", "1,000"]
+    assert line.split()[:6] == ["append", "60.00", "MB/s", "50.00", "-", "90.00"]
+    assert line.endswith("0.30 x raw: disk (200 MB/s)")
+
+
+def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
+    for recycled in (False, True):
+        found = raw_limits.synced_writes(tmp_path, 4096, 0.01, recycled=recycled)
+        assert found.mb_per_s == pytest.approx(found.per_second * 4096 / 1e6)
+        assert found.latencies.count >= 1
+        assert found.latencies.p50_ms <= found.latencies.p99_ms <= found.latencies.max_ms
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loopback_moves_bytes():
+    assert raw_limits.loopback_copy_mb_per_s(0.01) > 0
+
+
+def test_results_can_be_published():
+    results = Results()
+    results.add("raw", 1.0, "ms")
+    text = json.dumps(document(results, machine=machine_facts(), versions=versions(), settings=asdict(Settings())))
+    written = json.loads(text)
+    assert written["machine"]["cores"] >= 1
+    assert written["versions"]["headrace"]
+    assert written["settings"]["rounds"] == Settings().rounds
+    assert str(Path.cwd()) not in text
+    assert str(Path.home()) not in text
