@@ -27,7 +27,7 @@ S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
 S3_BUFFER_BYTES = 1
 """Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
 
-_LONG_POLL_STEP_S = 0.05
+_LONG_POLL_STEP_S = 0.1
 """How late a long poll may notice that a message became visible again; a send wakes it at once."""
 
 _applied = threading.Event()
@@ -43,6 +43,11 @@ def apply() -> None:
     _keep_queues_in_order()
 
 
+def _replace(owner: Any, name: str, cured: Any) -> None:
+    """Says in one place that foreign code is being changed."""
+    setattr(owner, name, cured)
+
+
 def _serialize_dynamodb() -> None:
     """One lock around DynamoDB calls only: one around everything would freeze all behind an SQS long poll."""
     lock = threading.RLock()
@@ -53,7 +58,7 @@ def _serialize_dynamodb() -> None:
         with lock:
             return call_action(handler)
 
-    DynamoHandler.call_action = locked
+    _replace(DynamoHandler, "call_action", locked)
 
 
 class _CopyWithoutTables:
@@ -107,8 +112,8 @@ def _make_transactions_cheap() -> None:
                 item.restore()
             raise
 
-    dynamodb_models.copy = _CopyWithoutTables
-    DynamoDBBackend.transact_write_items = transact_on_items
+    _replace(dynamodb_models, "copy", _CopyWithoutTables)
+    _replace(DynamoDBBackend, "transact_write_items", transact_on_items)
 
 
 def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> list[_ItemBefore]:
@@ -125,8 +130,12 @@ def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]
 
 def _keep_queues_in_order() -> None:
     """One lock per queue around each change, and a message whose time-out has passed no longer blocks its group."""
-    send, receive, redrive = Queue.add_message, SQSBackend.receive_message, SQSBackend.change_message_visibility
-    pending_groups: Callable[[Queue], set[str]] = Queue.pending_message_groups.fget
+    send, receive, change_visibility = (
+        Queue.add_message,
+        SQSBackend.receive_message,
+        SQSBackend.change_message_visibility,
+    )
+    pending_groups: Callable[[Queue], set[str]] = vars(Queue)["pending_message_groups"].fget
 
     def lock_of(queue: Queue) -> Any:
         return queue._messages_lock  # a Condition over an RLock: may be entered again inside
@@ -155,7 +164,7 @@ def _keep_queues_in_order() -> None:
 
     def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
         with lock_of(backend.get_queue(queue_name)):
-            redrive(backend, queue_name, *arguments, **named)
+            change_visibility(backend, queue_name, *arguments, **named)
 
     def receive_locked(
         backend: SQSBackend,
@@ -176,8 +185,8 @@ def _keep_queues_in_order() -> None:
                     return found
                 queue._messages_lock.wait(min(_LONG_POLL_STEP_S, left_s))
 
-    Queue.pending_message_groups = property(groups_in_flight)
-    Queue.add_message = send_locked
-    Queue.delete_message = delete_in_place
-    SQSBackend.change_message_visibility = change_visibility_locked
-    SQSBackend.receive_message = receive_locked
+    _replace(Queue, "pending_message_groups", property(groups_in_flight))
+    _replace(Queue, "add_message", send_locked)
+    _replace(Queue, "delete_message", delete_in_place)
+    _replace(SQSBackend, "change_message_visibility", change_visibility_locked)
+    _replace(SQSBackend, "receive_message", receive_locked)

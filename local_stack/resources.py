@@ -1,0 +1,99 @@
+"""Creates on the emulated AWS what `headrace.topology` declares, and says how functions and stores find it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.session
+
+from headrace import topology
+
+REGION = "us-east-1"
+ACCESS_KEY = "headrace"
+"""Not a number: emulators may take twelve digits for an account."""
+
+_CLIENTS_CONNECTIONS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Names and addresses of everything that was created."""
+
+    endpoint: str
+    table: str
+    bucket: str
+    queue_urls: dict[str, str]
+
+    def environment(self) -> dict[str, str]:
+        """The variables that functions, segment stores and curious users need, credentials included."""
+        return aws_environment(self.endpoint) | {
+            "HEADRACE_METADATA_TABLE": self.table,
+            "HEADRACE_CHUNK_BUCKET": self.bucket,
+            "HEADRACE_REQUESTS_QUEUE_URL": self.queue_urls[topology.REQUESTS_QUEUE.name],
+            "HEADRACE_TICKS_QUEUE_URL": self.queue_urls[topology.TICKS_QUEUE.name],
+            "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+        }
+
+
+def aws_environment(endpoint: str) -> dict[str, str]:
+    """Points every AWS SDK at the emulator, and at nothing of the user's own account."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": ACCESS_KEY,
+        "AWS_SESSION_TOKEN": "",
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    }
+
+
+def aws_client(service: str, endpoint: str) -> Any:
+    """A client of the emulator; it takes nothing from the environment."""
+    from botocore.config import Config
+
+    return botocore.session.get_session().create_client(
+        service,
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=ACCESS_KEY,
+        config=Config(max_pool_connections=_CLIENTS_CONNECTIONS_MAX, retries={"total_max_attempts": 3}),
+    )
+
+
+def create_resources(endpoint: str) -> Resources:
+    """Creates table, bucket, queues and dead-letter queues."""
+    aws_client("dynamodb", endpoint).create_table(
+        TableName=topology.METADATA_TABLE.name,
+        KeySchema=[
+            {"AttributeName": "partition", "KeyType": "HASH"},
+            {"AttributeName": "sort", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "partition", "AttributeType": "S"},
+            {"AttributeName": "sort", "AttributeType": "S"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    aws_client("s3", endpoint).create_bucket(Bucket=topology.CHUNK_BUCKET.name)
+    sqs = aws_client("sqs", endpoint)
+    queue_urls = {queue.name: _create_queue(sqs, queue) for queue in topology.QUEUES}
+    return Resources(endpoint, topology.METADATA_TABLE.name, topology.CHUNK_BUCKET.name, queue_urls)
+
+
+def _create_queue(sqs: Any, queue: topology.Queue) -> str:
+    kind = {"FifoQueue": "true"} if queue.fifo else {}
+    dead_letters = sqs.create_queue(QueueName=queue.dead_letter_name, Attributes=kind)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    redrive = {"deadLetterTargetArn": arn, "maxReceiveCount": queue.max_receive_count}
+    attributes = kind | {
+        "VisibilityTimeout": str(queue.visibility_timeout_s),
+        "RedrivePolicy": json.dumps(redrive),
+    }
+    url: str = sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"]
+    return url
