@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from headrace.adapters.tcp.connection import check_hello
 from headrace.client.views import SegmentEndpoint
@@ -120,8 +120,7 @@ class WireConnection(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
