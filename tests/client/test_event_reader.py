@@ -1,0 +1,270 @@
+"""A reader hands out every event once, in order per key, from any position to any position."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.client import (
+    AsyncHeadrace,
+    CorruptError,
+    InvalidRequestError,
+    ReaderOptions,
+    StreamCut,
+    TruncatedError,
+    UnavailableError,
+    WriterOptions,
+)
+from headrace.codec import wire_commands as wire
+
+Make = Callable[[int], Any]
+
+
+def _by_key(events: list[bytes]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        key, number = event.decode().split(":")
+        found[key].append(int(number))
+    return dict(found)
+
+
+def _fill(cluster: Any, headrace: Any, *, scales: bool = True, keys: int = 10, per_key: int = 90) -> None:
+    with headrace.writer("s", "t", WriterOptions(block_bytes=300, buffer_bytes=50_000)) as writer:
+        for number in range(per_key):
+            for key in range(keys):
+                writer.write(f"k{key}:{number}".encode(), f"k{key}")
+            if scales and number == 30:
+                cluster.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+            if scales and number == 60:
+                left, middle = (one for one in cluster.segments if one >> 32 == 1)
+                cluster.scale([left, middle, 1], [(0.0, 0.4), (0.4, 1.0)])
+
+
+EVERYTHING = {f"k{key}": list(range(90)) for key in range(10)}
+
+
+def test_from_the_head_to_the_tail_over_scales(cluster: Any) -> None:
+    with cluster.client() as headrace:
+        _fill(cluster, headrace)
+        tail = headrace.admin.stream_cut("s", "t")
+        with headrace.reader("s", "t", start="head", end=tail) as reader:
+            assert _by_key([read.event for read in reader]) == EVERYTHING
+            assert reader.ended
+            assert reader.position == tail
+
+
+def test_a_sealed_stream_ends(cluster: Any) -> None:
+    with cluster.client() as headrace:
+        _fill(cluster, headrace)
+        cluster.seal_stream()
+        with headrace.reader("s", "t") as reader:
+            assert _by_key([read.event for read in reader]) == EVERYTHING
+            assert reader.ended
+            assert reader.read_batch() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stopping_and_going_on_at_the_position(cluster: Any, seed: int) -> None:
+    dice = random.Random(seed)
+    with cluster.client() as headrace:
+        _fill(cluster, headrace)
+        cluster.seal_stream()
+        events: list[bytes] = []
+        start: Any = "head"
+        rounds = 0
+        while rounds < 500:
+            rounds += 1
+            with headrace.reader("s", "t", start=start) as reader:
+                for _, read in zip(range(dice.randrange(1, 60)), reader, strict=False):
+                    events.append(read.event)
+                start = reader.position
+                _check_covers_key_space(cluster, start)
+                if reader.ended:
+                    break
+        assert _by_key(events) == EVERYTHING
+        assert rounds > 5
+
+
+def _check_covers_key_space(cluster: Any, cut: StreamCut) -> None:
+    ranges = sorted(cluster.segments[one].key_range for one in cut.offsets)
+    assert [one.low for one in ranges] == [0.0, *(one.high for one in ranges[:-1])]
+    assert ranges[-1].high == 1.0
+
+
+def test_offsets_are_those_of_the_events(cluster: Any) -> None:
+    with cluster.client() as headrace:
+        _fill(cluster, headrace)
+        cluster.seal_stream()
+        with headrace.reader("s", "t") as reader:
+            for event, segment, offset in reader:
+                data = cluster.segments[segment].data
+                assert data[offset : offset + 8 + len(event)] == wire.FRAME_HEADER.pack(0, len(event)) + event
+
+
+def test_batches_at_the_tail(cluster: Any) -> None:
+    with cluster.client() as headrace, headrace.reader("s", "t", start="head") as reader:
+        assert reader.read_batch(timeout_s=0.01) is None
+        assert not reader.ended
+        cluster.put(1, b"a", b"b")
+        batch = reader.read_batch(timeout_s=30)
+        assert batch == (1, 0, 18, [b"a", b"b"])
+        assert reader.position.offsets == {0: 0, 1: 18}
+        cluster.put(0, b"c")
+        assert reader.read_batch(timeout_s=30) == (0, 0, 9, [b"c"])
+
+
+def test_from_the_tail_only_newer_events(cluster: Any) -> None:
+    cluster.put(0, b"old")
+    with cluster.client() as headrace, headrace.reader("s", "t", start="tail") as reader:
+        cluster.put(0, b"new")
+        batch = reader.read_batch(timeout_s=30)
+        assert batch is not None
+        assert batch.events == [b"new"]
+
+
+def test_between_two_cuts(cluster: Any) -> None:
+    with cluster.client() as headrace:
+        cluster.put(0, b"before")
+        start = headrace.admin.stream_cut("s", "t")
+        cluster.put(0, b"within")
+        cluster.put(1, b"too")
+        end = headrace.admin.stream_cut("s", "t")
+        cluster.put(1, b"after")
+        with headrace.reader("s", "t", start, end) as reader:
+            assert sorted(read.event for read in reader) == [b"too", b"within"]
+        with headrace.reader("s", "t", start, start) as reader:
+            assert list(reader) == []
+
+
+def test_a_successor_waits_for_all_its_predecessors(cluster: Any) -> None:
+    """The second predecessor of a merge is still open when the first has ended."""
+    cluster.put(0, b"k0:0")
+    cluster.put(1, b"k1:0")
+    (merged,) = cluster.scale([0, 1], [(0.0, 1.0)])
+    cluster.segments[1].sealed = False
+    cluster.put(merged, b"k1:2")
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        first = [reader.read_batch(timeout_s=30), reader.read_batch(timeout_s=30)]
+        assert sorted(batch.events[0] for batch in first if batch) == [b"k0:0", b"k1:0"]
+        assert reader.read_batch(timeout_s=0.1) is None
+        assert reader.position.offsets == {0: 12, 1: 12}
+        cluster.put(1, b"k1:1")
+        cluster.segments[1].sealed = True
+        rest = [reader.read_batch(timeout_s=30), reader.read_batch(timeout_s=30)]
+        assert [batch.events for batch in rest if batch] == [[b"k1:1"], [b"k1:2"]]
+        assert reader.position.offsets == {merged: 12}
+
+
+def test_large_events_over_many_reads(cluster: Any) -> None:
+    large = [bytes([number]) * (8 * 1024 * 1024) for number in range(2)]
+    cluster.put(0, b"small", *large, b"end")
+    cluster.seal_stream()
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        assert [read.event for read in reader] == [b"small", *large, b"end"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_connections_that_break(cluster: Any, seed: int) -> None:
+    dice = random.Random(seed)
+    with cluster.client() as headrace:
+        _fill(cluster, headrace)
+        cluster.seal_stream()
+        events = []
+        with headrace.reader("s", "t") as reader:
+            for read in reader:
+                events.append(read.event)
+                if dice.random() < 0.02:
+                    cluster.drop_connections()
+        assert _by_key(events) == EVERYTHING
+
+
+def test_wrong_host_and_a_store_that_is_not_ready_are_asked_again(cluster: Any) -> None:
+    cluster.put(0, b"here")
+    cluster.seal_stream()
+    name = cluster.name(0)
+    ids = [1 << 32 | 1, 2 << 32 | 1]
+    cluster.replies[wire.ReadSegment] = [reply for one in ids for reply in (wire.WrongHost(one, name),)]
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        assert [read.event for read in reader] == [b"here"]
+    endpoints = [path for _, path in cluster.requests if path.endswith("/endpoint")]
+    assert len(endpoints) > 2
+
+
+def test_truncation_is_an_error_or_skipped(cluster: Any) -> None:
+    cluster.put(0, b"gone", b"kept")
+    with cluster.client() as headrace:
+        start = StreamCut.of("s", "t", {0: 0, 1: 0})
+        cluster.segments[0].start = 12
+        cluster.seal_stream()
+        with headrace.reader("s", "t", start) as reader, pytest.raises(TruncatedError, match="begins at offset 12"):
+            list(reader)
+        with headrace.reader("s", "t", start, options=ReaderOptions(on_truncation="skip")) as reader:
+            assert [read.event for read in reader] == [b"kept"]
+        with headrace.reader("s", "t", "head") as reader:
+            assert [read.event for read in reader] == [b"kept"]
+
+
+def test_a_deleted_segment_is_an_error_or_skipped(cluster: Any) -> None:
+    cluster.put(0, b"gone")
+    created = cluster.scale([0], [(0.0, 0.2), (0.2, 0.5)])
+    cluster.put(created[0], b"later")
+    cluster.seal_stream()
+    cluster.segments[0].deleted = True
+    with cluster.client() as headrace:
+        with headrace.reader("s", "t") as reader, pytest.raises(TruncatedError, match="was deleted"):
+            list(reader)
+        with headrace.reader("s", "t", options=ReaderOptions(on_truncation="skip")) as reader:
+            assert [read.event for read in reader] == [b"later"]
+
+
+def test_bytes_that_are_no_events(cluster: Any) -> None:
+    cluster.segments[0].data += b"GET / HTTP/1.1\r\n"
+    with (
+        cluster.client() as headrace,
+        headrace.reader("s", "t") as reader,
+        pytest.raises(CorruptError, match="no event at"),
+    ):
+        list(reader)
+
+
+def test_a_cut_inside_an_event(cluster: Any) -> None:
+    cluster.put(0, b"event")
+    with cluster.client() as headrace:
+        end = StreamCut.of("s", "t", {0: 10, 1: 0})
+        with headrace.reader("s", "t", "head", end) as reader, pytest.raises(CorruptError, match="inside an event"):
+            list(reader)
+
+
+def test_a_cut_of_another_stream(cluster: Any) -> None:
+    with cluster.client() as headrace, pytest.raises(InvalidRequestError, match="not of s/t"):
+        headrace.reader("s", "t", StreamCut.of("s", "other", {0: 0}))
+
+
+def test_a_store_that_stays_away(cluster: Any) -> None:
+    cluster.stop_store()
+    with (
+        cluster.client() as headrace,
+        headrace.reader("s", "t", options=ReaderOptions(give_up_after_s=0.05)) as reader,
+        pytest.raises(UnavailableError, match="cannot be reached"),
+    ):
+        list(reader)
+
+
+async def _read_asynchronously(cluster: Any) -> list[bytes]:
+    async with (
+        AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
+        await headrace.reader("s", "t") as reader,
+    ):
+        return [read.event async for read in reader]
+
+
+def test_the_asynchronous_face(cluster: Any) -> None:
+    cluster.put(0, b"a", b"b")
+    cluster.seal_stream()
+    assert asyncio.run(_read_asynchronously(cluster)) == [b"a", b"b"]
