@@ -1,0 +1,131 @@
+"""Epochs and scales: numbering, what follows what, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.epochs import Epoch, is_same_scale, overlapping, scaled_epoch
+from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
+from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_invariants import follows
+
+HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+
+
+def test_the_first_epoch():
+    epoch = Epoch.first(2, 7, 99)
+    assert epoch == Epoch(0, 99, (StreamSegment(7, HALVES[0]), StreamSegment(8, HALVES[1])))
+    assert epoch.created == epoch.segments
+    assert epoch.next_segment_number == 9
+
+
+def test_a_split_and_a_merge():
+    first = Epoch.first(2, 0, 0)
+    split = scaled_epoch(first, [0], [KeyRange(0.25, 0.5), KeyRange(0.0, 0.25)], 10)
+    assert [(one.segment_id, one.key_range.low) for one in split.segments] == [
+        (segment_id(1, 2), 0.0),
+        (segment_id(1, 3), 0.25),
+        (1, 0.5),
+    ]
+    assert (split.number, split.creation_time_ms, split.replaced) == (1, 10, first.segments[:1])
+    merge = scaled_epoch(split, [1, segment_id(1, 3)], [KeyRange(0.25, 1.0)], 10)
+    assert [one.segment_id for one in merge.segments] == [segment_id(1, 2), segment_id(2, 4)]
+    assert merge.creation_time_ms == 11, "times grow even if the clock stands still"
+    assert merge.successors_of(split.segments[1]) == merge.created
+    assert merge.predecessors_of(merge.created[0]) == split.segments[1:]
+
+
+def test_a_clock_that_goes_back_does_not_turn_the_order_of_epochs():
+    first = Epoch.first(1, 0, 1_000)
+    assert scaled_epoch(first, [0], [KeyRange(0.0, 1.0)], 5).creation_time_ms == 1_001
+
+
+@given(data=st.data())
+def test_every_epoch_follows_the_one_before(histories: Any, data: st.DataObject):
+    epochs = data.draw(histories())
+    for before, after in itertools.pairwise(epochs):
+        assert follows(before, after)
+        assert covers_key_space_once([one.key_range for one in after.segments])
+        assert [one.key_range for one in after.segments] == sorted(one.key_range for one in after.segments)
+        assert set(after.segments) - set(before.segments) == set(after.created)
+        assert set(before.segments) - set(after.segments) == set(after.replaced)
+    seen = [one.segment_id for epoch in epochs for one in epoch.created]
+    assert sorted(one & 0xFFFFFFFF for one in seen) == list(range(min(seen), min(seen) + len(seen)))
+
+
+@given(data=st.data())
+def test_successors_and_predecessors_agree(histories: Any, data: st.DataObject):
+    for epoch in data.draw(histories())[1:]:
+        for old in epoch.replaced:
+            assert epoch.successors_of(old)
+            for new in epoch.successors_of(old):
+                assert old in epoch.predecessors_of(new)
+        for new in epoch.created:
+            assert epoch.predecessors_of(new)
+            for old in epoch.predecessors_of(new):
+                assert new in epoch.successors_of(old)
+
+
+@given(data=st.data(), low=st.integers(0, 15), width=st.integers(1, 16))
+def test_overlapping_segments_are_those_that_overlap(histories: Any, data: st.DataObject, low: int, width: int):
+    segments = data.draw(histories())[-1].segments
+    part = data.draw(st.lists(st.sampled_from(segments), unique=True))
+    part.sort(key=lambda one: one.key_range)
+    key_range = KeyRange(low / 16, min(1.0, (low + width) / 16))
+    assert overlapping(part, key_range) == tuple(one for one in part if one.key_range.overlaps(key_range))
+
+
+@pytest.mark.parametrize(
+    ("sealed", "new", "kind", "code"),
+    [
+        ([5], HALVES[:1], IllegalStateError, "segment_not_active"),
+        ([0, 5], HALVES[:1], IllegalStateError, "segment_not_active"),
+        ([], [], InvalidRequestError, "invalid_key_ranges"),
+        ([0], [], InvalidRequestError, "invalid_key_ranges"),
+        ([0], HALVES, InvalidRequestError, "invalid_key_ranges"),
+        ([0], HALVES[1:], InvalidRequestError, "invalid_key_ranges"),
+        ([0], HALVES[:1] * 2, InvalidRequestError, "invalid_key_ranges"),
+        ([0], [KeyRange(0.0, 0.49999999999999994)], InvalidRequestError, "invalid_key_ranges"),
+    ],
+)
+def test_scales_that_do_not_fit(
+    sealed: list[int], new: list[KeyRange], kind: type[InvalidRequestError | IllegalStateError], code: str
+):
+    with pytest.raises(kind) as refused:
+        scaled_epoch(Epoch.first(2, 0, 0), sealed, new, 1)
+    assert refused.value.specific_code == code
+
+
+def test_a_stream_has_only_so_many_segments():
+    epoch = Epoch.first(SEGMENTS_PER_STREAM_MAX, 0, 0)
+    first = epoch.segments[0].key_range
+    halves = [KeyRange(first.low, first.high / 2), KeyRange(first.high / 2, first.high)]
+    with pytest.raises(InvalidRequestError) as refused:
+        scaled_epoch(epoch, [0], halves, 1)
+    assert refused.value.specific_code == "too_many_segments"
+    assert len(scaled_epoch(epoch, [0], [first], 1).segments) == SEGMENTS_PER_STREAM_MAX
+
+
+def test_the_same_scale_is_recognised():
+    first = Epoch.first(2, 0, 0)
+    quarters = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
+    planned = scaled_epoch(first, [0], quarters, 1)
+    assert is_same_scale(planned, [0], quarters)
+    assert is_same_scale(planned, [0, 0], quarters[::-1])
+    assert not is_same_scale(planned, [1], quarters)
+    assert not is_same_scale(planned, [0, 1], quarters)
+    assert not is_same_scale(planned, [0], [KeyRange(0.0, 0.5)])
+
+
+def test_only_what_an_epoch_replaced_is_known_to_it():
+    planned = scaled_epoch(Epoch.first(2, 0, 0), [0], [KeyRange(0.0, 0.5)], 1)
+    assert planned.replaced_segment(0).segment_id == 0
+    with pytest.raises(NotFoundError):
+        planned.replaced_segment(1)

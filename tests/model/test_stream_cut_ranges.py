@@ -1,0 +1,247 @@
+"""What lies between two stream cuts, against a reader that walks the stream and a model that looks slot by slot."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.model import stream_cut_ranges
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import InvalidRequestError
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.truncation import Truncation, head_cut
+
+Cut = dict[int, int]
+
+
+def _between(epochs: list[Epoch], sizes: dict[int, int], lower: Cut, upper: Cut) -> list[SegmentRange]:
+    from_cut, to_cut = StreamCut.of("s", "t", lower), StreamCut.of("s", "t", upper)
+    walked = [epochs[number] for number in epochs_between(from_cut, to_cut)]
+    sealed = {one.segment_id for epoch in walked[1:] for one in epoch.replaced}
+
+    def sealed_sizes(identifiers: Any) -> dict[int, int]:
+        assert set(identifiers) <= sealed, "sizes are asked for sealed segments only"
+        return {identifier: sizes[identifier] for identifier in identifiers}
+
+    return segments_between(from_cut, to_cut, iter(walked), sealed_sizes)
+
+
+@dataclass
+class Lineage:
+    """A history as a graph, made without the code under test."""
+
+    epochs: list[Epoch]
+    slots: int
+
+    def __post_init__(self) -> None:
+        self.segments: dict[int, StreamSegment] = {one.segment_id: one for e in self.epochs for one in e.segments}
+        self.chains = [
+            [identifier for identifier in sorted(self.segments) if slot in self.slots_of(identifier)]
+            for slot in range(self.slots)
+        ]
+        self.follows: dict[int, set[int]] = {identifier: set() for identifier in self.segments}
+        for chain in self.chains:
+            for before, after in itertools.pairwise(chain):
+                self.follows[after].add(before)
+
+    def slots_of(self, identifier: int) -> range:
+        key_range = self.segments[identifier].key_range
+        return range(round(key_range.low * self.slots), round(key_range.high * self.slots))
+
+    def ancestors(self, identifier: int) -> set[int]:
+        found: set[int] = set()
+        waiting = set(self.follows[identifier])
+        while waiting:
+            one = waiting.pop()
+            found.add(one)
+            waiting |= self.follows[one] - found
+        return found
+
+    def is_sealed(self, identifier: int) -> bool:
+        return all(one.segment_id != identifier for one in self.epochs[-1].segments)
+
+    def is_valid(self, cut: Cut) -> bool:
+        covered = sorted(slot for identifier in cut for slot in self.slots_of(identifier))
+        no_kin = all(not self.ancestors(identifier) & set(cut) for identifier in cut)
+        return covered == list(range(self.slots)) and no_kin
+
+
+class Reader:
+    """Reads a stream as a client does: a successor is begun when all it follows is read to the end."""
+
+    def __init__(self, lineage: Lineage, sizes: dict[int, int]) -> None:
+        self._lineage, self._sizes = lineage, sizes
+        self.cut: Cut = {one.segment_id: 0 for one in lineage.epochs[0].segments}
+        self.read: dict[int, tuple[int, int]] = {}
+        self.mark()
+
+    def mark(self) -> None:
+        """From here on, `read` says what was read of which segment."""
+        self.read = {identifier: (offset, offset) for identifier, offset in self.cut.items()}
+
+    def step(self, data: st.DataObject) -> None:
+        identifier = data.draw(st.sampled_from(sorted(self.cut)))
+        offset = data.draw(st.integers(self.cut[identifier], self._sizes[identifier]))
+        if data.draw(st.booleans()):
+            offset = self._sizes[identifier]
+        self.cut[identifier] = offset
+        self.read[identifier] = (self.read[identifier][0], offset)
+        if self._lineage.is_sealed(identifier) and offset == self._sizes[identifier] and data.draw(st.booleans()):
+            self._go_on(identifier)
+
+    def _go_on(self, identifier: int) -> None:
+        """To all successors at once, if everything that they follow is at its end too."""
+        successors, ends = set[int](), {identifier}
+        while True:
+            more = {one for one, before in self._lineage.follows.items() if before & ends} - successors
+            successors |= more
+            before = {one for successor in successors for one in self._lineage.follows[successor]}
+            if before == ends:
+                break
+            ends = before
+        if all(self.cut.get(one) == self._sizes[one] for one in ends):
+            for one in ends:
+                del self.cut[one]
+            for one in successors:
+                self.cut[one] = 0
+                self.read[one] = (0, 0)
+
+
+def _sizes(data: st.DataObject, lineage: Lineage) -> dict[int, int]:
+    return {identifier: data.draw(st.integers(0, 3)) for identifier in lineage.segments}
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_between_two_positions_of_a_reader_lies_what_it_read(histories: Any, slot_count: int, data: st.DataObject):
+    lineage = Lineage(data.draw(histories(scales_max=4)), slot_count)
+    sizes = _sizes(data, lineage)
+    reader = Reader(lineage, sizes)
+    for _ in range(data.draw(st.integers(0, 12))):
+        reader.step(data)
+    lower = dict(reader.cut)
+    reader.mark()
+    for _ in range(data.draw(st.integers(0, 12))):
+        reader.step(data)
+    ranges = _between(lineage.epochs, sizes, lower, dict(reader.cut))
+    found = {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges}
+    assert found == reader.read
+    _check_neighbours(lineage, ranges)
+
+
+def _check_neighbours(lineage: Lineage, ranges: list[SegmentRange]) -> None:
+    inside = [one.segment.segment_id for one in ranges]
+    for position, one in enumerate(ranges):
+        identifier = one.segment.segment_id
+        assert set(one.predecessors) == lineage.follows[identifier] & set(inside)
+        assert set(one.predecessors) <= set(inside[:position]), "predecessors come first"
+        assert set(one.successors) == {other for other in inside if identifier in lineage.follows[other]}
+
+
+def _any_cut(data: st.DataObject, lineage: Lineage, sizes: dict[int, int]) -> Cut:
+    """Segments of any epochs that cover as much as they can without overlapping; most are nonsense."""
+    cut: Cut = {}
+    taken: set[int] = set()
+    for slot in data.draw(st.permutations(range(lineage.slots))):
+        fitting = [one for one in lineage.chains[slot] if not taken & set(lineage.slots_of(one))]
+        if slot not in taken and fitting:
+            chosen = data.draw(st.sampled_from(fitting))
+            cut[chosen] = data.draw(st.integers(0, sizes[chosen]))
+            taken |= set(lineage.slots_of(chosen))
+    return cut
+
+
+def _model(lineage: Lineage, sizes: dict[int, int], lower: Cut, upper: Cut) -> dict[int, tuple[int, int]] | None:
+    """Slot by slot: what lies between, or None if the cuts make no sense."""
+    if not lineage.is_valid(lower) or not lineage.is_valid(upper):
+        return None
+    found: dict[int, tuple[int, int]] = {}
+    for slot, chain in enumerate(lineage.chains):
+        (start,) = (chain.index(one) for one in lower if slot in lineage.slots_of(one))
+        (stop,) = (chain.index(one) for one in upper if slot in lineage.slots_of(one))
+        if stop < start:
+            return None
+        for one in chain[start : stop + 1]:
+            found[one] = (lower.get(one, 0), upper.get(one, sizes[one]))
+    return found if all(start <= stop for start, stop in found.values()) else None
+
+
+@given(data=st.data())
+@settings(max_examples=200)
+def test_any_two_cuts_are_answered_or_refused_as_the_model_says(histories: Any, slot_count: int, data: st.DataObject):
+    lineage = Lineage(data.draw(histories(scales_max=3)), slot_count)
+    sizes = _sizes(data, lineage)
+    lower, upper = _any_cut(data, lineage, sizes), _any_cut(data, lineage, sizes)
+    expected = _model(lineage, sizes, lower, upper)
+    if expected is None:
+        with pytest.raises(InvalidRequestError) as refused:
+            _between(lineage.epochs, sizes, lower, upper)
+        assert refused.value.specific_code == "invalid_stream_cut"
+        return
+    ranges = _between(lineage.epochs, sizes, lower, upper)
+    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == expected
+
+
+def _two_epochs() -> list[Epoch]:
+    """Epoch 0: 0 and 1. Epoch 1: both merged into 2 (id 1 << 32 | 2)."""
+    first = Epoch.first(2, 0, 0)
+    return [first, scaled_epoch(first, [0, 1], [KeyRange(0.0, 1.0)], 1)]
+
+
+S2 = 1 << 32 | 2
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "message"),
+    [
+        ({0: 0}, {0: 0, 1: 0}, "'from' do not cover"),
+        ({0: 0, 1: 0}, {0: 0}, "'to' do not cover"),
+        ({0: 0, S2: 0}, {S2: 0}, "'from' holds segment"),
+        ({0: 5, 1: 0}, {0: 4, 1: 0}, "'to' lies before 'from'"),
+        ({S2: 0}, {0: 0, 1: 0}, "'to' lies before 'from'"),
+        ({S2: 5}, {S2: 4}, "'to' lies before 'from'"),
+        ({0: 11, 1: 0}, {S2: 0}, "ends at 10"),
+        ({0: 0, 1: 0}, {S2: 0, 3: 0}, "'to' names segment 3"),
+        ({0: 0, 1: 0, 7: 0}, {S2: 0}, "'from' names segment 7"),
+    ],
+)
+def test_each_nonsense_has_its_message(lower: Cut, upper: Cut, message: str):
+    with pytest.raises(InvalidRequestError, match=message):
+        _between(_two_epochs(), {0: 10, 1: 10}, lower, upper)
+
+
+def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stream_cut_ranges, "SEGMENTS_BETWEEN_MAX", 2)
+    with pytest.raises(InvalidRequestError, match="more than 2 segments"):
+        _between(_two_epochs(), {0: 10, 1: 10}, {0: 0, 1: 0}, {S2: 0})
+
+
+@pytest.mark.parametrize(
+    "positions", [(), ((0, -1),), ((-1, 0),), ((0, 1), (0, 2)), tuple((i, 0) for i in range(1001))]
+)
+def test_cuts_that_cannot_be(positions: tuple[tuple[int, int], ...]):
+    with pytest.raises(InvalidRequestError) as refused:
+        StreamCut("s", "t", positions)
+    assert refused.value.specific_code == "invalid_stream_cut"
+
+
+def test_a_cut_is_a_set_of_positions():
+    assert StreamCut.of("s", "t", {S2: 1, 0: 2}) == StreamCut("s", "t", ((0, 2), (S2, 1)))
+    assert (StreamCut.of("s", "t", {S2: 1, 0: 2}).first_epoch, StreamCut.of("s", "t", {S2: 1, 0: 2}).last_epoch) == (
+        0,
+        1,
+    )
+
+
+def test_the_head_is_the_beginning_or_the_truncation():
+    first = _two_epochs()[0]
+    assert head_cut("s", "t", None, first) == StreamCut.of("s", "t", {0: 0, 1: 0})
+    cut = StreamCut.of("s", "t", {S2: 5})
+    assert head_cut("s", "t", Truncation(cut), first) == cut

@@ -1,0 +1,183 @@
+"""The life of a stream as a value, and the invariants that guard every write of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import streams
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_invariants import INVARIANTS, check_write
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import PendingRequest, RequestKind, Stream
+
+NEW = streams.new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), 4, 1_000)
+ACTIVE = streams.created(NEW)
+NEXT = scaled_epoch(ACTIVE.epoch, [4], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)], 2_000)
+SCALING = streams.start_scaling(ACTIVE, 1)
+RECORDED = streams.epoch_recorded(SCALING, NEXT)
+SCALED = streams.scaled(RECORDED, NEXT)
+SEALING = streams.start_sealing(SCALED, 4)
+SEALED = streams.sealed(SEALING)
+DELETING = streams.start_deleting(SEALED, 6)
+LIFE: list[Stream | None] = [None, NEW, ACTIVE, SCALING, RECORDED, SCALED, SEALING, SEALED, DELETING]
+
+
+def test_a_life_keeps_every_invariant():
+    for before, after in itertools.pairwise(LIFE):
+        assert after is not None
+        check_write(before, after)
+    assert [one.state for one in LIFE if one] == [
+        "CREATING",
+        "ACTIVE",
+        "SCALING",
+        "SCALING",
+        "ACTIVE",
+        "SEALING",
+        "SEALED",
+        "SEALED",
+    ]
+
+
+def test_request_ids_follow_life_and_version():
+    assert NEW.pending == PendingRequest(RequestKind.CREATE_STREAM, "create-4-1000")
+    assert SCALING.pending == PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-4-2")
+    assert DELETING.is_deleting
+    assert not SEALED.is_deleting
+    assert SCALING.is_pending(PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-4-2"))
+    assert not ACTIVE.is_pending(PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-4-2"))
+
+
+def test_an_abandoned_scale_leads_back():
+    back = streams.scaling_abandoned(SCALING)
+    assert back == ACTIVE
+    check_write(SCALING, back)
+    for other in (ACTIVE, RECORDED, SEALED):
+        with pytest.raises(IllegalStateError):
+            streams.scaling_abandoned(other)
+
+
+@pytest.mark.parametrize("start", [streams.start_scaling, streams.start_sealing])
+def test_operations_need_an_active_stream(start: Callable[[Stream, int], Stream]):
+    for busy in (NEW, SCALING, RECORDED, SEALING):
+        with pytest.raises(ConflictError):
+            start(busy, 1)
+    for closed in (SEALED, DELETING):
+        with pytest.raises(SealedError):
+            start(closed, 1)
+
+
+def test_only_a_sealed_stream_is_deleted():
+    for other in (NEW, ACTIVE, SCALING, SEALING):
+        with pytest.raises(IllegalStateError) as refused:
+            streams.start_deleting(other, 1)
+        assert refused.value.specific_code == "stream_not_sealed"
+
+
+def _with_segments(epoch: Epoch, *segments: StreamSegment) -> Epoch:
+    return replace(epoch, segments=segments)
+
+
+_LEFT, _RIGHT = ACTIVE.epoch.segments
+BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
+    "key_space_is_covered_once": [
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch, _LEFT))),
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch, _LEFT, StreamSegment(5, KeyRange(0.4, 1.0))))),
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch))),
+    ],
+    "segments_are_sorted_and_unique": [
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch, _RIGHT, _LEFT))),
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch, _LEFT, StreamSegment(4, _RIGHT.key_range)))),
+    ],
+    "state_transition_is_allowed": [
+        (None, ACTIVE),
+        (SEALED, replace(SEALED, state=StreamState.ACTIVE)),
+        (ACTIVE, NEW),
+        (SCALING, replace(SEALING, epoch=SCALING.epoch, recorded_epoch=0)),
+    ],
+    "identity_stays": [
+        (ACTIVE, replace(ACTIVE, name="u")),
+        (ACTIVE, replace(ACTIVE, first_segment_number=5)),
+        (ACTIVE, replace(ACTIVE, creation_time_ms=0)),
+    ],
+    "epochs_grow_by_one": [
+        (RECORDED, replace(SCALED, epoch=replace(NEXT, number=2), recorded_epoch=2)),
+        (ACTIVE, replace(ACTIVE, epoch=replace(ACTIVE.epoch, creation_time_ms=5))),
+        (RECORDED, replace(SCALED, epoch=replace(NEXT, creation_time_ms=1_000))),
+        (RECORDED, replace(SCALED, epoch=replace(NEXT, replaced=()))),
+        (
+            RECORDED,
+            replace(
+                SCALED,
+                epoch=replace(
+                    NEXT,
+                    segments=(
+                        StreamSegment(segment_id(1, 7), KeyRange(0.0, 0.25)),
+                        StreamSegment(segment_id(1, 8), KeyRange(0.25, 0.5)),
+                        _RIGHT,
+                    ),
+                ),
+            ),
+        ),
+        (SCALED, replace(SCALED, epoch=ACTIVE.epoch, recorded_epoch=0)),
+    ],
+    "epoch_is_recorded_before_it_is_active": [
+        (SCALING, SCALED),
+        (ACTIVE, replace(ACTIVE, recorded_epoch=1)),
+        (RECORDED, SCALING),
+        (SCALING, replace(RECORDED, recorded_epoch=2)),
+    ],
+    "first_numbers_continue": [(None, replace(NEW, first_segment_number=0))],
+    "one_request_runs": [
+        (None, replace(NEW, pending=None)),
+        (ACTIVE, replace(SCALING, pending=None)),
+        (ACTIVE, replace(SCALING, pending=SEALING.pending)),
+        (SCALED, replace(SCALED, pending=SCALING.pending)),
+        (SEALING, replace(SEALED, pending=SEALING.pending)),
+    ],
+}
+
+
+def test_every_invariant_can_be_broken():
+    assert set(BREACHES) == {invariant.__name__ for invariant in INVARIANTS}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [(name, before, after) for name, pairs in BREACHES.items() for before, after in pairs],
+)
+def test_a_breach_is_named_and_refused(name: str, before: Stream | None, after: Stream):
+    (invariant,) = (one for one in INVARIANTS if one.__name__ == name)
+    assert not invariant(before, after)
+    with pytest.raises(CorruptError):
+        check_write(before, after)
+
+
+@given(data=st.data())
+def test_random_lives_keep_every_invariant(histories: Any, data: st.DataObject):
+    epochs = data.draw(histories())
+    first = epochs[0]
+    configuration = StreamConfiguration(ScalingPolicy.fixed(len(first.segments)))
+    stream = streams.new_stream("s", "t", configuration, first.segments[0].number, first.creation_time_ms)
+    check_write(None, stream)
+    life = [streams.created]
+    for version, epoch in enumerate(epochs[1:]):
+        life += [
+            lambda before, version=version: streams.start_scaling(before, version),
+            lambda before, epoch=epoch: streams.epoch_recorded(before, epoch),
+            lambda before, epoch=epoch: streams.scaled(before, epoch),
+        ]
+    for event in life:
+        after = event(stream)
+        check_write(stream, after)
+        stream = after
+    assert stream.epoch == epochs[-1]
