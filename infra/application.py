@@ -1,4 +1,4 @@
-"""Puts the stacks together, in the order in which they are deployed, and has cdk-nag judge them."""
+"""Puts the stacks together, in the order of their deployment, and has cdk-nag judge them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infra.stacks.spark import SparkStack
 
 
 def add_stacks(app: cdk.App, settings: Settings) -> None:
-    """All stacks of one deployment. A finding of cdk-nag that nobody acknowledged makes `synth` fail."""
+    """All stacks of one deployment, judged."""
     metadata = MetadataStack(app, "HeadraceMetadata", settings)
     chunks = ChunksStack(app, "HeadraceChunks", settings)
     queues = QueuesStack(app, "HeadraceQueues")
@@ -44,4 +44,9 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         zones=stores.zones,
     )
     cdk.Tags.of(app).add("application", "headrace")
+    judge(app)
+
+
+def judge(app: cdk.App) -> None:
+    """Make `synth` fail on every finding of cdk-nag's AWS Solutions rules that is not acknowledged with a reason."""
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app, verbose=True))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?:\s*;\s*(?P<marker>.*?))?\s*\\?$")
 _HASH = re.compile(r"^\s+--hash=(?P<hash>sha256:[0-9a-f]{64})\s*\\?$")
-_VIA = re.compile(r"^\s+#(?:\s+via)?\s+(?P<parent>[A-Za-z0-9._-]+)(?:\s.*)?$")
+_VIA = re.compile(r"^\s+#(?: via|  ) (?P<parent>[A-Za-z0-9._-]+)(?: .*)?$")
 _REQUIREMENT_NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 

@@ -172,7 +172,6 @@ def _store_metric(zone: SegmentStoreZone, name: str, statistic: str) -> cloudwat
         dimensions_map={"ClusterName": zone.service.cluster.cluster_name, "ServiceName": zone.service.service_name},
         statistic=statistic,
         period=PERIOD,
-        label=f"{zone.store_id} {name}",
     )
 
 

@@ -7,6 +7,7 @@ does not come up.
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class SegmentStoresStack(cdk.Stack):
             SegmentStoreZone(self, index, len(subnets), subnet=subnet, shared=shared)
             for index, subnet in enumerate(subnets)
         ]
-        for before, after in zip(self.zones, self.zones[1:], strict=False):
+        for before, after in pairwise(self.zones):
             after.service.node.add_dependency(before.service)
 
     def _image(self) -> ecr_assets.DockerImageAsset:

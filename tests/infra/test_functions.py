@@ -1,0 +1,61 @@
+"""Every function of the topology is deployed as declared, once, from one bundle."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import topology
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+
+
+@pytest.fixture
+def functions(assembly):
+    return assembly.named("AWS::Lambda::Function", "FunctionName")
+
+
+def test_the_functions_are_those_of_the_topology(functions):
+    assert set(functions) == {f"headrace-{declared.name}" for declared in topology.FUNCTIONS}
+
+
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_function_is_as_declared(functions, declared):
+    properties = functions[f"headrace-{declared.name}"].properties
+    assert properties["Handler"] == declared.handler
+    assert properties["MemorySize"] == declared.memory_mb
+    assert properties["Timeout"] == declared.timeout_s
+    assert properties["Description"] == declared.description
+    assert properties["Runtime"] == "python3.13"
+    assert properties["Architectures"] == ["arm64"]
+    assert "ReservedConcurrentExecutions" not in properties
+    assert ("VpcConfig" in properties) == declared.reaches_segment_stores
+
+
+def test_all_functions_share_one_bundle(functions):
+    keys = {function.properties["Code"]["S3Key"] for function in functions.values()}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_a_function_learns_only_of_what_it_may_use(functions, declared, as_text):
+    variables = functions[f"headrace-{declared.name}"].properties["Environment"]["Variables"]
+    expected = {
+        "HEADRACE_METADATA_TABLE": ("metadata:", "headrace-metadata"),
+        "HEADRACE_CHUNK_BUCKET": ("chunks:", "headrace-chunks-<AWS::AccountId>-<AWS::Region>"),
+        "HEADRACE_REQUESTS_QUEUE_URL": ("requests:", "/headrace-requests.fifo"),
+        "HEADRACE_TICKS_QUEUE_URL": ("ticks:", "/headrace-ticks"),
+    }
+    for name, (word, ending) in expected.items():
+        granted = any(grant.startswith(word) for grant in declared.grants)
+        assert (name in variables) == granted
+        if granted:
+            assert as_text(variables[name]).endswith(ending)
+
+
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_logs_are_json_and_expire(assembly, functions, declared):
+    function = functions[f"headrace-{declared.name}"]
+    assert function.properties["LoggingConfig"]["LogFormat"] == "JSON"
+    group = assembly.get(function.stack, function.properties["LoggingConfig"]["LogGroup"])
+    assert group.properties["LogGroupName"] == f"/aws/lambda/headrace-{declared.name}"
+    assert group.properties["RetentionInDays"] <= 90

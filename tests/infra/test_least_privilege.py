@@ -1,0 +1,143 @@
+"""Every function and the segment stores have a role of their own that allows what the topology grants, and no more."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from headrace import topology
+from infra.constructs.least_privilege import (
+    GRANTED_ACTIONS,
+    LOG_WRITER_ACTIONS,
+    NETWORK_INTERFACE_ACTIONS,
+    QUEUE_WORKER_ACTIONS,
+)
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+
+TABLE = "arn:<AWS::Partition>:dynamodb:<AWS::Region>:<AWS::AccountId>:table/headrace-metadata"
+BUCKET = "arn:<AWS::Partition>:s3:::headrace-chunks-<AWS::AccountId>-<AWS::Region>"
+QUEUE = "arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:"
+RESOURCES = {
+    "metadata:read": TABLE,
+    "metadata:write": TABLE,
+    "requests:send": f"{QUEUE}headrace-requests.fifo",
+    "ticks:send": f"{QUEUE}headrace-ticks",
+    "chunks:read": f"{BUCKET}/*",
+    "chunks:write": f"{BUCKET}/*",
+    "chunks:list": BUCKET,
+}
+ACTIONS_WITHOUT_RESOURCES = {
+    *NETWORK_INTERFACE_ACTIONS,
+    "ecr:GetAuthorizationToken",
+    # Glue's network interfaces and metrics
+    "cloudwatch:PutMetricData",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeRouteTables",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcAttribute",
+    "ec2:DescribeVpcEndpoints",
+}
+"""Actions that AWS allows on `*` only, or demands on it."""
+
+
+def _list(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def _statements(role) -> list[dict]:
+    return [s for policy in role.properties.get("Policies", []) for s in policy["PolicyDocument"]["Statement"]]
+
+
+def _allowed(role, as_text) -> set[tuple[str, str]]:
+    """(action, resource) of every Allow."""
+    return {
+        (action, as_text(resource))
+        for statement in _statements(role)
+        if statement["Effect"] == "Allow"
+        for action in _list(statement["Action"])
+        for resource in _list(statement["Resource"])
+    }
+
+
+def _role_of(assembly, declared):
+    function = assembly.named("AWS::Lambda::Function", "FunctionName")[f"headrace-{declared.name}"]
+    return assembly.get(function.stack, function.properties["Role"])
+
+
+def _expected(declared) -> set[tuple[str, str]]:
+    group = f"arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:/aws/lambda/headrace-{declared.name}:*"
+    allowed = {(action, group) for action in LOG_WRITER_ACTIONS}
+    allowed |= {(action, RESOURCES[grant]) for grant in declared.grants for action in GRANTED_ACTIONS[grant]}
+    for queue in topology.QUEUES:
+        if queue.function == declared.name:
+            allowed |= {(action, f"{QUEUE}{queue.name}") for action in QUEUE_WORKER_ACTIONS}
+    if declared.reaches_segment_stores:
+        allowed |= {(action, "*") for action in NETWORK_INTERFACE_ACTIONS}
+    return allowed
+
+
+def test_every_word_of_the_topology_is_mapped():
+    assert set(GRANTED_ACTIONS) == set(get_args(topology.Grant)) == set(RESOURCES)
+    assert all(GRANTED_ACTIONS.values())
+
+
+def test_every_word_of_the_topology_is_used():
+    used = {grant for declared in topology.FUNCTIONS for grant in declared.grants}
+    assert used | set(topology.SEGMENT_STORES.grants) == set(get_args(topology.Grant))
+
+
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_a_function_may_do_exactly_what_it_is_granted(assembly, declared, as_text):
+    assert _allowed(_role_of(assembly, declared), as_text) == _expected(declared)
+
+
+def test_no_two_functions_share_a_role(assembly):
+    roles = [_role_of(assembly, declared) for declared in topology.FUNCTIONS]
+    assert len({(role.stack, role.logical_id) for role in roles}) == len(topology.FUNCTIONS)
+
+
+def test_segment_stores_may_do_exactly_what_they_are_granted(assembly, as_text):
+    grants = topology.SEGMENT_STORES.grants
+    expected = {(action, RESOURCES[grant]) for grant in grants for action in GRANTED_ACTIONS[grant]}
+    for task in assembly.resources("AWS::ECS::TaskDefinition"):
+        role = assembly.get(task.stack, task.properties["TaskRoleArn"])
+        assert _allowed(role, as_text) == expected
+
+
+def test_code_in_the_network_cannot_use_the_interfaces_that_lambda_may(assembly, as_text):
+    for declared in topology.FUNCTIONS:
+        denied = [s for s in _statements(_role_of(assembly, declared)) if s["Effect"] == "Deny"]
+        assert len(denied) == int(declared.reaches_segment_stores)
+        for statement in denied:
+            source = statement["Condition"]["ArnEquals"]["lambda:SourceFunctionArn"]
+            assert as_text(source).endswith(f":function:headrace-{declared.name}")
+            assert set(statement["Action"]) == set(NETWORK_INTERFACE_ACTIONS)
+
+
+def test_nothing_is_added_to_a_role_from_outside(assembly):
+    """Only the VPC's flow log and the cluster bring policies of their own; none is for a function or a store."""
+    owners = {
+        assembly.get(policy.stack, reference).logical_id
+        for policy in assembly.resources("AWS::IAM::Policy")
+        for reference in policy.properties["Roles"]
+    }
+    assert all("Rejected" in owner for owner in owners), owners
+
+
+def test_no_role_allows_actions_by_pattern(assembly, as_text):
+    for role in assembly.resources("AWS::IAM::Role"):
+        for action, resource in _allowed(role, as_text):
+            assert "*" not in action, role.logical_id
+            assert resource != "*" or action in ACTIONS_WITHOUT_RESOURCES, (role.logical_id, action)
+
+
+def test_aws_managed_policies_are_only_the_one_that_ecs_demands(assembly, as_text):
+    managed = {
+        as_text(arn).rpartition("/")[2]
+        for role in assembly.resources("AWS::IAM::Role")
+        for arn in role.properties.get("ManagedPolicyArns", [])
+    }
+    assert managed == {"AmazonECSInfrastructureRolePolicyForVolumes", "headrace-read-streams"}

@@ -1,0 +1,60 @@
+"""Queues and schedules feed the functions that the topology names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headrace import topology
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+STACK = "HeadraceProcessors"
+
+
+@pytest.fixture
+def mappings(assembly, as_text):
+    """(mapping, name of its function) by name of its queue."""
+    return {
+        as_text(mapping.properties["EventSourceArn"]).rpartition(":")[2]: (
+            mapping.properties,
+            assembly.get(STACK, mapping.properties["FunctionName"]).properties["FunctionName"],
+        )
+        for mapping in assembly.resources("AWS::Lambda::EventSourceMapping")
+    }
+
+
+def test_every_queue_feeds_its_function(mappings):
+    assert {queue: function for queue, (_, function) in mappings.items()} == {
+        queue.name: f"headrace-{queue.function}" for queue in topology.QUEUES
+    }
+
+
+@pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
+def test_only_failed_messages_go_back(mappings, declared):
+    properties, _ = mappings[declared.name]
+    assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert properties["BatchSize"] == declared.batch_size
+    assert properties["ScalingConfig"] == {"MaximumConcurrency": declared.concurrency_max}
+    assert "MaximumBatchingWindowInSeconds" not in properties  # FIFO queues know none
+
+
+@pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
+def test_sqs_accepts_the_declared_limits(declared):
+    assert 1 <= declared.batch_size <= 10
+    assert 2 <= declared.concurrency_max <= 1_000
+    assert declared.max_receive_count >= 5
+
+
+def test_schedules_call_their_functions_with_their_events(assembly, as_text):
+    rules = assembly.named("AWS::Events::Rule", "Name")
+    assert set(rules) == {f"headrace-{schedule.name}" for schedule in topology.SCHEDULES}
+    for schedule in topology.SCHEDULES:
+        properties = rules[f"headrace-{schedule.name}"].properties
+        unit = "minute" if schedule.every_minutes == 1 else "minutes"
+        assert properties["ScheduleExpression"] == f"rate({schedule.every_minutes} {unit})"
+        (target,) = properties["Targets"]
+        function = assembly.get(STACK, target["Arn"])
+        assert function.properties["FunctionName"] == f"headrace-{schedule.function}"
+        assert json.loads(target["Input"]) == schedule.event
+        assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}

@@ -1,0 +1,125 @@
+"""One store per zone, with a volume of its own, replaced one at a time, reachable on the wire port by few."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from headrace import topology
+from headrace.topology import SEGMENT_STORES
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+STACK = "HeadraceSegmentStores"
+
+
+@pytest.fixture
+def services(assembly):
+    return [service for _, service in sorted(assembly.named("AWS::ECS::Service", "ServiceName").items())]
+
+
+def _container(assembly, service) -> dict:
+    (container,) = assembly.get(STACK, service.properties["TaskDefinition"]).properties["ContainerDefinitions"]
+    return container
+
+
+def _environment(assembly, service) -> dict[str, str]:
+    return {each["Name"]: each["Value"] for each in _container(assembly, service)["Environment"]}
+
+
+def test_there_is_one_store_per_zone(services):
+    assert [service.properties["ServiceName"] for service in services] == [
+        f"headrace-store-{index}" for index in range(SEGMENT_STORES.stores)
+    ]
+    subnets = [service.properties["NetworkConfiguration"]["AwsvpcConfiguration"]["Subnets"] for service in services]
+    assert all(len(each) == 1 for each in subnets)
+    assert len({str(each) for each in subnets}) == len(services)
+
+
+def test_a_store_never_runs_twice_and_is_never_moved(services):
+    for service in services:
+        assert service.properties["DesiredCount"] == 1
+        assert service.properties["AvailabilityZoneRebalancing"] == "DISABLED"
+        deployment = service.properties["DeploymentConfiguration"]
+        assert deployment["MinimumHealthyPercent"] == 0
+        assert deployment["MaximumPercent"] == 100
+        assert deployment["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
+
+
+def test_stores_are_replaced_one_after_the_other(services):
+    for before, after in pairwise(services):
+        assert before.logical_id in after.attributes["DependsOn"]
+
+
+def test_every_task_gets_an_encrypted_volume_where_the_journal_lies(assembly, services):
+    for service in services:
+        (volume,) = service.properties["VolumeConfigurations"]
+        managed = volume["ManagedEBSVolume"]
+        assert managed["SizeInGiB"] == SEGMENT_STORES.volume_gib
+        assert managed["VolumeType"] == "gp3"
+        assert managed["Encrypted"] is True
+        task = assembly.get(STACK, service.properties["TaskDefinition"]).properties
+        assert task["Volumes"] == [{"Name": volume["Name"], "ConfiguredAtLaunch": True}]
+        (mount,) = _container(assembly, service)["MountPoints"]
+        assert mount == {"ContainerPath": SEGMENT_STORES.volume_path, "ReadOnly": False, "SourceVolume": volume["Name"]}
+
+
+def test_a_store_knows_its_number_and_place(assembly, services, as_text):
+    for index, service in enumerate(services):
+        environment = _environment(assembly, service)
+        assert environment["HEADRACE_STORE_ID"] == f"store-{index}"
+        assert environment["HEADRACE_STORE_INDEX"] == str(index)
+        assert environment["HEADRACE_STORE_COUNT"] == str(len(services))
+        assert environment["HEADRACE_CONTAINER_COUNT"] == str(topology.CONTAINER_COUNT)
+        assert environment["HEADRACE_DATA_DIR"] == SEGMENT_STORES.volume_path
+        assert environment["HEADRACE_LISTEN_PORT"] == str(SEGMENT_STORES.wire_port)
+        assert environment["HEADRACE_METADATA_TABLE"] == topology.METADATA_TABLE.name
+        assert as_text(environment["HEADRACE_CHUNK_BUCKET"]).startswith(topology.CHUNK_BUCKET.name)
+        assert "AvailabilityZoneId" in as_text(environment["HEADRACE_ZONE"])
+        assert int(environment["HEADRACE_CACHE_BYTES"]) < SEGMENT_STORES.memory_mb * 1024 * 1024
+
+
+def test_a_process_that_dies_finds_its_volume_again(assembly, services):
+    for service in services:
+        container = _container(assembly, service)
+        assert container["RestartPolicy"]["Enabled"] is True
+        assert container["StopTimeout"] == SEGMENT_STORES.stop_timeout_s <= 120
+        check = container["HealthCheck"]
+        assert f":{SEGMENT_STORES.health_port}/health" in check["Command"][-1]
+        assert check["Interval"] * check["Retries"] >= 300  # a replaced task loses what S3 does not have
+
+
+def test_a_store_runs_without_root_rights(assembly, services):
+    for service in services:
+        container = _container(assembly, service)
+        assert container["ReadonlyRootFilesystem"] is True
+        assert not container.get("Privileged", False)
+        assert service.properties["EnableExecuteCommand"] is False
+        network = service.properties["NetworkConfiguration"]["AwsvpcConfiguration"]
+        assert network["AssignPublicIp"] == "DISABLED"
+
+
+def test_tasks_are_of_the_declared_size(assembly):
+    for task in assembly.resources("AWS::ECS::TaskDefinition"):
+        assert task.properties["Cpu"] == str(SEGMENT_STORES.cpu_units)
+        assert task.properties["Memory"] == str(SEGMENT_STORES.memory_mb)
+        assert task.properties["RuntimePlatform"]["CpuArchitecture"] == "ARM64"
+
+
+def test_the_image_is_built_from_its_sources_only(assembly):
+    (dockerfile,) = assembly.directory.glob("asset.*/segmentstore_fargate/Dockerfile")
+    context = dockerfile.parents[1]
+    assert {path.name for path in context.iterdir()} == {"headrace", "segmentstore_fargate", "requirements.txt"}
+    assert not list(context.rglob("__pycache__"))
+    requirements = (context / "requirements.txt").read_text()
+    assert "uvloop==" in requirements
+    assert "pyspark" not in requirements
+
+
+def test_as_many_stores_as_zones_were_chosen(smallest_assembly):
+    services = smallest_assembly.named("AWS::ECS::Service", "ServiceName")
+    assert sorted(services) == ["headrace-store-0", "headrace-store-1"]
+    for service in services.values():
+        assert _environment(smallest_assembly, service)["HEADRACE_STORE_COUNT"] == "2"
+    subnets = smallest_assembly.resources("AWS::EC2::Subnet")
+    assert [subnet.properties["AvailabilityZone"] for subnet in subnets] == ["us-east-1a", "us-east-1d"]

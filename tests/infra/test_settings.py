@@ -1,0 +1,54 @@
+"""Choices that would fail late are refused early."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import topology
+from infra.settings import Settings
+
+
+class _Context:
+    """What `Settings` needs of a construct node."""
+
+    def __init__(self, **values: object) -> None:
+        self._values = values
+
+    def try_get_context(self, name: str) -> object:
+        return self._values.get(name)
+
+
+def test_without_choices_data_is_kept_in_as_many_zones_as_declared():
+    settings = Settings.from_context(_Context())
+    assert settings == Settings()
+    assert settings.zone_count == topology.SEGMENT_STORES.stores
+    assert settings.keep_data
+    assert settings.spark_job
+
+
+def test_choices_are_read():
+    context = _Context(zones="eu-west-1a, eu-west-1c", vpc_cidr="10.0.0.0/18", spark_job="false", keep_data=False)
+    assert Settings.from_context(context) == Settings(
+        zones=("eu-west-1a", "eu-west-1c"), vpc_cidr="10.0.0.0/18", spark_job=False, keep_data=False
+    )
+    assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
+
+
+@pytest.mark.parametrize(
+    ("context", "word"),
+    [
+        ({"zones": "use1-az1"}, "zones"),
+        ({"zones": "us-east-1"}, "zones"),
+        ({"zones": "us-east-1a,us-east-1a"}, "twice"),
+        ({"vpc_cidr": "10.0.0.0/24"}, "vpc_cidr"),
+        ({"vpc_cidr": "10.0.0.0/8"}, "vpc_cidr"),
+        ({"vpc_cidr": "8.8.0.0/16"}, "vpc_cidr"),
+        ({"vpc_cidr": "10.0.0.1/16"}, "host bits"),
+        ({"spark_job": "no"}, "spark_job"),
+        ({"keep_data": "0"}, "keep_data"),
+        ({"alarm_email": "nobody"}, "alarm_email"),
+    ],
+)
+def test_wrong_choices_are_refused_by_name(context, word):
+    with pytest.raises(ValueError, match=word):
+        Settings.from_context(_Context(**context))

@@ -1,0 +1,66 @@
+"""The table and the buckets: kept, recoverable, private, encrypted."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import topology
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+
+
+def test_the_table_is_the_topologys_and_can_be_restored(assembly):
+    table = assembly.only("AWS::DynamoDB::Table")
+    assert table.properties["TableName"] == topology.METADATA_TABLE.name
+    assert table.properties["KeySchema"] == [
+        {"AttributeName": "partition", "KeyType": "HASH"},
+        {"AttributeName": "sort", "KeyType": "RANGE"},
+    ]
+    assert {each["AttributeType"] for each in table.properties["AttributeDefinitions"]} == {"S"}
+    assert table.properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert table.properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    assert table.properties["SSESpecification"]["SSEEnabled"] is True
+
+
+def test_data_outlives_its_stacks(assembly):
+    table = assembly.only("AWS::DynamoDB::Table")
+    assert table.properties["DeletionProtectionEnabled"] is True
+    for resource in (table, *assembly.resources("AWS::S3::Bucket")):
+        assert resource.attributes["DeletionPolicy"] == "Retain", resource.logical_id
+        assert resource.attributes["UpdateReplacePolicy"] == "Retain", resource.logical_id
+
+
+def test_a_trial_leaves_nothing_behind(smallest_assembly):
+    table = smallest_assembly.only("AWS::DynamoDB::Table")
+    assert table.properties.get("DeletionProtectionEnabled", False) is False
+    for resource in (table, *smallest_assembly.resources("AWS::S3::Bucket")):
+        assert resource.attributes["DeletionPolicy"] == "Delete", resource.logical_id
+
+
+def test_every_bucket_is_private_encrypted_and_refuses_plain_http(assembly):
+    buckets = assembly.resources("AWS::S3::Bucket")
+    assert len(buckets) == 3
+    for bucket in buckets:
+        assert set(bucket.properties["PublicAccessBlockConfiguration"].values()) == {True}
+        assert len(bucket.properties["PublicAccessBlockConfiguration"]) == 4
+        (rule,) = bucket.properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+        (policy,) = [
+            policy.properties["PolicyDocument"]["Statement"]
+            for policy in assembly.resources("AWS::S3::BucketPolicy", bucket.stack)
+            if assembly.get(bucket.stack, policy.properties["Bucket"]).logical_id == bucket.logical_id
+        ]
+        conditions = [statement["Condition"] for statement in policy if statement["Effect"] == "Deny"]
+        assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+
+
+def test_deleted_chunks_can_be_brought_back_for_a_while(assembly, as_text):
+    chunks = assembly.resources("AWS::S3::Bucket", "HeadraceChunks")
+    (bucket,) = [each for each in chunks if "BucketName" in each.properties]
+    assert as_text(bucket.properties["BucketName"]) == f"{topology.CHUNK_BUCKET.name}-<AWS::AccountId>-<AWS::Region>"
+    assert bucket.properties["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert "LoggingConfiguration" in bucket.properties
+    rules = {rule["Id"]: rule for rule in bucket.properties["LifecycleConfiguration"]["Rules"]}
+    assert rules["drop-what-was-deleted"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 7}
+    assert rules["abort-abandoned-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    assert not [rule for rule in rules.values() if "ExpirationInDays" in rule], "history is not S3's to expire"
