@@ -20,7 +20,7 @@ from headrace.spark.event_parser import assemble_events
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import partition_ranges
 from headrace.spark.planner import Positions, SegmentRange, ranges_to_read
-from headrace.spark.range_reader import RangeReader, http_client, one_ahead
+from headrace.spark.range_reader import RangeReader, gathered, http_client, one_ahead
 from headrace.spark.row_batches import RowShape, row_batches
 from headrace.spark.stream_access import At, StreamAccess
 
@@ -87,10 +87,14 @@ def read_partition(options: ReadOptions, partition: InputPartition | None) -> It
         return
     assert isinstance(partition, SegmentRanges), f"not one of our partitions: {partition!r}"
     shape = RowShape(options.scope, options.stream, options.columns, options.event_format)
-    with closing(open_stream(options)) as access, http_client() as http:
-        reader = RangeReader(access, http, wait=Event().wait, use_links=options.read_history_from == "s3")
+    use_links = options.read_history_from == "s3"
+    with (
+        closing(open_stream(options)) as access,
+        http_client() as http,
+        RangeReader(access, http, wait=Event().wait, use_links=use_links) as reader,
+    ):
         for part in partition.ranges:
-            windows = one_ahead(reader.windows(part.segment_id, part.start, part.end))
+            windows = one_ahead(gathered(reader.windows(part.segment_id, part.start, part.end)))
             yield from row_batches(shape, part, assemble_events(windows, part.start, part.end))
 
 

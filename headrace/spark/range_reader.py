@@ -6,8 +6,10 @@ a new listing from where the reading stopped. Gives up, loudly, after failures i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
 
 import httpx
@@ -17,6 +19,13 @@ from headrace.spark.stream_access import LinkedChunk, SegmentSource, Window
 
 WINDOW_BYTES = 1024 * 1024
 """What is handed on at a time: some 10,000 small events, one Arrow batch."""
+
+SMALL_CHUNK_BYTES = 1024 * 1024
+SMALL_CHUNKS_AT_ONCE = 4
+"""A container packs many segments into one object, so runs can be small: S3's latency is paid several at a time."""
+
+GATHERED_BYTES_MIN = 256 * 1024
+"""Below this a window is joined with the next: a batch of rows has a price of its own in Spark."""
 
 CHUNKS_PER_LISTING = 64
 """Links are signed in advance and expire; few enough that a slow consumer seldom sees that."""
@@ -37,18 +46,32 @@ class _ChunkFailure(Exception):
 
 
 def http_client() -> httpx.Client:
-    """A client whose connections are kept for the next chunk; a range arrives as it is stored, never compressed."""
-    return httpx.Client(timeout=HTTP_TIMEOUT_S, headers={"accept-encoding": "identity"})
+    """A client whose connections are kept for the next chunk; a range arrives as it is stored, never compressed.
+
+    Proxies of the environment are for HTTPS only: plain HTTP is an S3 double on this machine.
+    """
+    return httpx.Client(
+        timeout=HTTP_TIMEOUT_S,
+        headers={"accept-encoding": "identity"},
+        mounts={"http://": httpx.HTTPTransport()},
+    )
 
 
 class RangeReader:
-    """Reads ranges of one stream's segments; not for use by several threads at once."""
+    """Reads ranges of one stream's segments; not for use by several threads at once. Use it with `with`."""
 
     def __init__(self, source: SegmentSource, http: httpx.Client, *, wait: Wait, use_links: bool = True) -> None:
         self._source = source
         self._http = http
         self._wait = wait
         self._use_links = use_links
+        self._pool = ThreadPoolExecutor(SMALL_CHUNKS_AT_ONCE, thread_name_prefix="headrace-chunks")
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def windows(self, segment_id: int, start: int, stop: int) -> Generator[Window, None, None]:
         """The bytes `[start, stop)` of a segment, in order, in windows of at most about WINDOW_BYTES.
@@ -77,13 +100,12 @@ class RangeReader:
         """What tier 2 holds from `start` on, without a gap."""
         position, failures = start, 0
         while position < stop and (chunks := self._source.chunks(segment_id, position, stop, CHUNKS_PER_LISTING)):
+            _check_contiguous(segment_id, chunks, position, stop)
             try:
-                for chunk in chunks:
-                    _check_contiguous(segment_id, chunk, position, stop)
-                    for window in self._fetch(chunk):
-                        position += len(window)
-                        failures = 0
-                        yield window
+                for window in self._fetch_all(chunks):
+                    position += len(window)
+                    failures = 0
+                    yield window
             except (_ChunkFailure, httpx.TransportError) as failure:
                 failures += 1
                 if failures == FAILURES_IN_A_ROW_MAX:
@@ -94,6 +116,20 @@ class RangeReader:
                         details={"segment": segment_id, "offset": position},
                     ) from failure
                 self._wait(_wait_s(failures, position))
+
+    def _fetch_all(self, chunks: Sequence[LinkedChunk]) -> Iterator[bytes]:
+        """The chunks' bytes in order; small ones are on their way several at a time, large ones are not held whole."""
+        waiting, coming = deque(chunks), deque[Future[bytes]]()
+        while waiting or coming:
+            while waiting and waiting[0].length <= SMALL_CHUNK_BYTES and len(coming) < SMALL_CHUNKS_AT_ONCE:
+                coming.append(self._pool.submit(self._fetch_whole, waiting.popleft()))
+            if coming:
+                yield coming.popleft().result()
+            else:
+                yield from self._fetch(waiting.popleft())
+
+    def _fetch_whole(self, chunk: LinkedChunk) -> bytes:
+        return b"".join(self._fetch(chunk))
 
     def _fetch(self, chunk: LinkedChunk) -> Iterator[bytes]:
         with self._http.stream("GET", chunk.url, headers=dict(chunk.headers)) as response:
@@ -112,23 +148,38 @@ class RangeReader:
 def one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
     """The same items; while one is being worked on, the next is fetched by a thread. Closes `items` in the end."""
     nothing = object()
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
+    with closing(items), ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:
+        coming = pool.submit(next, items, nothing)
+        while (item := coming.result()) is not nothing:
             coming = pool.submit(next, items, nothing)
-            while (item := coming.result()) is not nothing:
-                coming = pool.submit(next, items, nothing)
-                yield item  # type: ignore[misc]
-    finally:
-        items.close()
+            yield item  # type: ignore[misc]
 
 
-def _check_contiguous(segment_id: int, chunk: LinkedChunk, position: int, stop: int) -> None:
-    if chunk.offset != position or chunk.length < 1 or chunk.offset + chunk.length > stop:
-        raise CorruptError(
-            f"segment {segment_id}: asked for chunks from {position} to {stop}, was given one at {chunk.offset} with"
-            f" {chunk.length} bytes",
-            details={"segment": segment_id, "offset": chunk.offset, "length_bytes": chunk.length},
-        )
+def gathered(windows: Generator[Window, None, None]) -> Generator[Window, None, None]:
+    """The same bytes in windows of at least GATHERED_BYTES_MIN, but for the last."""
+    held: list[Window] = []
+    held_bytes = 0
+    with closing(windows):
+        for window in windows:
+            held.append(window)
+            held_bytes += len(window)
+            if held_bytes >= GATHERED_BYTES_MIN:
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, held_bytes = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _check_contiguous(segment_id: int, chunks: Sequence[LinkedChunk], start: int, stop: int) -> None:
+    position = start
+    for chunk in chunks:
+        if chunk.offset != position or chunk.length < 1 or chunk.offset + chunk.length > stop:
+            raise CorruptError(
+                f"segment {segment_id}: asked for chunks from {start} to {stop}, was given one at {chunk.offset} with"
+                f" {chunk.length} bytes where {position} is next",
+                details={"segment": segment_id, "offset": chunk.offset, "length_bytes": chunk.length},
+            )
+        position += chunk.length
 
 
 def _wait_s(failures: int, spread: int) -> float:

@@ -34,6 +34,8 @@ class StoreDouble:
     def __init__(self, stream: StreamDouble, *, run_bytes: int = 4096) -> None:
         self.stream = stream
         self.run_bytes = run_bytes
+        self.indexed = True
+        """Whether the segment store knows append boundaries; without, it answers the segment's length."""
         self.stored: Callable[[SegmentDouble], int] = lambda segment: len(segment.data)
         self.requests: Counter[str] = Counter()
         """Requests answered, by kind: the last literal part of the path, "object", or the wire command's name."""
@@ -187,7 +189,9 @@ def _wire_handler(double: StoreDouble) -> type[socketserver.BaseRequestHandler]:
             name = command.segment  # type: ignore[attr-defined]
             segment = double.stream.segments[parse_segment_name(name).segment_id]
             if isinstance(command, wire.LocateOffset):
-                boundary = segment.boundary_at_or_after(command.target_offset)
+                boundary = len(segment.data)
+                if double.indexed:
+                    boundary = segment.boundary_at_or_after(command.target_offset)
                 return wire.OffsetLocated(command.request_id, name, boundary)
             if isinstance(command, wire.GetStreamSegmentInfo):
                 length = len(segment.data)

@@ -149,6 +149,9 @@ def test_strict_key_order_ends_a_batch_at_a_scale(job: Job, store: StoreDouble) 
 
 def test_troubles_that_pass_do_not_end_the_query(job: Job, store: StoreDouble) -> None:
     fill(store, 0, 100)
+    store.stored = lambda segment: segment.boundary_at_or_after(len(segment.data) // 2)
+    store.refuse("ReadSegment", 0, times=3)
+    store.refuse("endpoint", 503)
     store.refuse("between", 503, times=3)
     store.refuse("stream-cut", 503, times=2)
     store.refuse("chunks", 503, times=2)

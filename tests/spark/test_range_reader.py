@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator, Sequence
 
 import httpx
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.spark.range_reader import FAILURES_IN_A_ROW_MAX, RangeReader, one_ahead
+from headrace.spark import range_reader
+from headrace.spark.range_reader import (
+    FAILURES_IN_A_ROW_MAX,
+    GATHERED_BYTES_MIN,
+    SMALL_CHUNKS_AT_ONCE,
+    RangeReader,
+    gathered,
+    one_ahead,
+)
 from headrace.spark.stream_access import LinkedChunk
 
 SEGMENT = 7
@@ -71,8 +80,8 @@ class S3:
 
 
 def read(source: Source, s3: S3, start: int, stop: int, *, use_links: bool = True) -> bytes:
-    reader = RangeReader(source, s3.client(), wait=s3.waits.append, use_links=use_links)
-    return b"".join(reader.windows(SEGMENT, start, stop))
+    with RangeReader(source, s3.client(), wait=s3.waits.append, use_links=use_links) as reader:
+        return b"".join(reader.windows(SEGMENT, start, stop))
 
 
 @given(st.data(), st.integers(0, len(DATA)), st.integers(1, 1000))
@@ -89,16 +98,25 @@ def test_failures_in_a_row_are_outlived(failures: list[str]) -> None:
     s3 = S3(failures)
     assert read(Source(len(DATA)), s3, 100, 2900) == DATA[100:2900]
     assert s3.failures == []
-    assert len(s3.waits) == len(failures)
+    assert bool(s3.waits) == bool(failures)
+    assert len(s3.waits) <= len(failures)
     assert all(wait > 0 for wait in s3.waits)
 
 
+@pytest.fixture
+def _chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are streamed one after the other, as large ones are."""
+    monkeypatch.setattr(range_reader, "SMALL_CHUNK_BYTES", 0)
+
+
+@pytest.mark.usefixtures("_chunks_are_large")
 def test_it_goes_on_where_it_broke_off_and_lists_anew() -> None:
     source = Source(len(DATA))
     assert read(source, S3(["cut off"]), 0, 1000) == DATA[:1000]
     assert source.listings == [(0, 1000), (200, 1000)]
 
 
+@pytest.mark.usefixtures("_chunks_are_large")
 def test_progress_forgives_failures() -> None:
     failures = ["cut off"] * 8
     source = Source(len(DATA), run_bytes=len(DATA))
@@ -107,15 +125,14 @@ def test_progress_forgives_failures() -> None:
 
 @pytest.mark.parametrize("failure", ["expired", "server error", "no connection"])
 def test_it_gives_up_with_the_remedy(failure: str) -> None:
-    s3 = S3([failure] * FAILURES_IN_A_ROW_MAX)
+    s3 = S3([failure] * FAILURES_IN_A_ROW_MAX * SMALL_CHUNKS_AT_ONCE)
     with pytest.raises(UnavailableError, match="read_history_from=segment_store"):
         read(Source(len(DATA)), s3, 0, 1000)
     assert len(s3.waits) == FAILURES_IN_A_ROW_MAX - 1
 
 
 def test_bytes_beyond_the_chunk_never_get_out() -> None:
-    reader = RangeReader(Source(len(DATA)), S3(["too long"]).client(), wait=lambda seconds: None)
-    assert b"".join(reader.windows(SEGMENT, 0, 800)) == DATA[:800]
+    assert read(Source(len(DATA)), S3(["too long"]), 0, 800) == DATA[:800]
 
 
 def test_history_can_be_read_from_the_store() -> None:
@@ -164,3 +181,22 @@ def test_read_ahead_passes_errors_on() -> None:
     assert next(ahead) == 1
     with pytest.raises(UnavailableError, match="gone"):
         next(ahead)
+
+
+@given(st.lists(st.integers(1, GATHERED_BYTES_MIN), max_size=12))
+def test_small_windows_are_joined(sizes: list[int]) -> None:
+    windows = [bytes([index]) * size for index, size in enumerate(sizes)]
+    joined = list(gathered(window for window in windows))
+    assert b"".join(joined) == b"".join(windows)
+    assert all(len(window) >= GATHERED_BYTES_MIN for window in joined[:-1])
+
+
+def test_small_chunks_are_fetched_several_at_a_time() -> None:
+    together = threading.Barrier(SMALL_CHUNKS_AT_ONCE)
+
+    class Waiting(S3):
+        def handle(self, request: httpx.Request) -> httpx.Response:
+            together.wait(timeout=30)
+            return super().handle(request)
+
+    assert read(Source(1600), Waiting(), 0, 1600) == DATA[:1600]
