@@ -107,7 +107,7 @@ class HistoryService:
         """The last run that starts at or before `offset`; that there is none before 0 needs no query."""
         if offset == 0:
             return None
-        page = self._store.query(partition, last=chunk_sort(offset), limit=1, descending=True)
+        page = self._store.query(partition, first=chunk_sort(0), last=chunk_sort(offset), limit=1, descending=True)
         return _run(page.records[0]) if page.records else None
 
     def _linked(self, piece: ChunkRun) -> LinkedChunk:

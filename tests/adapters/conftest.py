@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,28 @@ def unused_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@pytest.fixture
+def rude_endpoint() -> Iterator[tuple[str, list[bytes]]]:
+    """The address of a server that reads the start of each request and hangs up, and what it has read."""
+    received: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    start = connection.recv(65536)
+                if not start:
+                    return
+                received.append(start)
+
+        thread = threading.Thread(target=serve, name="rude-endpoint")
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", received
+        socket.create_connection(server.getsockname()).close()  # says nothing: the end
+        thread.join()
 
 
 @pytest.fixture

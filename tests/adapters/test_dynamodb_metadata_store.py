@@ -265,6 +265,20 @@ def test_a_port_where_nobody_listens_is_unavailable(monkeypatch: pytest.MonkeyPa
         store.write(Create(Key("a", "b"), {}))
 
 
+def test_a_server_that_hangs_up_leaves_the_outcome_unknown(
+    monkeypatch: pytest.MonkeyPatch, rude_endpoint: tuple[str, list[bytes]]
+):
+    endpoint, received = rude_endpoint
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    client: Any = dynamodb_client()
+    store = DynamoMetadataStore("any", client, retries=Pauses().retries())
+    with pytest.raises(UnavailableError, match="may have taken effect") as unavailable:
+        store.write(Create(Key("a", "b"), {}))
+    assert unavailable.value.details == {"attempts": ATTEMPTS_MAX, "maybe_applied": True}
+    assert len([start for start in received if b"POST" in start]) == ATTEMPTS_MAX
+    client.close()
+
+
 @pytest.mark.parametrize(
     "key", [Key("", "a"), Key("a", ""), Key("a" * 2049, "a"), Key("a", "é" * 513), Key("\ud800", "a")]
 )
