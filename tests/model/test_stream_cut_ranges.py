@@ -217,6 +217,22 @@ def test_each_nonsense_has_its_message(lower: Cut, upper: Cut, message: str):
         _between(_two_epochs(), {0: 10, 1: 10}, lower, upper)
 
 
+@pytest.mark.parametrize(
+    "cut", [{0: 0, 2 << 32 | 4: 0}, {1: 0, 2 << 32 | 3: 0}], ids=["left-old-right-new", "left-new-right-old"]
+)
+def test_a_cut_on_both_sides_of_a_segment_is_refused(cut: Cut):
+    """0 and 1 merge into 2, which splits into 3 and 4 at the same bound: whoever is in 4 has read all of 0."""
+    epochs = _two_epochs()
+    epochs.append(scaled_epoch(epochs[1], [S2], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2))
+    sizes = {0: 10, 1: 10, S2: 10}
+    whole = {2 << 32 | 3: 0, 2 << 32 | 4: 0}
+    with pytest.raises(InvalidRequestError, match="'from' lies on both sides"):
+        _between(epochs, sizes, cut, whole)
+    with pytest.raises(InvalidRequestError, match="'to' lies on both sides"):
+        _between(epochs, sizes, {0: 0, 1: 0}, cut)
+    assert len(_between(epochs, sizes, {0: 0, 1: 0}, whole)) == 5
+
+
 def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stream_cut_ranges, "SEGMENTS_BETWEEN_MAX", 2)
     with pytest.raises(InvalidRequestError, match="more than 2 segments"):
