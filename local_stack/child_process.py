@@ -70,21 +70,22 @@ class ChildProcess:
         """Blocks until the process has ended; its exit code, negative for a signal."""
         return self._process.wait()
 
+    def terminate(self) -> None:
+        """Asks it to stop and returns at once; nothing happens if it has ended."""
+        self._process.terminate()
+
     def stop(self, timeout_s: float) -> bool:
-        """Ask it to stop, wait, and kill it if it takes longer. Returns whether it stopped by itself."""
-        stopped = True
-        if self.is_running:
-            self._process.terminate()
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                stopped = False
-                self._process.kill()
-                self._process.wait(_KILL_WAIT_S)
+        """Asks it to stop, waits, and kills it if it takes longer. Returns whether it ended in good order."""
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_KILL_WAIT_S)
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._reader.join(_KILL_WAIT_S)
-        return stopped
+        return self._process.returncode == 0
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None

@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 
 
 class HttpGateway:
-    """Listens from the moment it is made; `port` 0 lets the system choose."""
+    """Holds its port from the moment it is made, and answers from `serve` on."""
 
-    def __init__(self, host: LambdaHost, clock: Clock, port: int = 0) -> None:
-        """Raises LocalStackError (exit code 2) if the port is taken."""
-        self._host = host
+    def __init__(self, clock: Clock, port: int = 0) -> None:
+        """`port` 0 lets the system choose. Raises LocalStackError (exit code 2) if the port is taken."""
+        self._host: LambdaHost | None = None
         self._clock = clock
         try:
             self._server = _Server((LOOPBACK, port), self)
@@ -53,6 +53,10 @@ class HttpGateway:
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_STOP_POLL_S,), name="http-gateway", daemon=True
         )
+
+    def serve(self, host: LambdaHost) -> None:
+        """Starts to answer, with the handlers of `host`."""
+        self._host = host
         self._thread.start()
 
     @property
@@ -60,15 +64,18 @@ class HttpGateway:
         return f"http://{LOOPBACK}:{self._server.server_address[1]}"
 
     def stop(self) -> None:
-        """Takes no more requests; those in work are left to their threads."""
-        self._server.shutdown()
+        """Takes no more requests; those in work are left to their threads. Doing it twice is harmless."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
-        self._thread.join()
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """What API Gateway would answer."""
         if len(request.body) > BODY_BYTES_MAX:
             return gateway_message(413, "Request Entity Too Large")
+        if self._host is None:
+            return gateway_message(503, "Service Unavailable")
         match = match_route(ROUTES, request.method, request.target.partition("?")[0])
         if match is None:
             return gateway_message(404, "Not Found")

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import moto.dynamodb.models as dynamodb_models
-from moto.dynamodb.models import DynamoDBBackend, Table
+from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType, Item
+from moto.dynamodb.models.table import Table
 from moto.dynamodb.responses import DynamoHandler
 from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import Message, Queue, SQSBackend
@@ -81,16 +82,21 @@ class _ItemBefore:
     def __init__(self, table: Table, key: dict[str, Any]) -> None:
         self._table = table
         self._hash = DynamoType(key[table.hash_key_attr])
-        self._range = DynamoType(key[table.range_key_attr]) if table.has_range_key else None
+        self._range = DynamoType(key[table.range_key_attr]) if table.range_key_attr else None
         self._item: Item | None = copy.deepcopy(self._current())
+
+    def _holder(self) -> dict[DynamoType, Any]:
+        """Where the item lies: moto nests the items of a table with a sort key by partition."""
+        items: dict[DynamoType, Any] = self._table.items
+        return items if self._range is None else items[self._hash]
 
     def _current(self) -> Item | None:
         if self._range is None:
-            return self._table.items.get(self._hash)
-        return self._table.items[self._hash].get(self._range) if self._hash in self._table.items else None
+            return self._holder().get(self._hash)
+        return self._holder().get(self._range) if self._hash in self._table.items else None
 
     def restore(self) -> None:
-        holder = self._table.items if self._range is None else self._table.items[self._hash]
+        holder = self._holder()
         place = self._hash if self._range is None else self._range
         if self._item is None:
             holder.pop(place, None)
@@ -120,10 +126,11 @@ def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]
     before: list[_ItemBefore] = []
     for entry in transact_items:
         operation = next(iter(entry.values()))
-        table = backend.tables.get(operation.get("TableName"))
+        table: Table | None = backend.tables.get(operation.get("TableName"))
+        if table is None:
+            continue
         key = operation.get("Key") or operation.get("Item") or {}
-        complete = table is not None and table.hash_key_attr in key
-        if complete and (not table.has_range_key or table.range_key_attr in key):
+        if all(name in key for name in (table.hash_key_attr, table.range_key_attr) if name):
             before.append(_ItemBefore(table, key))
     return before
 
@@ -160,7 +167,7 @@ def _keep_queues_in_order() -> None:
             for message in found:
                 queue._messages.remove(message)
                 queue._pending_messages.discard(message)
-                queue.deleted_messages.update(message.all_receipt_handles)
+                queue.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
 
     def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
         with lock_of(backend.get_queue(queue_name)):

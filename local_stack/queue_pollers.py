@@ -1,8 +1,8 @@
 """SQS event sources: receive a batch, call the function, delete what it did not report as failed.
 
 A few threads per queue, so that one slow stream does not stop all others; the queue itself sees to it that no two hold
-the same group of a FIFO queue. A failed message stays in flight until its visibility time-out; after `max_receive_count` receives the queue
-itself moves it to its dead-letter queue.
+the same group of a FIFO queue. A failed message stays in flight until its visibility time-out; after
+`max_receive_count` receives the queue moves it to its dead-letter queue.
 """
 
 from __future__ import annotations
