@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from threading import Event
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.model.errors import InvalidRequestError
 from headrace.spark.client_access import open_stream
 from headrace.spark.event_parser import assemble_events
 from headrace.spark.options import ReadOptions
@@ -25,11 +23,8 @@ from headrace.spark.row_batches import RowShape, row_batches
 from headrace.spark.stream_access import At, StreamAccess
 
 
-@dataclass
 class SegmentRanges(InputPartition):
     """What one task reads, in order."""
-
-    ranges: tuple[SegmentRange, ...]
 
     def __init__(self, ranges: tuple[SegmentRange, ...]) -> None:
         super().__init__(ranges)
@@ -51,11 +46,6 @@ class StreamPlans:
     def end_cut(self, default: str) -> Positions | None:
         """Where the option end_stream_cut says, "latest" as of now; None: never ends."""
         word = self.options.end_stream_cut or default
-        if word == "earliest":
-            raise InvalidRequestError(
-                "option 'end_stream_cut': 'earliest' would read nothing; give latest, unbounded or the text of a cut",
-                code="invalid_option",
-            )
         return None if word == "unbounded" else self._resolve(word, "tail")
 
     def partitions(self, start: Positions, end: Positions) -> list[SegmentRanges]:

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from headrace.client.headrace import Headrace
 from headrace.client.segment_reads import SegmentReads
-from headrace.codec.stream_cut_text import parse_stream_cut_text, stream_cut_text
-from headrace.model.errors import InvalidRequestError
+from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.stream_cuts import StreamCut
-from headrace.spark.options import ReadOptions
+from headrace.spark.options import ReadOptions, check_cut_text
 from headrace.spark.planner import Positions, SegmentRange
 from headrace.spark.stream_access import At, LinkedChunk, RangesBetween, Window
 
@@ -67,13 +66,7 @@ class ClientStreamAccess:
         return boundary
 
     def cut_of_text(self, text: str) -> Positions:
-        cut = parse_stream_cut_text(text)
-        if (cut.scope, cut.stream) != (self._scope, self._stream):
-            raise InvalidRequestError(
-                f"the stream cut is one of {cut.scope}/{cut.stream}, not of {self._scope}/{self._stream}",
-                code="invalid_stream_cut",
-            )
-        return cut.offsets
+        return check_cut_text(text, self._scope, self._stream)
 
     def text_of_cut(self, positions: Positions) -> str:
         return stream_cut_text(StreamCut.of(self._scope, self._stream, positions))

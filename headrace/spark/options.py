@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.spark.partitions import PARTITION_BYTES_MAX_DEFAULT
@@ -26,6 +27,8 @@ COLUMN_TYPES = {
     "key_range_low": "double",
     "key_range_high": "double",
 }
+_START_WORDS = ("earliest", "latest", "unbounded")
+_END_WORDS = ("latest", "unbounded")
 COLUMNS_DEFAULT = ("event", "scope", "stream", "segment_id", "offset")
 PATIENCE_S_DEFAULT = 120
 
@@ -67,7 +70,7 @@ _OF_PRAVEGA_FOR_WRITING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options. The stream cuts are as the user gave them (None: not given), words in lower case."""
+    """Checked options. A stream cut is a word in lower case, the text of a cut of this stream, or None: not given."""
 
     controller: str
     scope: str
@@ -102,12 +105,14 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
+    scope = check_scope_name(_required(options, "scope"))
+    stream = check_stream_name(_required(options, "stream"))
     return ReadOptions(
         controller=_controller(_required(options, "controller")),
-        scope=check_scope_name(_required(options, "scope")),
-        stream=check_stream_name(_required(options, "stream")),
-        start_stream_cut=_stream_cut(options.get("start_stream_cut")),
-        end_stream_cut=_stream_cut(options.get("end_stream_cut")),
+        scope=scope,
+        stream=stream,
+        start_stream_cut=_stream_cut(options, "start_stream_cut", _START_WORDS, scope, stream),
+        end_stream_cut=_stream_cut(options, "end_stream_cut", _END_WORDS, scope, stream),
         approx_bytes_per_trigger=_positive(options, "approx_bytes_per_trigger"),
         auth=_one_of(options, "auth", ("aws-iam",), None),
         columns=_columns(options.get("columns")),
@@ -117,6 +122,20 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         read_history_from=_one_of(options, "read_history_from", get_args(HistorySource), "s3"),
         strict_key_order=_one_of(options, "strict_key_order", ("true", "false"), "false") == "true",
     )
+
+
+def check_cut_text(text: str, scope: str, stream: str) -> dict[int, int]:
+    """The positions of the cut.
+
+    Raises:
+        InvalidRequestError: the text is no stream cut, or one of another stream.
+    """
+    cut = parse_stream_cut_text(text)
+    if (cut.scope, cut.stream) != (scope, stream):
+        raise InvalidRequestError(
+            f"the stream cut is one of {cut.scope}/{cut.stream}, not of {scope}/{stream}", code="invalid_stream_cut"
+        )
+    return cut.offsets
 
 
 def _check_names(options: Mapping[str, str]) -> None:
@@ -143,12 +162,18 @@ def _controller(url: str) -> str:
     return url.rstrip("/")
 
 
-def _stream_cut(value: str | None) -> str | None:
-    """A word in lower case, or the text of a cut, which is decoded when its stream is known."""
-    if value is None or not value.strip():
+def _stream_cut(options: Mapping[str, str], name: str, words: tuple[str, ...], scope: str, stream: str) -> str | None:
+    """A word in lower case, or the text of a cut of this stream."""
+    value = options.get(name, "").strip()
+    if not value:
         return None
-    word = value.strip().lower()
-    return word if word in ("earliest", "latest", "unbounded") else value.strip()
+    if value.lower() in words:
+        return value.lower()
+    try:
+        check_cut_text(value, scope, stream)
+    except InvalidRequestError as error:
+        raise _invalid(name, f"{error.message}. Give one of {', '.join(words)}, or the text of a cut") from error
+    return value
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

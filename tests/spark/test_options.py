@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import InvalidRequestError
+from headrace.model.stream_cuts import StreamCut
 from headrace.spark.options import read_options
 
 REQUIRED = {"controller": "http://127.0.0.1:10080/", "scope": "s", "stream": "t"}
@@ -26,8 +28,16 @@ def test_names_and_words_are_taken_in_any_case() -> None:
     assert options.ddl() == "`event` string"
 
 
-def test_the_text_of_a_cut_keeps_its_case() -> None:
-    assert read_options(REQUIRED | {"end_stream_cut": " H4sIAb== "}).end_stream_cut == "H4sIAb=="
+def test_the_text_of_a_cut_is_checked_and_kept() -> None:
+    text = stream_cut_text(StreamCut.of("s", "t", {0: 5}))
+    assert read_options(REQUIRED | {"end_stream_cut": f" {text} "}).end_stream_cut == text
+
+
+@pytest.mark.parametrize("text", ["newest", "H4sIAb==", stream_cut_text(StreamCut.of("s", "other", {0: 5}))])
+def test_what_is_no_cut_of_this_stream_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="earliest, latest, unbounded") as raised:
+        read_options(REQUIRED | {"start_stream_cut": text})
+    assert raised.value.details == {"option": "start_stream_cut"}
 
 
 def test_options_of_pravegas_connector_for_writing_are_accepted() -> None:
@@ -57,6 +67,7 @@ def test_what_is_required_is_named(missing: str) -> None:
         ({"metadata": "Streams"}, "metadata tables are not offered"),
         ({"read_history_from": "disk"}, "none of s3, segment_store"),
         ({"auth": "basic"}, "none of aws-iam"),
+        ({"end_stream_cut": "earliest"}, "Give one of latest, unbounded"),
     ],
 )
 def test_wrong_options_say_what_to_do(wrong: dict[str, str], message: str) -> None:
