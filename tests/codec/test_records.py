@@ -1,0 +1,288 @@
+"""The persisted shapes: golden values, keys, round trips over random values, and refusal of what does not decode.
+
+A golden value that changes is a change of format: old records would no longer be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.codec.records import (
+    epoch_record,
+    history_record,
+    intent_record,
+    listing_record,
+    numbering_record,
+    scope_record,
+    sealed_segments_record,
+    stream_record,
+    truncation_record,
+)
+from headrace.codec.records.intent_record import Intent
+from headrace.codec.records.sealed_segments_record import SealedSegment
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import CorruptError
+from headrace.model.key_ranges import equal_ranges
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import (
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import PendingRequest, RequestKind, Stream, created, new_stream
+from headrace.model.truncation import Truncation
+
+FIRST = Epoch.first(3, 5, 1_000)
+SCALED = scaled_epoch(FIRST, [5], [KeyRange(0.0, 0.1), KeyRange(0.1, 1 / 3)], 2_000)
+CONFIGURATION = StreamConfiguration(
+    ScalingPolicy.by_data_rate(100, 2, 3),
+    RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 10, 20),
+    ("a", "Straße"),
+    timestamp_aggregation_timeout_ms=7,
+    rollover_size_bytes=8,
+)
+STREAM = new_stream("s", "t", CONFIGURATION, 5, 1_000)
+TRUNCATION = Truncation(StreamCut.of("s", "t", {5: 10, 6: 0, 7: 2**62}))
+SEALED = {5: SealedSegment(2**62, 1), 6: SealedSegment(0, None)}
+INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
+THIRD, TWO_THIRDS = 0.3333333333333333, 0.6666666666666666
+SECOND_EPOCH = 1 << 32
+
+Shape = tuple[Any, Callable[[Any], dict[str, Any]], Callable[[Any], Any], dict[str, Any]]
+SHAPES: dict[str, Shape] = {
+    "epoch": (
+        SCALED,
+        epoch_record.epoch_body,
+        epoch_record.epoch_of_body,
+        {
+            "format": 1,
+            "number": 1,
+            "created": 2_000,
+            "segments": [
+                [SECOND_EPOCH | 8, 0.0, 0.1],
+                [SECOND_EPOCH | 9, 0.1, THIRD],
+                [6, THIRD, TWO_THIRDS],
+                [7, TWO_THIRDS, 1.0],
+            ],
+            "replaced": [[5, 0.0, THIRD]],
+        },
+    ),
+    "stream": (
+        STREAM,
+        stream_record.stream_body,
+        stream_record.stream_of_body,
+        {
+            "format": 1,
+            "scope": "s",
+            "name": "t",
+            "state": "CREATING",
+            "configuration": {
+                "scaling": ["BY_RATE_IN_KBYTES_PER_SEC", 3, 100, 2],
+                "retention": ["LIMITED_SIZE_MB", 10, 20],
+                "tags": ["Straße", "a"],
+                "timestamp_aggregation_timeout_ms": 7,
+                "rollover_size_bytes": 8,
+            },
+            "created": 1_000,
+            "first_number": 5,
+            "epoch": {
+                "number": 0,
+                "created": 1_000,
+                "segments": [[5, 0.0, THIRD], [6, THIRD, TWO_THIRDS], [7, TWO_THIRDS, 1.0]],
+                "replaced": [],
+            },
+            "recorded_epoch": 0,
+            "pending": ["create_stream", "create-5-1000"],
+        },
+    ),
+    "truncation": (
+        TRUNCATION,
+        truncation_record.truncation_body,
+        truncation_record.truncation_of_body,
+        {"format": 1, "scope": "s", "stream": "t", "positions": [[5, 10], [6, 0], [7, 2**62]]},
+    ),
+    "sealed segments": (
+        SEALED,
+        sealed_segments_record.sealed_segments_body,
+        sealed_segments_record.sealed_segments_of_body,
+        {"format": 1, "segments": {"5": [2**62, 1], "6": [0, None]}},
+    ),
+    "intent": (
+        INTENT,
+        intent_record.intent_body,
+        intent_record.intent_of_body,
+        {
+            "format": 1,
+            "kind": "scale_stream",
+            "scope": "s",
+            "stream": "t",
+            "request": "scale_stream-0-3",
+            "accepted": 99,
+        },
+    ),
+    "history": (3, history_record.history_body, history_record.history_of_body, {"format": 1, "epoch": 3}),
+    "numbering": (
+        12,
+        numbering_record.numbering_body,
+        numbering_record.numbering_of_body,
+        {"format": 1, "next": 12},
+    ),
+    "scope": (
+        True,
+        lambda mark: scope_record.scope_body(is_deleting=mark),
+        scope_record.is_deleting_of_body,
+        {"format": 1, "deleting": True},
+    ),
+    "listing": (
+        ("a", "b"),
+        listing_record.listing_body,
+        listing_record.tags_of_body,
+        {"format": 1, "tags": ["a", "b"]},
+    ),
+}
+
+
+def test_keys_are_where_they_always_were():
+    assert stream_record.stream_partition("s", "t") == "stream/s/t"
+    assert stream_record.CURRENT_SORT == "current"
+    assert epoch_record.TRANSITION_SORT == "transition"
+    assert epoch_record.epoch_sort(7) == "epoch/0000000007"
+    assert history_record.history_sort(1_000) == "history/00000000000000001000"
+    assert sealed_segments_record.sealed_segments_sort(2) == "sealed/0000000002"
+    assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_499) == 2
+    assert truncation_record.TRUNCATION_SORT == "truncation"
+    assert numbering_record.NUMBERING_SORT == "numbering"
+    assert scope_record.SCOPES_PARTITION == "scopes"
+    assert listing_record.listing_partition("s") == "scope/s"
+    assert listing_record.tag_partition("s", "a/b") == "tag/s/a/b"
+    assert listing_record.tag_body() == {"format": 1}
+    assert intent_record.intents_partition(3) == "requests/0003"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_golden_value(name: str):
+    value, encode, decode, golden = SHAPES[name]
+    assert encode(value) == golden
+    assert decode(golden) == value
+    assert decode(json.loads(json.dumps(golden))) == value
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_unknown_format_is_refused(name: str):
+    _, _, decode, golden = SHAPES[name]
+    for strange in ({**golden, "format": 2}, {key: value for key, value in golden.items() if key != "format"}, {}):
+        with pytest.raises(CorruptError, match="format"):
+            decode(strange)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_missing_field_is_refused(name: str):
+    _, _, decode, golden = SHAPES[name]
+    for field in golden.keys() - {"format"}:
+        with pytest.raises(CorruptError, match=name):
+            decode({key: value for key, value in golden.items() if key != field})
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES.keys() - {"scope"}))
+def test_a_field_of_another_kind_is_refused(name: str):
+    _, _, decode, golden = SHAPES[name]
+    refused = 0
+    for field in golden.keys() - {"format"}:
+        for strange in ([[1]], {"a": []}, object()):
+            try:
+                decode({**golden, field: strange})
+            except CorruptError:
+                refused += 1
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "MELTING"},
+        {"pending": ["explode", "x"]},
+        {"pending": ["create_stream"]},
+        {"epoch": {"number": 0, "created": 0, "segments": [[0, 0.5, 0.5]], "replaced": []}},
+        {"configuration": {}},
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(change: dict[str, Any]):
+    with pytest.raises(CorruptError):
+        stream_record.stream_of_body({**SHAPES["stream"][3], **change})
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+POLICIES = st.one_of(
+    st.builds(ScalingPolicy.fixed, st.integers(1, 9)),
+    st.builds(ScalingPolicy.by_event_rate, st.integers(1, 2**31 - 1), st.integers(2, 9), st.integers(1, 9)),
+)
+RETENTION = st.none() | st.builds(
+    lambda kind, value, more: RetentionPolicy(kind, value, None if more is None else value + more),
+    st.sampled_from(RetentionType),
+    st.integers(1, 1_000),
+    st.none() | st.integers(0, 1_000),
+)
+CONFIGURATIONS = st.builds(
+    StreamConfiguration,
+    POLICIES,
+    RETENTION,
+    st.lists(TEXT, max_size=5).map(tuple),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+)
+
+
+@st.composite
+def _streams(draw: st.DrawFn) -> Stream:
+    stream = new_stream(draw(TEXT), draw(TEXT), draw(CONFIGURATIONS), draw(st.integers(0, 1_000)), draw(st.integers(0)))
+    if draw(st.booleans()):
+        stream = created(stream)
+        assert stream.state is StreamState.ACTIVE
+    return stream
+
+
+@given(stream=_streams())
+def test_streams_come_back(stream: Stream):
+    text = json.dumps(stream_record.stream_body(stream))
+    assert stream_record.stream_of_body(json.loads(text)) == stream
+
+
+@given(count=st.integers(1, 300), parts=st.integers(1, 9), time_ms=st.integers(0, 2**45))
+def test_epochs_come_back_with_their_exact_bounds(count: int, parts: int, time_ms: int):
+    first = Epoch.first(count, 0, time_ms)
+    one = first.segments[count // 2]
+    width = one.key_range.high - one.key_range.low
+    bounds = sorted(
+        {one.key_range.low, one.key_range.high, *(one.key_range.low + width * i / parts for i in range(parts))}
+    )
+    new = [KeyRange(low, high) for low, high in itertools.pairwise(bounds)]
+    epoch = scaled_epoch(first, [one.segment_id], new, time_ms)
+    text = json.dumps(epoch_record.epoch_body(epoch))
+    assert epoch_record.epoch_of_body(json.loads(text)) == epoch
+
+
+@given(times=st.lists(st.integers(0, 10**19), min_size=2, max_size=10))
+def test_history_sorts_as_time_does(times: list[int]):
+    assert sorted(times) == sorted(times, key=history_record.history_sort)
+
+
+def test_the_largest_records_can_be_stored():
+    """DynamoDB takes 400 KB: a stream of 1,000 segments that were all just replaced, with all the tags there may be."""
+    tags = tuple(f"{index:03d}" + "\u00e4" * 253 for index in range(128))
+    configuration = StreamConfiguration(ScalingPolicy.fixed(1000), tags=tags)
+    stream = new_stream("s" * 255, "t" * 250, configuration, 2**31 - 5_000, 10**13)
+    epoch = scaled_epoch(stream.epoch, [one.segment_id for one in stream.epoch.segments], equal_ranges(999), 10**13)
+    full = Stream(**{**{name: getattr(stream, name) for name in Stream.__slots__}, "epoch": epoch})
+    assert len(json.dumps(stream_record.stream_body(full))) < 390 * 1024
+    shard = {2**62 + number: SealedSegment(2**62, 2**31 - 1) for number in range(500)}
+    assert len(json.dumps(sealed_segments_record.sealed_segments_body(shard))) < 100 * 1024
