@@ -33,7 +33,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     for stack in (api, processors):
         stack.add_stack_dependency(queues)
     if settings.spark_job:
-        SparkStack(app, "HeadraceSpark", network.network, api.api)
+        SparkStack(app, "HeadraceSpark", settings, network=network.network, api=api.api)
     ObservabilityStack(
         app,
         "HeadraceObservability",

@@ -33,7 +33,10 @@ HEALTH_START_S = 300
 """Recovery reads the journal back before the store listens."""
 
 CACHE_SHARE = 0.5
-"""Part of the task's memory for the read cache; the rest is for the process, unstored data and the page cache."""
+"""Part of the task's memory for appended data; the rest is for the process, its buffers and the page cache."""
+
+STOP_MARGIN_S = 20
+"""Left of the stop time-out for closing connections and the journal, after a store has sent to S3 what it could."""
 
 ENVIRONMENT_REASON = "The variables are names, numbers and zones of this template; the store is given no secret."
 
@@ -170,6 +173,8 @@ def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) 
         "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
         "HEADRACE_CHUNK_BUCKET": DeployedResources.seen_from(scope).chunk_bucket_name,
         "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
+        "HEADRACE_STOP_DEADLINE_S": str(SEGMENT_STORES.stop_timeout_s - STOP_MARGIN_S),
+        "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
     }
 
 

@@ -27,6 +27,7 @@ from infra.constructs.least_privilege import closed_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.project import ROOT
 from infra.packaging.spark_archive import spark_modules, write_spark_archive
+from infra.settings import Settings
 
 JOB_NAME = "headrace-flight-delays"
 CONNECTION_NAME = "headrace-clients"
@@ -60,10 +61,17 @@ class SparkStack(cdk.Stack):
     """Glue job, its connection to the network, its bucket and its role."""
 
     def __init__(
-        self, scope: Construct, id_: str, network: StoreNetwork, api: apigateway.HttpApi, **kwargs: Any
+        self,
+        scope: Construct,
+        id_: str,
+        settings: Settings,
+        *,
+        network: StoreNetwork,
+        api: apigateway.HttpApi,
+        **kwargs: Any,
     ) -> None:
         super().__init__(scope, id_, description="Headrace: flight delays on Glue", **kwargs)
-        self.bucket = self._bucket()
+        self.bucket = self._bucket(cdk.RemovalPolicy.RETAIN if settings.keep_data else cdk.RemovalPolicy.DESTROY)
         script = s3_assets.Asset(self, "Script", path=str(ROOT / "glue_jobs" / "flight_delays.py"))
         library = self._library()
         connection = self._connection(network)
@@ -98,7 +106,7 @@ class SparkStack(cdk.Stack):
         cdk.CfnOutput(self, "JobName", value=JOB_NAME)
         cdk.CfnOutput(self, "JobBucketName", value=self.bucket.bucket_name)
 
-    def _bucket(self) -> s3.Bucket:
+    def _bucket(self, removal_policy: cdk.RemovalPolicy) -> s3.Bucket:
         """Checkpoints, results and the job's virtual environment; nothing here is the only copy of an event."""
         bucket = s3.Bucket(
             self,
@@ -108,7 +116,7 @@ class SparkStack(cdk.Stack):
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
             minimum_tls_version=1.2,
-            removal_policy=cdk.RemovalPolicy.RETAIN,
+            removal_policy=removal_policy,
         )
         acknowledge(bucket, "AwsSolutions-S1", JOB_BUCKET_REASON)
         return bucket
@@ -160,7 +168,12 @@ class SparkStack(cdk.Stack):
                 _allow("WriteLogs", ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], [logs_arn]),
                 _allow("FindNetwork", list(_JOB_INTERFACE_READS), ["*"]),
                 _allow("AttachToNetwork", list(_JOB_INTERFACE_WRITES), [account_ec2]),
-                _allow("TagInterfaces", ["ec2:CreateTags", "ec2:DeleteTags"], [account_ec2]),
+                iam.PolicyStatement(
+                    sid="TagInterfaces",
+                    actions=["ec2:CreateTags", "ec2:DeleteTags"],
+                    resources=[account_ec2],
+                    conditions={"ForAllValues:StringEquals": {"aws:TagKeys": ["aws-glue-service-resource"]}},
+                ),
                 iam.PolicyStatement(
                     sid="PutMetrics",
                     actions=["cloudwatch:PutMetricData"],

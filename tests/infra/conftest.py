@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +17,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SYNTH_TIMEOUT_S = 300
+PROJECT_FOLDERS = ("headrace", "functions", "segmentstore_fargate", "glue_jobs", "infra")
+PROJECT_FILES = ("app.py", "cdk.json", "pyproject.toml", "requirements.lock")
+OWN_PACKAGES = ("headrace", "functions", "segmentstore_fargate")
 
 
 @dataclass(frozen=True)
@@ -86,23 +91,25 @@ def plain(value: Any) -> str:
     raise TypeError(f"{value!r} is no CloudFormation value")
 
 
-def synthesize(directory: Path, **context: str) -> subprocess.CompletedProcess[str]:
+def synthesize(project: Path, directory: Path, **context: str) -> Assembly:
     """Run app.py as the CDK command line does, without Node's part of it: context of cdk.json and `-c` by variable."""
-    settings = json.loads((ROOT / "cdk.json").read_text())["context"] | context
-    return run("app.py", CDK_OUTDIR=str(directory), CDK_CONTEXT_JSON=json.dumps(settings))
+    settings = json.loads((project / "cdk.json").read_text())["context"] | context
+    finished = run(project, "app.py", CDK_OUTDIR=str(directory), CDK_CONTEXT_JSON=json.dumps(settings))
+    assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
+    return Assembly(directory)
 
 
-def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Python in a process of its own, with the Node of the environment for jsii."""
     environment = dict(os.environ) | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(project),
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
         **variables,
     }
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT,
+        cwd=project,
         env=environment,
         capture_output=True,
         text=True,
@@ -111,30 +118,73 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def walk_imports(folder: Path, start: str) -> set[str]:
+    """Top-level names of third-party modules that `start` and what it imports of ours import when they are loaded."""
+    outside: set[str] = set()
+    waiting, seen = [start], set()
+    while waiting:
+        module = waiting.pop()
+        source = folder / f"{module.replace('.', '/')}.py"
+        if not source.is_file():
+            source = folder / module.replace(".", "/") / "__init__.py"
+        if module in seen or not source.is_file():
+            continue
+        seen.add(module)
+        for imported in run_time_imports(ast.parse(source.read_text())):
+            top = imported.partition(".")[0]
+            if top in OWN_PACKAGES:
+                waiting += [imported, imported.rpartition(".")[0]]
+            elif top not in sys.stdlib_module_names:
+                outside.add(top)
+    return outside
+
+
+def run_time_imports(tree: ast.Module) -> set[str]:
+    """Modules imported when the module is loaded: not those under TYPE_CHECKING or inside functions."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
 @pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+def imported_from_outside() -> Callable[[Path, str], set[str]]:
+    """`walk_imports`, for tests that look into an artefact."""
+    return walk_imports
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the app is made of, so that all that is compared in a session is the same."""
+    copy = tmp_path_factory.mktemp("project")
+    for name in PROJECT_FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in PROJECT_FILES:
+        shutil.copyfile(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app as deployed without any choice; cdk-nag has judged it, or the synth would have failed."""
-    directory = tmp_path_factory.mktemp("cdk.out")
-    finished = synthesize(directory)
-    assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
-    return Assembly(directory)
+    return synthesize(project, tmp_path_factory.mktemp("cdk.out"))
 
 
 @pytest.fixture(scope="session")
-def smallest_assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app with every choice made the other way."""
     directory = tmp_path_factory.mktemp("cdk.smallest.out")
-    finished = synthesize(
-        directory, zones="us-east-1a,us-east-1d", spark_job="false", keep_data="false", alarm_email="a@b.example"
-    )
-    assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
-    return Assembly(directory)
+    choices = {"zones": "us-east-1a,us-east-1d", "spark_job": "false", "keep_data": "false"}
+    return synthesize(project, directory, **choices, alarm_email="a@b.example")
 
 
 @pytest.fixture(scope="session")
-def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_python(project: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a program text that uses the CDK in a process of its own."""
-    return lambda program, **variables: run("-c", program, **variables)
+    return lambda program, **variables: run(project, "-c", program, **variables)
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
 
 from headrace import topology
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
-from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, source_files
+from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
-OWN = ("headrace", "functions")
 
 
 @pytest.fixture
@@ -22,9 +20,10 @@ def bundle(assembly) -> Path:
     return handler_package.parents[1]
 
 
-def test_the_bundle_holds_the_sources(bundle):
-    for relative, file in source_files(*OWN):
-        assert (bundle / relative).read_bytes() == file.read_bytes()
+def test_the_bundle_holds_the_sources(bundle, project):
+    for package in ("headrace", "functions"):
+        for file in (project / package).rglob("*.py"):
+            assert (bundle / file.relative_to(project)).read_bytes() == file.read_bytes()
     assert not list(bundle.rglob("__pycache__"))
     assert not (bundle / "infra").exists()
 
@@ -46,13 +45,13 @@ def test_native_modules_are_for_python_3_13_on_arm(bundle):
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_the_handler_is_there_and_so_is_everything_it_imports(bundle, declared):
+def test_the_handler_is_there_and_so_is_everything_it_imports(bundle, declared, imported_from_outside):
     module, _, name = declared.handler.rpartition(".")
     source = bundle / f"{module.replace('.', '/')}.py"
     assert name in _names_defined(source)
     missing = {
         imported
-        for imported in _imported_from_outside(bundle, module)
+        for imported in imported_from_outside(bundle, module)
         if not (bundle / imported).is_dir() and not (bundle / f"{imported}.py").is_file()
     }
     # Native single-file modules and what only a type checker imports are looked at by name.
@@ -69,36 +68,4 @@ def _names_defined(source: Path) -> set[str]:
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
-    return names
-
-
-def _imported_from_outside(bundle: Path, start: str) -> set[str]:
-    """Top-level names of third-party modules that are imported at run time by `start` and what it imports of ours."""
-    outside: set[str] = set()
-    waiting, seen = [start], set()
-    while waiting:
-        module = waiting.pop()
-        source = bundle / f"{module.replace('.', '/')}.py"
-        if not source.is_file():
-            source = bundle / module.replace(".", "/") / "__init__.py"
-        if module in seen or not source.is_file():
-            continue
-        seen.add(module)
-        for imported in _run_time_imports(ast.parse(source.read_text())):
-            top = imported.partition(".")[0]
-            if top in OWN:
-                waiting += [imported, imported.rpartition(".")[0]]
-            elif top not in sys.stdlib_module_names:
-                outside.add(top)
-    return outside
-
-
-def _run_time_imports(tree: ast.Module) -> set[str]:
-    """Modules imported when the module is loaded: not those under TYPE_CHECKING or inside functions."""
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return names

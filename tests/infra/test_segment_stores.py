@@ -106,9 +106,22 @@ def test_tasks_are_of_the_declared_size(assembly):
         assert task.properties["RuntimePlatform"]["CpuArchitecture"] == "ARM64"
 
 
-def test_the_image_is_built_from_its_sources_only(assembly):
+@pytest.fixture
+def image_context(assembly):
     (dockerfile,) = assembly.directory.glob("asset.*/segmentstore_fargate/Dockerfile")
-    context = dockerfile.parents[1]
+    return dockerfile.parents[1]
+
+
+def test_the_image_holds_everything_that_a_store_imports(image_context, imported_from_outside):
+    pins = (image_context / "requirements.txt").read_text().split()
+    installed = {pin.partition("==")[0].replace("-", "_") for pin in pins if "==" in pin}
+    imported = imported_from_outside(image_context, "segmentstore_fargate.__main__")
+    assert "boto3" in imported or "botocore" in imported
+    assert imported <= installed
+
+
+def test_the_image_is_built_from_its_sources_only(image_context):
+    context = image_context
     assert {path.name for path in context.iterdir()} == {"headrace", "segmentstore_fargate", "requirements.txt"}
     assert not list(context.rglob("__pycache__"))
     requirements = (context / "requirements.txt").read_text()

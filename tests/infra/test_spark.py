@@ -7,8 +7,6 @@ import zipfile
 
 import pytest
 
-from infra.packaging.project import source_files
-
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
@@ -41,7 +39,7 @@ def test_the_dependencies_are_pinned(job):
     assert not names & {"pyspark", "pyarrow", "numpy", "boto3"}, "Glue brings its own"
 
 
-def test_the_library_is_on_the_python_path(assembly, job, as_text):
+def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
     key = as_text(job["DefaultArguments"]["--extra-py-files"]).rpartition("/")[2]
     assets = json.loads((assembly.directory / "HeadraceSpark.assets.json").read_text())["files"]
     (source,) = {
@@ -51,7 +49,8 @@ def test_the_library_is_on_the_python_path(assembly, job, as_text):
         if destination["objectKey"] == key
     }
     with zipfile.ZipFile(assembly.directory / source) as archive:
-        assert archive.namelist() == [relative for relative, _ in source_files("headrace")]
+        files = (path for path in (project / "headrace").rglob("*") if path.is_file())
+        assert sorted(archive.namelist()) == sorted(path.relative_to(project).as_posix() for path in files)
         assert archive.testzip() is None
 
 

@@ -1,0 +1,59 @@
+"""What the templates set is what the processes read: their own readers are run on the variables of the templates."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import functions.environment
+import segmentstore_fargate.config
+from headrace import topology
+from headrace.topology import SEGMENT_STORES
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+
+
+@pytest.fixture
+def store_variables(assembly, as_text):
+    """Variables of every store, CloudFormation values as text."""
+    return [
+        {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
+        for task in assembly.resources("AWS::ECS::TaskDefinition")
+        for container in task.properties["ContainerDefinitions"]
+    ]
+
+
+def test_stores_accept_their_variables_and_share_all_containers(store_variables):
+    configs = [segmentstore_fargate.config.read_config(variables) for variables in store_variables]
+    taken = sorted(container for config in configs for container in config.containers)
+    assert taken == list(range(topology.CONTAINER_COUNT))
+    for config in configs:
+        assert config.listen_port == SEGMENT_STORES.wire_port
+        assert config.health_port == SEGMENT_STORES.health_port
+        assert config.advertised_host is None, "the task asks ECS for its own address"
+        assert config.stop_deadline_s < SEGMENT_STORES.stop_timeout_s
+        assert config.cache_bytes < SEGMENT_STORES.memory_mb * 1024 * 1024
+
+
+def test_stores_are_told_nothing_that_they_do_not_read(store_variables):
+    known = _strings_of(segmentstore_fargate.config)
+    for variables in store_variables:
+        assert {name for name in variables if name.startswith("HEADRACE_")} <= known
+
+
+@pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
+def test_functions_are_told_nothing_that_they_do_not_read(assembly, declared, as_text):
+    function = assembly.named("AWS::Lambda::Function", "FunctionName")[f"headrace-{declared.name}"]
+    variables = {name: as_text(value) for name, value in function.properties["Environment"]["Variables"].items()}
+    environment = functions.environment.Environment(variables)
+    assert environment.container_count == topology.CONTAINER_COUNT
+    known = _strings_of(functions.environment)
+    assert {name for name in variables if name.startswith("HEADRACE_")} <= known
+
+
+def _strings_of(module) -> set[str]:
+    """String constants in the source of a module."""
+    with open(module.__file__, encoding="utf-8") as source:
+        tree = ast.parse(source.read())
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
