@@ -1,0 +1,102 @@
+"""The whole life of a stream on DynamoDB and SQS (moto): what memory lets pass might be too much for the real thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.controller.scopes import ScopeService
+from headrace.controller.segments import SegmentService
+from headrace.controller.streams import StreamService
+from headrace.model.errors import NotFoundError
+from headrace.model.key_ranges import equal_ranges
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_state import StreamState
+from headrace.workflows.stream_requests import StreamRequestProcessor
+
+
+class CloudWorld:
+    """The control plane on AWS's doubles."""
+
+    def __init__(self) -> None:
+        dynamodb = boto3.client("dynamodb", region_name="us-east-1")
+        keys = [("partition", "HASH"), ("sort", "RANGE")]
+        dynamodb.create_table(
+            TableName="metadata",
+            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        self.dynamodb = dynamodb
+        self.sqs = boto3.client("sqs", region_name="us-east-1")
+        self.url = self.sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        store, clock, self.segment_stores = (
+            DynamoMetadataStore("metadata", dynamodb),
+            ManualClock(),
+            MemorySegmentStores(),
+        )
+        self.scopes = ScopeService(store)
+        self.streams = StreamService(store, SqsRequestQueue(self.url, self.sqs), clock)
+        self.segments = SegmentService(store, self.segment_stores, 8)
+        self.processor = StreamRequestProcessor(store, self.segment_stores, clock)
+
+    def drain(self) -> None:
+        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+            for message in found:
+                self.processor.process(json.loads(message["Body"]))
+                self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+
+
+@pytest.fixture
+def cloud_world(aws_environment: dict[str, str]) -> Iterator[CloudWorld]:
+    with mock_aws():
+        yield CloudWorld()
+
+
+def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
+    world = cloud_world
+    tags = tuple(f"tag-{index:03d}" for index in range(128))
+    world.scopes.create_scope("s")
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3), tags=tags))
+    world.drain()
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+    assert [one.tags for one in world.streams.list_streams("s", 10, tag="tag-127").items] == [tags]
+    for epoch in range(1, 4):
+        active = [one.segment.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+        world.streams.scale_stream("s", "t", active, equal_ranges(3 + epoch))
+        world.drain()
+    between = world.segments.between("s", "t", None, None)
+    assert len(between.ranges) == 3 + 4 + 5 + 6
+    assert world.segments.successors("s", "t", 0).segments
+    world.streams.seal_stream("s", "t")
+    world.drain()
+    assert world.segments.between("s", "t", None, None) == between
+    world.streams.delete_stream("s", "t")
+    world.drain()
+    with pytest.raises(NotFoundError):
+        world.streams.get_stream("s", "t")
+    assert world.segment_stores.names() == []
+    world.scopes.delete_scope("s")
+    left = world.dynamodb.scan(TableName="metadata")["Items"]
+    assert [item["sort"]["S"] for item in left] == ["numbering"]
+
+
+def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
+    world = cloud_world
+    world.scopes.create_scope("s")
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1_000)))
+    world.drain()
+    active = [one.segment.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+    world.streams.scale_stream("s", "t", active, equal_ranges(999))
+    world.drain()
+    assert world.streams.get_stream("s", "t").segment_count == 999
+    assert len(world.segments.stream_cut("s", "t", "tail").positions) == 999

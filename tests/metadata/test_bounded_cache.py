@@ -1,0 +1,36 @@
+"""The cache of immutable values keeps to its bound."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.metadata.bounded_cache import BoundedCache
+
+
+def test_the_least_recently_used_leaves_first():
+    cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
+    cache.put("a", 4)
+    cache.put("b", 4)
+    assert cache.get("a") == 4
+    cache.put("c", 4)
+    assert [cache.get(key) for key in "abc"] == [4, None, 4]
+    assert cache.weight == 8
+
+
+def test_what_is_heavier_than_the_bound_is_not_kept():
+    cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
+    cache.put("a", 11)
+    assert cache.get("a") is None
+    assert cache.weight == 0
+
+
+@given(puts=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), max_size=50))
+def test_the_weight_is_the_sum_and_within_the_bound(puts: list[tuple[int, int]]):
+    cache: BoundedCache[int, tuple[int, int]] = BoundedCache(12, lambda value: value[1])
+    first: dict[int, int] = {}
+    for key, weight in puts:
+        cache.put(key, (key, first.setdefault(key, weight)))
+        kept = [value for value in (cache.get(one) for one in range(6)) if value is not None]
+        assert cache.weight == sum(weight for _, weight in kept) <= 12
+        assert all(key == value[0] for key, value in ((value[0], value) for value in kept))

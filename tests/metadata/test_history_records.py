@@ -1,0 +1,99 @@
+"""Immutable records are read once per life of a stream, and never of another life."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
+from headrace.metadata import keys
+from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.model import streams
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.errors import NotFoundError
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Create, Delete
+
+CONFIGURATION = StreamConfiguration(ScalingPolicy.fixed(1))
+
+
+def _life(first_number: int) -> tuple[Stream, list[Epoch]]:
+    """A stream of one segment after three scales, and its epochs."""
+    stream = streams.created(streams.new_stream("s", "t", CONFIGURATION, first_number, 1_000))
+    epochs = [stream.epoch]
+    for _ in range(3):
+        (segment,) = epochs[-1].segments
+        epochs.append(scaled_epoch(epochs[-1], [segment.segment_id], [segment.key_range], 1_000))
+    return replace(stream, epoch=epochs[-1], recorded_epoch=3), epochs
+
+
+@pytest.fixture
+def store() -> MemoryMetadataStore:
+    return MemoryMetadataStore()
+
+
+@pytest.fixture
+def history(store: MemoryMetadataStore) -> HistoryRecords:
+    return HistoryRecords(store)
+
+
+def test_epochs_come_in_the_order_asked_for(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, epochs = _life(0)
+    for epoch in epochs[:3]:
+        store.write(*create_epoch(stream, epoch))
+    assert list(history.epochs(stream, [2, 0, 3, 1])) == [epochs[2], epochs[0], epochs[3], epochs[1]]
+    with pytest.raises(NotFoundError, match="no epoch 4"):
+        history.epoch(stream, 4)
+
+
+def test_what_was_read_once_is_not_read_again(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, epochs = _life(0)
+    key = keys.sealed_segments_key("s", "t", 0)
+    for epoch in epochs[:3]:
+        store.write(*create_epoch(stream, epoch))
+    store.write(Create(key, sealed_segments_body({0: SealedSegment(7, 1)})))
+    assert history.epoch(stream, 1) == epochs[1]
+    assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
+    store.write(Delete(keys.epoch_key("s", "t", 1), None), Delete(key, None))
+    assert history.epoch(stream, 1) == epochs[1]
+    assert history.sealed_segments(stream, [0, 1]) == {0: SealedSegment(7, 1)}
+
+
+def test_another_life_of_the_name_is_another_stream(store: MemoryMetadataStore, history: HistoryRecords):
+    first, first_epochs = _life(0)
+    second, second_epochs = _life(4)
+    for epoch in first_epochs[:3]:
+        store.write(*create_epoch(first, epoch))
+    assert history.epoch(first, 1) == first_epochs[1]
+    for epoch in first_epochs[:3]:
+        store.write(*(Delete(write.key, None) for write in create_epoch(first, epoch)))
+    for epoch in second_epochs[:3]:
+        store.write(*create_epoch(second, epoch))
+    assert history.epoch(second, 1) == second_epochs[1]
+    assert history.epoch(second, 1) != first_epochs[1]
+
+
+def test_sizes_that_come_later_are_seen(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, _ = _life(0)
+    assert history.sealed_segments(stream, [0]) == {}
+    store.write(Create(keys.sealed_segments_key("s", "t", 0), sealed_segments_body({0: SealedSegment(7, 1)})))
+    assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
+
+
+def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, _ = _life(0)
+    sealed = {number: SealedSegment(number, 1) for number in range(0, 100_000, 250)}
+    for shard in range(200):
+        part = {number: one for number, one in sealed.items() if number // 500 == shard}
+        store.write(Create(keys.sealed_segments_key("s", "t", shard), sealed_segments_body(part)))
+    assert history.sealed_segments(stream, list(sealed)) == sealed
+
+
+def test_history_that_is_gone_is_not_found(history: HistoryRecords):
+    stream, epochs = _life(0)
+    assert history.epoch_at(stream, epochs[3].creation_time_ms) == epochs[3]
+    with pytest.raises(NotFoundError, match="being deleted"):
+        history.epoch_at(stream, 1_000)
