@@ -13,8 +13,8 @@ T = TypeVar("T")
 class LoopThread:
     """An event loop in a daemon thread; uvloop's if it is installed, since it is about twice as fast."""
 
-    def __init__(self) -> None:
-        self._loop = _new_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop or _new_loop()
         self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._thread.start()
 

@@ -1,0 +1,391 @@
+"""The client against everything real but AWS: handlers, controller, workflows, segment store engine.
+
+Only the adapters are those in memory. Segment stores are stopped without warning and recovered from their journal,
+connections are dropped, streams are scaled, all while a writer writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from functions import wiring
+from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.listener import WireListener, bind_socket
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+from headrace.client import (
+    Ack,
+    AlreadyExistsError,
+    Headrace,
+    IllegalStateError,
+    InvalidRequestError,
+    KeyRange,
+    NotFoundError,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    SealedError,
+    StreamCut,
+    WriterOptions,
+    connect,
+)
+from headrace.client.loop_thread import LoopThread
+from headrace.controller.history import HistoryService
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.store import SegmentStore
+from headrace.topology import ROUTES
+from headrace.workflows.stream_requests import StreamRequestProcessor
+from local_stack.gateway_events import HttpRequest, match_route, request_event, response_of
+from local_stack.lambda_host import LambdaHost
+
+CONTAINERS = 4
+SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
+NO_FLUSH = StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40)
+
+
+class WorkingQueue:
+    """A request queue whose consumer is a thread."""
+
+    def __init__(self) -> None:
+        self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work)
+        self._processor: StreamRequestProcessor | None = None
+
+    def start(self, processor: StreamRequestProcessor) -> None:
+        self._processor = processor
+        self._thread.start()
+
+    def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
+        self._messages.put(body)
+
+    def stop(self) -> None:
+        self._messages.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        assert self._processor is not None
+        while (message := self._messages.get()) is not None:
+            self._processor.process(message)
+
+
+class RealCluster:
+    """One segment store that owns all containers, and the controller over HTTP."""
+
+    def __init__(self) -> None:
+        self.metadata = MemoryMetadataStore()
+        self.clock = SystemClock()
+        self.disk = MemoryJournalDisk()
+        self.chunks = MemoryChunkStorage()
+        self.queue = WorkingQueue()
+        self.thread = LoopThread(asyncio.new_event_loop())
+        self.listener: WireListener | None = None
+        self.store: SegmentStore | None = None
+        self._journal: Journal | None = None
+        self._port = 0
+        self.start_store()
+        self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS)
+        self.queue.start(StreamRequestProcessor(self.metadata, self.segment_stores, self.clock))
+
+    def start_store(self) -> None:
+        self.thread.run(self._start_store())
+
+    def kill_store(self) -> None:
+        """Without a flush, a checkpoint or a word to its clients."""
+        self.thread.run(self._kill_store())
+
+    def drop_connections(self) -> None:
+        self.thread.run(self._drop_connections())
+
+    def close(self) -> None:
+        self.queue.stop()
+        self.segment_stores.close()
+        self.kill_store()
+        self.thread.close()
+
+    async def _start_store(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._journal = Journal(
+            self.disk, lambda: random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20
+        )
+        self._journal.start()
+        pool = BlockPool(16 << 20, 64 << 10)
+        self.store = SegmentStore(
+            JournalLedgers(self._journal),
+            pool,
+            self.clock,
+            self.metadata,
+            self.chunks,
+            container_count=CONTAINERS,
+            limits=NO_FLUSH,
+        )
+        bound = bind_socket("127.0.0.1", self._port)
+        self._port = bound.getsockname()[1]
+        for container in range(CONTAINERS):
+            await self.store.open_container(container, self._claim(container))
+        self.listener = WireListener(self.store, lambda: random.getrandbits(128))
+        await self.listener.start(bound)
+
+    async def _kill_store(self) -> None:
+        assert self.store is not None
+        assert self.listener is not None
+        assert self._journal is not None
+        self.listener.drop_all()
+        await self.listener.stop()
+        await self.store.close(0)
+        await asyncio.to_thread(self._journal.close)
+
+    async def _drop_connections(self) -> None:
+        assert self.listener is not None
+        self.listener.drop_all()
+
+    def _claim(self, container: int) -> int:
+        key = Key(CLUSTER_PARTITION, claim_sort(container))
+        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local"))
+        found = self.metadata.get(key)
+        if found is None:
+            self.metadata.write(Create(key, body))
+            return 0
+        self.metadata.write(Replace(key, body, found.version))
+        return found.version + 1
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
+    monkeypatch.setenv("HEADRACE_CONTAINER_COUNT", str(CONTAINERS))
+    wiring.forget_services()
+    cluster = RealCluster()
+    history = HistoryService(cluster.metadata, MemoryChunkLinks(cluster.chunks, 60, cluster.clock))
+    monkeypatch.setattr(wiring, "metadata_store", lambda: cluster.metadata)
+    monkeypatch.setattr(wiring, "request_queue", lambda: cluster.queue)
+    monkeypatch.setattr(wiring, "segment_stores", lambda: cluster.segment_stores)
+    monkeypatch.setattr(wiring, "history_service", lambda: history)
+    yield cluster
+    cluster.close()
+    wiring.forget_services()
+
+
+@pytest.fixture
+def headrace(real: RealCluster) -> Iterator[Headrace]:
+    host = LambdaHost(real.clock)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        match = match_route(ROUTES, request.method, request.url.path)
+        assert match is not None, request.url
+        headers = tuple(request.headers.items())
+        came = HttpRequest(request.method, request.url.raw_path.decode(), headers, request.content, "::1", "HTTP/1.1")
+        result = response_of(host.invoke(match.route.function, request_event(came, match, "id", real.clock.now_ms())))
+        return httpx.Response(result.status, headers=dict(result.headers), content=result.body)
+
+    async def answer_in_a_thread(request: httpx.Request) -> httpx.Response:
+        return await asyncio.to_thread(answer, request)
+
+    with connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread)) as client:
+        client.admin.create_scope("shop")
+        yield client
+
+
+def _numbers(events: list[bytes]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        key, number = event.decode().split(":")
+        found[key].append(int(number))
+    return dict(found)
+
+
+def _halves(headrace: Headrace, stream: str) -> tuple[list[int], list[tuple[float, float]]]:
+    segments = headrace.admin.segments("shop", stream)
+    ranges = []
+    for segment in segments:
+        middle = (segment.key_range.low + segment.key_range.high) / 2
+        ranges += [(segment.key_range.low, middle), (middle, segment.key_range.high)]
+    return [segment.segment_id for segment in segments], ranges
+
+
+def test_the_life_of_a_stream(headrace: Headrace) -> None:
+    admin = headrace.admin
+    policy = ScalingPolicy.by_event_rate(100, 2, 2)
+    keep = RetentionPolicy(RetentionType.LIMITED_DAYS, 7)
+    created = admin.create_stream("shop", "orders", scaling=policy, retention=keep, tags=["b", "a"])
+    assert (created.state, created.epoch, created.segments) == ("ACTIVE", 0, 2)
+    assert (created.scaling, created.retention, created.tags) == (policy, keep, ("a", "b"))
+    with pytest.raises(AlreadyExistsError):
+        admin.create_stream("shop", "orders")
+    assert admin.create_stream("shop", "orders", exist_ok=True) == created
+    assert admin.list_scopes() == ["shop"]
+    assert [found.stream for found in admin.list_streams("shop", tag="a")] == ["orders"]
+    assert admin.list_streams("shop", tag="c") == []
+
+    with headrace.writer("shop", "orders") as writer:
+        for number in range(1_000):
+            writer.write(b"k:%d" % number, "k")
+    segments, ranges = _halves(headrace, "orders")
+    progress = admin.scale_stream("shop", "orders", seal=segments, ranges=ranges)
+    assert progress.status == "SUCCESS"
+    assert [one.key_range for one in admin.segments("shop", "orders")] == [KeyRange(*one) for one in ranges]
+    assert [one.segment_id for one in admin.segments("shop", "orders", epoch=0)] == segments
+    following = admin.successors("shop", "orders", segments[0])
+    assert [one.predecessors for one in following.segments] == [(segments[0],)] * 2
+    assert admin.predecessors("shop", "orders", following.segments[0].segment.segment_id)[0].segment_id == segments[0]
+
+    with pytest.raises(IllegalStateError) as not_sealed:
+        admin.delete_stream("shop", "orders")
+    assert not_sealed.value.specific_code == "stream_not_sealed"
+    with headrace.writer("shop", "orders") as writer:
+        writer.write(b"k:1000", "k")
+    admin.seal_stream("shop", "orders")
+    with pytest.raises(SealedError):
+        admin.seal_stream("shop", "orders")
+    with pytest.raises(SealedError):
+        headrace.writer("shop", "orders")
+    with headrace.reader("shop", "orders") as reader:
+        assert _numbers([read.event for read in reader]) == {"k": list(range(1_001))}
+    admin.delete_stream("shop", "orders")
+    with pytest.raises(NotFoundError):
+        admin.get_stream("shop", "orders")
+    admin.delete_scope("shop")
+    assert not admin.scope_exists("shop")
+
+
+def test_requests_that_are_refused(headrace: Headrace) -> None:
+    admin = headrace.admin
+    admin.create_scope("shop", exist_ok=True)
+    with pytest.raises(AlreadyExistsError):
+        admin.create_scope("shop")
+    with pytest.raises(NotFoundError):
+        admin.create_stream("nowhere", "orders")
+    admin.create_stream("shop", "orders")
+    with pytest.raises(InvalidRequestError) as hole:
+        admin.scale_stream("shop", "orders", seal=[0], ranges=[(0.0, 0.25)])
+    assert hole.value.specific_code == "invalid_key_ranges"
+    with pytest.raises(IllegalStateError) as busy:
+        admin.delete_scope("shop")
+    assert busy.value.specific_code == "scope_not_empty"
+    for name in ("", "a/b", "x" * 300):
+        with pytest.raises(InvalidRequestError) as bad:
+            admin.get_stream("shop", name)
+        assert bad.value.specific_code == "invalid_name"
+    with pytest.raises(NotFoundError):
+        headrace.writer("shop", "missing")
+
+
+def test_sealing_a_stream_under_a_writer_tells_what_was_stored(headrace: Headrace) -> None:
+    headrace.admin.create_stream("shop", "orders")
+    writer = headrace.writer("shop", "orders", SMALL_BLOCKS)
+    sealed = threading.Event()
+
+    def seal() -> None:
+        headrace.admin.seal_stream("shop", "orders")
+        sealed.set()
+
+    thread = threading.Thread(target=seal)
+    acks: list[tuple[int, Ack]] = []
+
+    def write_for_ever() -> None:
+        for number in itertools.count():
+            acks.append((number, writer.write(b"k:%d" % number, "k")))
+            if number == 5_000:
+                writer.flush()
+                thread.start()
+
+    with pytest.raises(SealedError):
+        write_for_ever()
+    thread.join()
+    assert sealed.is_set()
+    for _, ack in acks:
+        if not ack.done:
+            with pytest.raises(SealedError):
+                ack.result(timeout_s=30)
+    acknowledged = [number for number, ack in acks if ack.exception() is None]
+    writer.close()
+    with headrace.reader("shop", "orders") as reader:
+        assert _numbers([read.event for read in reader]) == {"k": acknowledged}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_exactly_once_in_order_over_scales_drops_and_kills(real: RealCluster, headrace: Headrace, seed: int) -> None:
+    dice = random.Random(seed)
+    keys, per_key = 30, 600
+    headrace.admin.create_stream("shop", "orders")
+    scaling: list[threading.Thread] = []
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        for number in range(per_key):
+            batch = [f"k{key}:{number}".encode() for key in range(keys)]
+            writer.write_batch(batch, [f"k{key}" for key in range(keys)])
+            trouble = dice.random()
+            if trouble < 0.03:
+                real.drop_connections()
+            elif trouble < 0.04:
+                real.kill_store()
+                real.start_store()
+            if number in (100, 350):
+                for thread in scaling:
+                    thread.join()
+                segments, ranges = _halves(headrace, "orders")
+                if number == 350:  # merge everything into three that cut across the old ones
+                    ranges = [(0.0, 0.3), (0.3, 0.8), (0.8, 1.0)]
+                scaling.append(threading.Thread(target=_scale, args=(headrace, segments, ranges)))
+                scaling[-1].start()
+        writer.flush()
+        assert writer.acknowledged_events == keys * per_key
+    for thread in scaling:
+        thread.join()
+    assert headrace.admin.get_stream("shop", "orders").epoch == 2
+    expected = {f"k{key}": list(range(per_key)) for key in range(keys)}
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert _numbers([read.event for read in reader]) == expected
+        assert reader.position == tail
+    assert _numbers(_read_in_pieces(headrace, dice, tail)) == expected
+
+
+def _scale(headrace: Headrace, segments: list[int], ranges: list[tuple[float, float]]) -> None:
+    headrace.admin.scale_stream("shop", "orders", seal=segments, ranges=ranges)
+
+
+def _read_in_pieces(headrace: Headrace, dice: random.Random, tail: StreamCut) -> list[bytes]:
+    """Readers that stop somewhere, each going on where the last one stopped."""
+    events: list[bytes] = []
+    start: Any = "head"
+    while True:
+        with headrace.reader("shop", "orders", start, tail) as reader:
+            for _, read in zip(range(dice.randrange(1, 5_000)), reader, strict=False):
+                events.append(read.event)
+            start = reader.position
+            if reader.ended:
+                return events
+
+
+def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace) -> None:
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        writer.write_batch([b"%d" % number * 10 for number in range(20_000)], "k")
+    between = headrace.admin.segments_between("shop", "orders")
+    (part,) = between.ranges
+    reads = headrace.segment_reads("shop", "orders")
+    read = b""
+    for window in reads.read(part.segment.segment_id, part.start_offset, part.end_offset):
+        if not read:
+            real.kill_store()
+            real.start_store()
+        read += window
+    assert len(read) == part.end_offset
+    boundary = reads.locate_offset(part.segment.segment_id, part.end_offset // 2)
+    assert part.end_offset // 2 <= boundary <= part.end_offset
