@@ -5,13 +5,15 @@ What Spark 4.0 and 4.1 do, and this reader has to stand:
 - they do not say where a batch starts, so `partitions` remembers where it ended; after a restart they call
   `partitions(end, end)` with the newest logged offset before anything else, so that this holds there, too;
 - a logged pair of offsets is final: it is planned again after a crash, from the pair alone;
-- an error in `latestOffset` ends the query, so what can pass is waited for (by the stream access).
+- an error in `latestOffset` ends the query, so what can pass is waited for (by the stream access);
+- while there is nothing to read, the default trigger asks 100 times a second, so idle questions are spaced out here.
 An offset is one string, the text of a stream cut: thousands of segments stay one JSON string in the checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from headrace.model.errors import CorruptError
 from headrace.spark.batch import StreamPlans, open_plans, read_partition
 from headrace.spark.options import ReadOptions
 from headrace.spark.planner import Positions, next_cut
+from headrace.spark.range_reader import Wait
 
 Offset = dict[str, str]
 _CUT = "stream_cut"
@@ -29,8 +32,10 @@ _CUT = "stream_cut"
 class HeadraceStreamReader(DataSourceStreamReader):
     """Plans micro-batches in the driver and reads them in tasks; only its options travel."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, *, wait: Wait | None = None) -> None:
         self._options = options
+        self._wait = wait or Event().wait
+        self._idle = False
         self._plans: StreamPlans | None = None
         self._initial: Offset | None = None
         self._planned_to: Offset | None = None
@@ -56,7 +61,13 @@ class HeadraceStreamReader(DataSourceStreamReader):
         """
         plans = self._opened()
         current = start or self._planned_to or self.initialOffset()
-        return self._next(plans, current)
+        if self._positions(current) == self._end:
+            return current
+        if self._idle:
+            self._wait(self._options.idle_poll_ms / 1000)
+        latest = self._next(plans, current)
+        self._idle = latest == current
+        return latest
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         plans = self._opened()

@@ -31,6 +31,7 @@ _START_WORDS = ("earliest", "latest", "unbounded")
 _END_WORDS = ("latest", "unbounded")
 COLUMNS_DEFAULT = ("event", "scope", "stream", "segment_id", "offset")
 PATIENCE_S_DEFAULT = 120
+IDLE_POLL_MS_DEFAULT = 500
 
 _OWN = frozenset(
     {
@@ -43,6 +44,7 @@ _OWN = frozenset(
         "auth",
         "columns",
         "event_format",
+        "idle_poll_ms",
         "max_partition_bytes",
         "patience_s",
         "read_history_from",
@@ -81,6 +83,7 @@ class ReadOptions:
     auth: Literal["aws-iam"] | None
     columns: tuple[str, ...]
     event_format: EventFormat
+    idle_poll_ms: int
     max_partition_bytes: int
     patience_s: int
     read_history_from: HistorySource
@@ -117,6 +120,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         auth=_one_of(options, "auth", ("aws-iam",), None),
         columns=_columns(options.get("columns")),
         event_format=_one_of(options, "event_format", get_args(EventFormat), "binary"),
+        idle_poll_ms=_positive(options, "idle_poll_ms") or IDLE_POLL_MS_DEFAULT,
         max_partition_bytes=_positive(options, "max_partition_bytes") or PARTITION_BYTES_MAX_DEFAULT,
         patience_s=_positive(options, "patience_s") or PATIENCE_S_DEFAULT,
         read_history_from=_one_of(options, "read_history_from", get_args(HistorySource), "s3"),

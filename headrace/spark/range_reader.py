@@ -133,19 +133,19 @@ class RangeReader:
 
     def _fetch(self, chunk: LinkedChunk) -> Iterator[bytes]:
         with self._http.stream("GET", chunk.url, headers=dict(chunk.headers)) as response:
-            if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
+            if response.status_code != httpx.codes.PARTIAL_CONTENT:
                 raise _ChunkFailure(f"HTTP status {response.status_code}")
+            if response.headers.get("content-length") != str(chunk.length):  # before a wrong byte gets out
+                raise _ChunkFailure(f"the answer has not the {chunk.length} bytes of the chunk")
             received = 0
             for window in response.iter_raw(WINDOW_BYTES):
                 received += len(window)
-                if received > chunk.length:
-                    raise _ChunkFailure(f"more than the {chunk.length} bytes of the chunk arrived")
                 yield window
             if received < chunk.length:
                 raise _ChunkFailure(f"only {received} of {chunk.length} bytes arrived")
 
 
-def one_ahead(items: Generator[Item, None, None]) -> Iterator[Item]:
+def one_ahead(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
     """The same items; while one is being worked on, the next is fetched by a thread. Closes `items` in the end."""
     nothing = object()
     with closing(items), ThreadPoolExecutor(1, thread_name_prefix="headrace-read-ahead") as pool:

@@ -87,7 +87,8 @@ class StoreDouble:
 
     def _chunks(self, segment: SegmentDouble, query: Mapping[str, str]) -> dict[str, Any]:
         start, stop, limit = int(query["from"]), int(query["to"]), int(query.get("limit", 100))
-        stored, chunks = self.stored(segment), []
+        stored = self.stored(segment)
+        chunks: list[dict[str, Any]] = []
         position = start
         while position < min(stop, stored) and len(chunks) < limit:
             run_end = segment.boundary_at_or_after((position // self.run_bytes + 1) * self.run_bytes)

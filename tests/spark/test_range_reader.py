@@ -24,7 +24,7 @@ from headrace.spark.stream_access import LinkedChunk
 
 SEGMENT = 7
 DATA = bytes(index * 7 % 251 for index in range(3000))
-FAILURES = ["expired", "gone", "server error", "cut off", "too long", "no connection"]
+FAILURES = ["expired", "gone", "server error", "cut off", "other range", "range ignored", "no connection"]
 
 
 class Source:
@@ -39,7 +39,7 @@ class Source:
     def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[LinkedChunk]:
         assert segment_id == SEGMENT
         self.listings.append((start, stop))
-        found = []
+        found: list[LinkedChunk] = []
         while start < min(stop, self.stored) and len(found) < limit:
             end = min((start // self.run_bytes + 1) * self.run_bytes, stop, self.stored)
             found.append(LinkedChunk(start, end - start, "http://s3/object", {"Range": f"bytes={start}-{end - 1}"}))
@@ -66,6 +66,7 @@ class S3:
     def handle(self, request: httpx.Request) -> httpx.Response:
         first, last = map(int, request.headers["range"].removeprefix("bytes=").split("-"))
         data = DATA[first : last + 1]
+        length = len(data)
         failure = self.failures.pop(0) if self.failures else None
         if failure == "no connection":
             raise httpx.ConnectError("refused")
@@ -74,9 +75,11 @@ class S3:
             return httpx.Response(statuses[failure])
         if failure == "cut off":
             data = data[: len(data) // 2]
-        if failure == "too long":
-            data = data + b"?"
-        return httpx.Response(206, stream=httpx.ByteStream(data))
+        if failure == "other range":
+            data, length = data + b"?", length + 1
+        if failure == "range ignored":
+            return httpx.Response(200, content=DATA)
+        return httpx.Response(206, headers={"content-length": str(length)}, stream=httpx.ByteStream(data))
 
 
 def read(source: Source, s3: S3, start: int, stop: int, *, use_links: bool = True) -> bytes:
@@ -93,7 +96,7 @@ def test_the_bytes_are_exact_wherever_tier_two_ends(data: st.DataObject, stored:
     assert source.store_reads == ([(max(start, stored), stop)] if stop > max(start, stored) else [])
 
 
-@given(st.lists(st.sampled_from([one for one in FAILURES if one != "too long"]), max_size=FAILURES_IN_A_ROW_MAX - 1))
+@given(st.lists(st.sampled_from(FAILURES), max_size=FAILURES_IN_A_ROW_MAX - 1))
 def test_failures_in_a_row_are_outlived(failures: list[str]) -> None:
     s3 = S3(failures)
     assert read(Source(len(DATA)), s3, 100, 2900) == DATA[100:2900]
@@ -131,8 +134,10 @@ def test_it_gives_up_with_the_remedy(failure: str) -> None:
     assert len(s3.waits) == FAILURES_IN_A_ROW_MAX - 1
 
 
-def test_bytes_beyond_the_chunk_never_get_out() -> None:
-    assert read(Source(len(DATA)), S3(["too long"]), 0, 800) == DATA[:800]
+@pytest.mark.usefixtures("_chunks_are_large")
+@pytest.mark.parametrize("failure", ["other range", "range ignored"])
+def test_bytes_of_another_range_never_get_out(failure: str) -> None:
+    assert read(Source(len(DATA)), S3([failure]), 400, 1200) == DATA[400:1200]
 
 
 def test_history_can_be_read_from_the_store() -> None:
