@@ -15,7 +15,7 @@ import pytest
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.tcp.listener import WireListener
+from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.ports.metadata_store import Create, Key, Replace
@@ -125,7 +125,9 @@ class World:
     cache_bytes: int = 8 << 20
     block_bytes: int = 64 << 10
     file_bytes: int = 4 << 20
-    limits: StorageLimits = StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
+    limits: StorageLimits = field(
+        default_factory=lambda: StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
+    )
     random: Random = field(default_factory=lambda: Random(42))
 
     def claim(self, container: int) -> int:
@@ -162,7 +164,9 @@ class World:
         try:
             for container in range(self.container_count):
                 await store.open_container(container, self.claim(container))
-            running.port = await listener.start("127.0.0.1", 0)
+            bound = bind_socket("127.0.0.1", 0)
+            running.port = bound.getsockname()[1]
+            await listener.start(bound)
             yield running
         finally:
             for client in running.clients:

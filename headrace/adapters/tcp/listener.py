@@ -22,8 +22,27 @@ _log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 4096
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 STALL_CHECK_S: Final = 10.0
+_BACKLOG: Final = 1024
 _JOIN_BELOW_BYTES: Final = 16 << 10
 """Small replies go out as one buffer: a system call with many tiny parts costs more than joining them."""
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket that has its port, chosen by the system for 0, but refuses connections until a listener starts on it.
+
+    Raises:
+        OSError: the port is taken or the host is not this machine's.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound
 
 
 class WireListener:
@@ -37,13 +56,11 @@ class WireListener:
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses for 0. Raises OSError if it is taken."""
+    async def start(self, bound: socket.socket) -> None:
+        """Accept connections on a socket from `bind_socket`."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), host, port, backlog=1024)
+        self._server = await loop.create_server(lambda: _Connection(self), sock=bound, backlog=_BACKLOG)
         self._stall_timer = loop.call_later(STALL_CHECK_S, self._check_stalled)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
 
     async def stop(self) -> None:
         """Take no more connections and drop those that are there."""

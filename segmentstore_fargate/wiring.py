@@ -1,0 +1,123 @@
+"""One segment store process put together: the only module here that chooses adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.listener import WireListener, bind_socket
+from headrace.model.containers import ContainerClaim
+from headrace.model.errors import FencedError, HeadraceError
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.config import StoreConfig
+from segmentstore_fargate.health import HealthServer
+from segmentstore_fargate.registration import claim_container, own_address
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentStoreProcess:
+    """Starts, serves until `stop` or a failure that it cannot survive, and stops."""
+
+    def __init__(self, config: StoreConfig, environment: Mapping[str, str]) -> None:
+        self._config = config
+        self._environment = environment
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._disk = DiskJournalDisk(config.data_dir / "journal")
+        self._journal = Journal(
+            self._disk,
+            lambda: secrets.randbits(64),
+            self._loop.call_soon_threadsafe,
+            file_bytes=config.journal_file_bytes,
+        )
+        self._metadata_store = DynamoMetadataStore(config.metadata_table)
+        self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
+        self._store = SegmentStore(
+            JournalLedgers(self._journal),
+            BlockPool(config.cache_bytes),
+            SystemClock(),
+            self._metadata_store,
+            self._chunk_storage,
+            container_count=config.container_count,
+            limits=config.limits,
+            on_failure=self._container_failed,
+        )
+        self._listener = WireListener(self._store, lambda: secrets.randbits(128))
+        self._health = HealthServer(self._health_status)
+
+    async def start(self) -> str:
+        """Recover, claim, listen; the line that says so.
+
+        The socket is bound before the claim, which names its port, and accepts only when every container is there.
+
+        Raises:
+            HeadraceError: the log, the metadata store or the platform does not allow it.
+            OSError: a port is taken.
+        """
+        config = self._config
+        bound = bind_socket(config.listen_host, config.listen_port)
+        port = bound.getsockname()[1]
+        host = config.advertised_host or own_address(self._environment, config.listen_host)
+        await asyncio.to_thread(self._journal.start)
+        claim = ContainerClaim(config.store_id, host, port, config.zone)
+        for container in config.containers:
+            epoch = await asyncio.to_thread(claim_container, self._metadata_store, container, claim)
+            await self._store.open_container(container, epoch)
+        await self._listener.start(bound)
+        if config.health_port:
+            await self._health.start(config.listen_host, config.health_port)
+        containers = ",".join(map(str, config.containers))
+        return f"ready store={config.store_id} host={host} port={port} containers={containers}"
+
+    async def ended(self) -> int:
+        """The exit code, once there is one."""
+        return await asyncio.shield(self._ended)
+
+    def request_stop(self) -> None:
+        """End in good order."""
+        if not self._ended.done():
+            self._ended.set_result(0)
+
+    async def stop(self) -> None:
+        """Take nothing more, bring to tier 2 what the deadline allows, close the log."""
+        _log.info("event=stopping store=%s", self._config.store_id)
+        await self._listener.stop()
+        await self._store.close(self._config.stop_deadline_s)
+        await self._health.stop()
+        await asyncio.to_thread(self._journal.close)
+        await asyncio.to_thread(self._chunk_storage.close)
+        self._disk.close()
+        _log.info("event=stopped store=%s", self._config.store_id)
+
+    def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
+        """A deposed container is somebody else's now; any other failure needs a recovery, so a new process."""
+        if isinstance(error, FencedError) and self._store.owned:
+            return
+        self._listener.drop_all()
+        if not self._ended.done():
+            self._ended.set_result(1)
+
+    def _health_status(self) -> tuple[bool, Mapping[str, Any]]:
+        served = sorted(self._store.owned)
+        well = served == sorted(self._config.containers) and not self._ended.done()
+        return well, {
+            "status": "ok" if well else "failing",
+            "store": self._config.store_id,
+            "containers": served,
+            "commits": self._journal.synced_commits,
+            "unstoredBytes": self._store.pool.unstored_bytes,
+            "cacheBytes": self._store.pool.capacity_bytes,
+        }
