@@ -7,14 +7,31 @@ either the deleter sees the stream or its removal fails.
 
 from __future__ import annotations
 
-from headrace.codec.records.scope_record import SCOPES_PARTITION, scope_body
+from collections.abc import Callable
+
+from headrace.codec.records.scope_record import (
+    SCOPES_PARTITION,
+    ScopeState,
+    guard_body,
+    guard_of_body,
+    scope_entry_body,
+)
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.metadata import keys
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError
 from headrace.model.names import check_scope_name
-from headrace.ports.metadata_store import Create, Delete, MetadataStore, Replace, WriteConflictError
+from headrace.ports.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
 
-_DELETE_ATTEMPTS_MAX = 5
+_ATTEMPTS_MAX = 5
 
 
 class ScopeService:
@@ -25,15 +42,12 @@ class ScopeService:
 
     def create_scope(self, scope: str) -> None:
         """Raises AlreadyExistsError; InvalidRequestError (code "invalid_name")."""
-        key = keys.scope_key(check_scope_name(scope))
-        try:
-            self._store.write(Create(key, scope_body(is_deleting=False)))
-        except WriteConflictError as error:
-            raise AlreadyExistsError(f"scope {scope} exists", details={"scope": scope}) from error
+        check_scope_name(scope)
+        self._repeat_on_conflict(scope, self._try_to_create)
 
     def get_scope(self, scope: str) -> str:
         """The scope's name; raises NotFoundError if there is no such scope."""
-        if self._store.get(keys.scope_key(scope)) is None:
+        if not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
         return scope
 
@@ -50,23 +64,33 @@ class ScopeService:
             IllegalStateError: code "scope_not_empty".
             ConflictError: streams come and go too quickly to tell; repeat.
         """
-        for _ in range(_DELETE_ATTEMPTS_MAX):
-            try:
-                return self._try_to_delete(scope)
-            except WriteConflictError:
-                continue
-        raise ConflictError(f"scope {scope} is busy: streams are being created in it", details={"scope": scope})
+        self._repeat_on_conflict(scope, self._try_to_delete)
+
+    def _try_to_create(self, scope: str) -> None:
+        guard = self._store.get(keys.scope_guard_key(scope))
+        if scope_exists(guard):
+            raise AlreadyExistsError(f"scope {scope} exists", details={"scope": scope})
+        key, body = keys.scope_guard_key(scope), guard_body(ScopeState.OPEN)
+        self._store.write(
+            Create(key, body) if guard is None else Replace(key, body, guard.version),
+            Create(keys.scope_entry_key(scope), scope_entry_body()),
+        )
 
     def _try_to_delete(self, scope: str) -> None:
-        key = keys.scope_key(scope)
-        record = self._store.get(key)
-        if record is None:
+        guard = self._store.get(keys.scope_guard_key(scope))
+        if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         # Cheap refusal first, so that a scope in use is not marked again and again.
         self._check_empty(scope)
-        self._store.write(Replace(key, scope_body(is_deleting=True), record.version))
-        self._check_empty(scope)
-        self._store.write(Delete(key, record.version + 1))
+        version = guard.version
+        if guard_of_body(guard.body) is ScopeState.OPEN:
+            self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version))
+            version += 1
+            self._check_empty(scope)
+        self._store.write(
+            Replace(guard.key, guard_body(ScopeState.GONE), version),
+            Delete(keys.scope_entry_key(scope), None),
+        )
 
     def _check_empty(self, scope: str) -> None:
         if self._store.query(keys.listing_partition(scope), limit=1).records:
@@ -75,6 +99,26 @@ class ScopeService:
                 details={"scope": scope},
                 code="scope_not_empty",
             )
+
+    def _repeat_on_conflict(self, scope: str, attempt: Callable[[str], None]) -> None:
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return attempt(scope)
+            except WriteConflictError:
+                continue
+        raise ConflictError(f"scope {scope} is busy: others are changing it", details={"scope": scope})
+
+
+def scope_exists(guard: Record | None) -> bool:
+    """Whether a guard as read tells that its scope is there."""
+    return guard is not None and guard_of_body(guard.body) is not ScopeState.GONE
+
+
+def keep_scope(guard: Record) -> Write:
+    """What a transaction that needs the scope adds: a deleter's mark is taken away, so that its removal fails."""
+    if guard_of_body(guard.body) is ScopeState.DELETING:
+        return Replace(guard.key, guard_body(ScopeState.OPEN), guard.version)
+    return Check(guard.key, guard.version)
 
 
 def no_such_scope(scope: str) -> NotFoundError:

@@ -32,7 +32,7 @@ from headrace.model.stream_cut_ranges import epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
-from headrace.model.truncation import Truncation, head_cut
+from headrace.model.truncation import Truncation, very_beginning
 from headrace.ports.metadata_store import Key, MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
@@ -162,8 +162,9 @@ class SegmentService:
         return _created(found), truncation
 
     def _head(self, stream: Stream, truncation: Truncation | None) -> StreamCut:
-        first = self._history.epoch(stream, truncation.cut.first_epoch if truncation else 0)
-        return head_cut(stream.scope, stream.name, truncation, first)
+        if truncation is not None:
+            return truncation.cut
+        return very_beginning(stream.scope, stream.name, self._history.epoch(stream, 0))
 
     def _tail(self, stream: Stream) -> StreamCut:
         identifiers = [segment.segment_id for segment in stream.epoch.segments]

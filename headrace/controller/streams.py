@@ -13,10 +13,9 @@ from typing import TypeVar
 
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.listing_record import listing_body, tags_of_body
-from headrace.codec.records.numbering_record import numbering_of_body
-from headrace.codec.records.scope_record import is_deleting_of_body, scope_body
+from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.paging import Listing, check_page_limit, first_after
-from headrace.controller.scopes import no_such_scope
+from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, stream_view
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
@@ -27,6 +26,7 @@ from headrace.metadata.stream_records import (
     create_current,
     create_intent,
     create_transition,
+    stored_stream,
 )
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, UnavailableError
@@ -42,7 +42,7 @@ from headrace.model.streams import (
     start_sealing,
 )
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Check, Create, MetadataStore, Record, Replace, Write, WriteConflictError
+from headrace.ports.metadata_store import Create, MetadataStore, Record, Write, WriteConflictError
 from headrace.ports.request_queue import RequestQueue
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class StreamService:
         partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
         page = self._store.query(partition, first=first_after(after), limit=check_page_limit(limit))
         # A scope that is not there is told apart from an empty one only when that matters: one read less for the rest.
-        if not page.records and self._store.get(keys.scope_key(scope)) is None:
+        if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
         entries = page.records if tag is None else self._entries(scope, [record.key.sort for record in page.records])
         return Listing(
@@ -139,22 +139,19 @@ class StreamService:
         return self._repeat_on_conflict(lambda: self._try_to_delete(scope, stream))
 
     def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
-        scope_record, current, numbering = self._store.get_many(
-            [keys.scope_key(scope), keys.current_key(scope, name), keys.numbering_key(scope, name)]
-        )
-        if scope_record is None:
+        guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.current_key(scope, name)])
+        if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
-        if current is not None:
+        if stored_stream(current) is not None:
             raise AlreadyExistsError(f"stream {scope}/{name} exists", details={"scope": scope, "stream": name})
-        first_number = numbering_of_body(numbering.body) if numbering else 0
+        first_number = next_number_of_tombstone(current.body) if current else 0
         stream = new_stream(scope, name, configuration, first_number, self._clock.now_ms())
         self._accept(
             stream,
-            create_current(stream),
+            create_current(stream, tombstone=current),
             *create_epoch(stream, stream.epoch),
             Create(keys.listing_key(scope, name), listing_body(configuration.tags)),
-            Check(keys.numbering_key(scope, name), numbering.version if numbering else None),
-            _keep_scope(scope_record),
+            keep_scope(guard),
         )
         return stream_view(stream)
 
@@ -221,13 +218,6 @@ class StreamService:
             except WriteConflictError:
                 continue
         return attempt()
-
-
-def _keep_scope(record: Record) -> Write:
-    """The scope must be there; a deleter's mark is taken away, so that its removal fails."""
-    if is_deleting_of_body(record.body):
-        return Replace(record.key, scope_body(is_deleting=False), record.version)
-    return Check(record.key, record.version)
 
 
 def _scale_view(epoch: Epoch) -> ScaleView:

@@ -8,7 +8,6 @@ from headrace.codec.records import (
     history_record,
     intent_record,
     listing_record,
-    numbering_record,
     scope_record,
     sealed_segments_record,
     stream_record,
@@ -19,8 +18,12 @@ from headrace.model.names import check_known_name, scoped_stream_name
 from headrace.ports.metadata_store import Key
 
 
-def scope_key(scope: str) -> Key:
+def scope_guard_key(scope: str) -> Key:
     """Raises InvalidRequestError, code "invalid_name", as all of these do for names that cannot exist."""
+    return Key(scope_record.guard_partition(check_known_name("scope", scope)), scope_record.GUARD_SORT)
+
+
+def scope_entry_key(scope: str) -> Key:
     return Key(scope_record.SCOPES_PARTITION, check_known_name("scope", scope))
 
 
@@ -46,10 +49,6 @@ def stream_partition(scope: str, stream: str) -> str:
 
 def current_key(scope: str, stream: str) -> Key:
     return Key(stream_partition(scope, stream), stream_record.CURRENT_SORT)
-
-
-def numbering_key(scope: str, stream: str) -> Key:
-    return Key(stream_partition(scope, stream), numbering_record.NUMBERING_SORT)
 
 
 def truncation_key(scope: str, stream: str) -> Key:

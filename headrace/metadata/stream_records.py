@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
 from headrace.codec.records.intent_record import Intent, intent_body
-from headrace.codec.records.stream_record import stream_body, stream_of_body
+from headrace.codec.records.stream_record import stream_body, stream_of_body, tombstone_body
 from headrace.codec.records.truncation_record import truncation_of_body
 from headrace.metadata import keys
 from headrace.model.epochs import Epoch
@@ -33,8 +33,7 @@ class StreamRecords:
 
     def find(self, scope: str, stream: str) -> StoredStream | None:
         """One read; None if there is no such stream."""
-        record = self.store.get(keys.current_key(scope, stream))
-        return stored_stream(record) if record else None
+        return stored_stream(self.store.get(keys.current_key(scope, stream)))
 
     def get(self, scope: str, stream: str) -> StoredStream:
         """One read; raises NotFoundError if there is no such stream."""
@@ -46,9 +45,10 @@ class StreamRecords:
     def get_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
         """One batch read; raises NotFoundError if there is no such stream."""
         current, truncation = self.store.get_many([keys.current_key(scope, stream), keys.truncation_key(scope, stream)])
-        if current is None:
+        stored = stored_stream(current)
+        if stored is None:
             raise no_such_stream(scope, stream)
-        return stored_stream(current).stream, truncation_of_body(truncation.body) if truncation else None
+        return stored.stream, truncation_of_body(truncation.body) if truncation else None
 
     def transition(self, stream: Stream) -> Epoch | None:
         """The epoch that a running scale leads to; one read."""
@@ -72,14 +72,37 @@ class StreamRecords:
         self.store.write(Check(key, stored.version), *writes)
 
 
-def stored_stream(record: Record) -> StoredStream:
-    return StoredStream(stream_of_body(record.body), record.version)
+def stored_stream(record: Record | None) -> StoredStream | None:
+    """The stream in a current record; None if there is no record or a tombstone."""
+    stream = stream_of_body(record.body) if record else None
+    return StoredStream(stream, record.version) if record and stream else None
 
 
-def create_current(stream: Stream) -> Create:
-    """Raises CorruptError if an invariant would be broken."""
+def create_current(stream: Stream, tombstone: Record | None) -> Create | Replace:
+    """The write that begins a stream, in the place of the tombstone of its forerunner if there is one.
+
+    Raises:
+        CorruptError: an invariant would be broken.
+    """
     check_write(None, stream)
-    return Create(keys.current_key(stream.scope, stream.name), stream_body(stream))
+    key, body = keys.current_key(stream.scope, stream.name), stream_body(stream)
+    return Create(key, body) if tombstone is None else Replace(key, body, tombstone.version)
+
+
+def bury_current(stored: StoredStream) -> Replace:
+    """The write that ends a stream.
+
+    Raises:
+        CorruptError: the stream is not under deletion.
+    """
+    stream = stored.stream
+    if not stream.is_deleting:
+        raise CorruptError(f"refusing to bury stream {stream.scoped_name}: it is {stream.state} and not being deleted")
+    return Replace(
+        keys.current_key(stream.scope, stream.name),
+        tombstone_body(stream.epoch.next_segment_number),
+        stored.version,
+    )
 
 
 def create_transition(stream: Stream, epoch: Epoch) -> Create:

@@ -15,8 +15,6 @@ class Truncation:
     cut: StreamCut
 
 
-def head_cut(scope: str, stream: str, truncation: Truncation | None, first_epoch: Epoch) -> StreamCut:
-    """Where reading a stream from its head starts: the truncation, or the very beginning."""
-    if truncation is not None:
-        return truncation.cut
+def very_beginning(scope: str, stream: str, first_epoch: Epoch) -> StreamCut:
+    """Where reading a stream starts that was never truncated."""
     return StreamCut(scope, stream, tuple((segment.segment_id, 0) for segment in first_epoch.segments))

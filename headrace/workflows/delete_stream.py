@@ -1,7 +1,7 @@
 """Delete a sealed stream: its segments from the oldest epoch on, its index entries, its records, then itself.
 
 An epoch's record goes once the segments that it alone explains are gone, so that a long deletion which is interrupted
-goes on where it stopped. What stays is the number at which a stream of the same name would continue.
+goes on where it stopped. What stays is a tombstone that knows where a stream of the same name would continue.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
-from headrace.codec.records.numbering_record import NUMBERING_SORT, numbering_body
 from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
-from headrace.metadata.stream_records import StoredStream, delete_intent
+from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
 from headrace.model.names import segment_name
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import RequestKind, Stream
-from headrace.ports.metadata_store import Create, Delete, Key, Replace
+from headrace.ports.metadata_store import Delete, Key
 from headrace.workflows.steps import Step, Tools, Workflow
 
 _RECORDS_PER_WRITE = 90
@@ -65,7 +64,7 @@ def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
     first: str | None = ""
     while first is not None:
         page = tools.records.store.query(partition, first=first, limit=_RECORDS_PER_WRITE)
-        removable = [record.key for record in page.records if record.key.sort not in (CURRENT_SORT, NUMBERING_SORT)]
+        removable = [record.key for record in page.records if record.key.sort != CURRENT_SORT]
         _delete_records(tools, stored, removable)
         first = None if page.next_after is None else f"{page.next_after}\0"
 
@@ -79,12 +78,8 @@ def _delete_records(tools: Tools, stored: StoredStream, gone: Sequence[Key]) -> 
 def _forget(tools: Tools, stored: StoredStream) -> None:
     """The stream is gone, its name is free, its segment numbers are not."""
     stream = stored.stream
-    key = keys.numbering_key(stream.scope, stream.name)
-    known = tools.records.store.get(key)
-    body = numbering_body(stream.epoch.next_segment_number)
     tools.records.store.write(
-        Delete(keys.current_key(stream.scope, stream.name), stored.version),
-        Replace(key, body, known.version) if known else Create(key, body),
+        bury_current(stored),
         Delete(keys.listing_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )

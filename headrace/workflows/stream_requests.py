@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StreamRecords
-from headrace.model.errors import ConflictError
+from headrace.model.errors import ConflictError, NotFoundError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
@@ -34,6 +34,7 @@ class StreamRequestProcessor:
         Raises:
             InvalidRequestError: this is no request message; it will never be one.
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            NotFoundError: a segment that must be there is not; a human must look.
             CorruptError: stored records do not fit; a human must look.
         """
         for _ in range(_ATTEMPTS_MAX - 1):
@@ -58,5 +59,15 @@ class StreamRequestProcessor:
                 yield step.name
 
     def _run(self, message_body: Mapping[str, Any]) -> None:
-        for _ in self.work(message_body):
-            continue
+        try:
+            for _ in self.work(message_body):
+                continue
+        except NotFoundError:
+            # A processor that is late finds segments gone that a later deletion took: then there is nothing to do.
+            if self._is_pending(message_body):
+                raise
+
+    def _is_pending(self, message_body: Mapping[str, Any]) -> bool:
+        scope, name, request = parse_message(message_body)
+        stored = self._tools.records.find(scope, name)
+        return stored is not None and stored.stream.is_pending(request)

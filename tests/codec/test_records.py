@@ -19,13 +19,13 @@ from headrace.codec.records import (
     history_record,
     intent_record,
     listing_record,
-    numbering_record,
     scope_record,
     sealed_segments_record,
     stream_record,
     truncation_record,
 )
 from headrace.codec.records.intent_record import Intent
+from headrace.codec.records.scope_record import ScopeState
 from headrace.codec.records.sealed_segments_record import SealedSegment
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
@@ -131,17 +131,17 @@ SHAPES: dict[str, Shape] = {
         },
     ),
     "history": (3, history_record.history_body, history_record.history_of_body, {"format": 1, "epoch": 3}),
-    "numbering": (
+    "tombstone": (
         12,
-        numbering_record.numbering_body,
-        numbering_record.numbering_of_body,
-        {"format": 1, "next": 12},
+        stream_record.tombstone_body,
+        stream_record.next_number_of_tombstone,
+        {"format": 1, "next_number": 12},
     ),
     "scope": (
-        True,
-        lambda mark: scope_record.scope_body(is_deleting=mark),
-        scope_record.is_deleting_of_body,
-        {"format": 1, "deleting": True},
+        ScopeState.DELETING,
+        scope_record.guard_body,
+        scope_record.guard_of_body,
+        {"format": 1, "state": "DELETING"},
     ),
     "listing": (
         ("a", "b"),
@@ -161,7 +161,8 @@ def test_keys_are_where_they_always_were():
     assert sealed_segments_record.sealed_segments_sort(2) == "sealed/0000000002"
     assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_499) == 2
     assert truncation_record.TRUNCATION_SORT == "truncation"
-    assert numbering_record.NUMBERING_SORT == "numbering"
+    assert (scope_record.guard_partition("s"), scope_record.GUARD_SORT) == ("scope-guard/s", "guard")
+    assert scope_record.scope_entry_body() == {"format": 1}
     assert scope_record.SCOPES_PARTITION == "scopes"
     assert listing_record.listing_partition("s") == "scope/s"
     assert listing_record.tag_partition("s", "a/b") == "tag/s/a/b"
@@ -193,7 +194,7 @@ def test_a_missing_field_is_refused(name: str):
             decode({key: value for key, value in golden.items() if key != field})
 
 
-@pytest.mark.parametrize("name", sorted(SHAPES.keys() - {"scope"}))
+@pytest.mark.parametrize("name", SHAPES)
 def test_a_field_of_another_kind_is_refused(name: str):
     _, _, decode, golden = SHAPES[name]
     refused = 0
@@ -249,6 +250,10 @@ def _streams(draw: st.DrawFn) -> Stream:
         stream = created(stream)
         assert stream.state is StreamState.ACTIVE
     return stream
+
+
+def test_a_tombstone_is_no_stream():
+    assert stream_record.stream_of_body(stream_record.tombstone_body(3)) is None
 
 
 @given(stream=_streams())

@@ -126,11 +126,50 @@ def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any
     with pytest.raises(stream_world.Crash):
         world.scopes.delete_scope("s")
     world.calls.calm()
-    assert world.everything()["scopes", "s"][1]["deleting"] is True
+    assert world.everything()["scope-guard/s", "guard"][1]["state"] == "DELETING"
     assert world.scopes.get_scope("s") == "s"
     world.create()
-    assert world.everything()["scopes", "s"][1]["deleting"] is False
+    assert world.everything()["scope-guard/s", "guard"][1]["state"] == "OPEN"
     assert _exists(world) == (True, True)
+
+
+def test_a_deleter_that_died_is_followed_by_another(world: Any, stream_world: Any):
+    world.calls.crash_at(2, done=True)
+    with pytest.raises(stream_world.Crash):
+        world.scopes.delete_scope("s")
+    world.calls.calm()
+    world.scopes.delete_scope("s")
+    assert _exists(world) == (False, False)
+    assert world.scopes.list_scopes(10).items == ()
+    world.scopes.create_scope("s")
+    world.create()
+    assert _exists(world) == (True, True)
+
+
+@pytest.mark.parametrize("position", range(6))
+def test_a_deleter_that_slept_through_a_life_of_the_scope(world: Any, position: int):
+    """Deleted, created again, filled, and marked by yet another deleter: the sleeper must not remove it."""
+
+    def another_life() -> None:
+        world.scopes.delete_scope("s")
+        world.scopes.create_scope("s")
+        world.streams.create_stream("s", "t", FIXED_1)
+        with pytest.raises(IllegalStateError):
+            world.scopes.delete_scope("s")
+
+    calls = _run_inside(world, position, inner=another_life, outer=lambda: world.scopes.delete_scope("s"))
+    assert _exists(world) == ((True, True) if position < calls else (False, False))
+
+
+@pytest.mark.parametrize("position", range(2))
+def test_a_creator_that_slept_through_a_life_of_the_scope(world: Any, position: int):
+    def another_life() -> None:
+        world.scopes.delete_scope("s")
+        world.scopes.create_scope("s")
+        world.scopes.delete_scope("s")
+
+    _run_inside(world, position, inner=another_life, outer=lambda: world.streams.create_stream("s", "t", FIXED_1))
+    assert _exists(world) == (False, False)
 
 
 def test_threads_that_create_and_delete_agree(world: Any):

@@ -185,7 +185,7 @@ def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: Any):
         assert error.value.specific_code == "sealed"
 
 
-def test_a_deleted_stream_leaves_nothing_but_its_numbering(world: Any):
+def test_a_deleted_stream_leaves_nothing_but_a_tombstone(world: Any):
     before = world.everything()
     world.create(segments=3, tags=("a", "b"))
     world.scale([0, 1], [0.0, 0.5, 2 / 3])
@@ -198,7 +198,7 @@ def test_a_deleted_stream_leaves_nothing_but_its_numbering(world: Any):
         world.streams.get_stream("s", "t")
     assert world.bare_segment_stores.names() == []
     left = {key: value for key, value in world.everything().items() if key not in before}
-    assert left == {("stream/s/t", "numbering"): (0, {"format": 1, "next": 5})}
+    assert left == {("stream/s/t", "current"): (8, {"format": 1, "next_number": 5})}
 
 
 def test_a_stream_of_the_same_name_continues_the_numbers(world: Any, stream_world: Any):

@@ -16,7 +16,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.truncation import Truncation, head_cut
+from headrace.model.truncation import very_beginning
 
 Cut = dict[int, int]
 
@@ -256,8 +256,5 @@ def test_a_cut_is_a_set_of_positions():
     )
 
 
-def test_the_head_is_the_beginning_or_the_truncation():
-    first = _two_epochs()[0]
-    assert head_cut("s", "t", None, first) == StreamCut.of("s", "t", {0: 0, 1: 0})
-    cut = StreamCut.of("s", "t", {S2: 5})
-    assert head_cut("s", "t", Truncation(cut), first) == cut
+def test_the_very_beginning_is_the_start_of_the_first_epoch():
+    assert very_beginning("s", "t", _two_epochs()[0]) == StreamCut.of("s", "t", {0: 0, 1: 0})

@@ -158,3 +158,52 @@ def test_a_late_message_of_a_former_life_does_nothing(world: Any, stream_world: 
         world.processor.process(body)
     assert _outcome(world) == before
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+
+
+def _rest_of_the_life(world: Any, ranges: Callable[..., Any]) -> None:
+    """The stream is finished, deleted and created again, and goes through the same operations."""
+    world.bare_queue.acknowledge(world.in_flight)
+    if world.streams.get_stream("s", "t").state is not StreamState.SEALED:
+        world.seal()
+    world.delete()
+    world.create(segments=2, tags=("a", "b"))
+    world.scale([world.tail_ids()[0]], [0.0, 0.2, 0.5])
+    world.seal()
+    world.streams.delete_stream("s", "t")
+
+
+def _sleep_through_a_life(world: Any, ranges: Callable[..., Any], body: Any, position: int) -> list[Any]:
+    """Process `body` with a pause at the call with this number; what the store held at the end of the pause."""
+    made = 0
+    present: list[Any] = []
+
+    def sleep(_kind: str) -> None:
+        nonlocal made
+        made += 1
+        if made == position + 1:
+            world.calls.calm()
+            world.processor.process(body)
+            _rest_of_the_life(world, ranges)
+            present.append(world.everything())
+
+    world.calls.before = sleep
+    world.processor.process(body)
+    world.calls.calm()
+    return present
+
+
+@pytest.mark.parametrize("kind", ["create_stream", "scale_stream", "seal_stream"])
+def test_a_processor_that_slept_through_a_life_of_the_stream_changes_no_record(stream_world: Any, kind: str):
+    """It wakes up at any of its calls, with what it read in the former life, and must leave the present one alone."""
+    slept = 0
+    for position in range(CALLS_PER_WORKFLOW_MAX):
+        world = stream_world.StreamWorld()
+        ACCEPT[kind](world, stream_world.ranges)
+        (message,) = world.bare_queue.receive()
+        world.in_flight = message.receipt
+        present = _sleep_through_a_life(world, stream_world.ranges, message.body, position)
+        if not present:
+            break
+        slept += 1
+        assert world.everything() == present[0], f"woken up at call {position}"
+    assert slept >= 5

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.codec.records.intent_record import Intent
 from headrace.metadata.request_messages import message_body, parse_message
-from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError
+from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.stream_configuration import ScalingPolicy
 from headrace.model.streams import PendingRequest, RequestKind
 from headrace.ports.metadata_store import Key, WriteConflictError
@@ -102,6 +102,15 @@ def test_a_corrupt_record_is_no_reason_to_write(world: Any):
         world.processor.process(message.body)
     assert world.everything() == before
     assert world.bare_store.get(Key("stream/s/t", "current")) is not None
+
+
+def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: Any):
+    world.create()
+    world.streams.seal_stream("s", "t")
+    world.bare_segment_stores.delete_segment("s/t/1.#epoch.0")
+    (message,) = world.bare_queue.receive()
+    with pytest.raises(NotFoundError):
+        world.processor.process(message.body)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,39 @@
-"""A scope. `is_deleting` marks that somebody is looking whether it is empty; creating a stream takes the mark away."""
+"""A scope: its entry in the list of scopes, and its guard, which tells whether it is there.
+
+The guard outlives the scope. Its version grows with everything that happens to the name, so that nobody who read it in
+a former life of the scope can take the present one for it.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 
 SCOPES_PARTITION = "scopes"
+GUARD_SORT = "guard"
 
 
-def scope_body(*, is_deleting: bool) -> dict[str, Any]:
-    return versioned(deleting=is_deleting)
+class ScopeState(StrEnum):
+    """DELETING marks that somebody is looking whether the scope is empty; creating a stream takes the mark away."""
+
+    OPEN = "OPEN"
+    DELETING = "DELETING"
+    GONE = "GONE"
 
 
-def is_deleting_of_body(body: Body) -> bool:
-    return decoded("scope", body, lambda fields: bool(fields["deleting"]))
+def guard_partition(scope: str) -> str:
+    return f"scope-guard/{scope}"
+
+
+def guard_body(state: ScopeState) -> dict[str, Any]:
+    return versioned(state=str(state))
+
+
+def guard_of_body(body: Body) -> ScopeState:
+    return decoded("scope", body, lambda fields: ScopeState(fields["state"]))
+
+
+def scope_entry_body() -> dict[str, Any]:
+    return versioned()

@@ -1,4 +1,9 @@
-"""The current record of a stream: its state, active epoch, configuration and pending request, in one read."""
+"""The current record of a stream: its state, active epoch, configuration and pending request, in one read.
+
+A deleted stream leaves a tombstone in its place: the first segment number for the next stream of that name, so that no
+segment name is ever used twice, and a version that goes on growing, so that nobody who read the record in a former life
+of the name can write it in the present one.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +44,17 @@ def stream_body(stream: Stream) -> dict[str, Any]:
     )
 
 
-def stream_of_body(body: Body) -> Stream:
-    return decoded("stream", body, _stream)
+def stream_of_body(body: Body) -> Stream | None:
+    """The stream; None for a tombstone."""
+    return None if "next_number" in body else decoded("stream", body, _stream)
+
+
+def tombstone_body(next_segment_number: int) -> dict[str, Any]:
+    return versioned(next_number=next_segment_number)
+
+
+def next_number_of_tombstone(body: Body) -> int:
+    return decoded("tombstone", body, lambda fields: int(fields["next_number"]))
 
 
 def _stream(body: Body) -> Stream:
