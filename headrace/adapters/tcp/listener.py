@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
 from headrace.segmentstore.sessions.session import Session
@@ -105,20 +105,19 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"{transport!r} is no stream transport")
-        self._transport = transport
+        stream = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
+        self._transport = stream
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             raw.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         # Any byte that waits in the transport counts as blocked: only then is "nothing waits" told, and the cache may
         # use the memory again.
-        transport.set_write_buffer_limits(high=0, low=0)
+        stream.set_write_buffer_limits(high=0, low=0)
         peer = transport.get_extra_info("peername")
         session = self._listener.open_session(self, f"{peer[0]}:{peer[1]}" if peer else "unknown")
         if session is None:
-            transport.abort()
+            stream.abort()
             self._transport = None
             return
         self.session = session
