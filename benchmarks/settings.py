@@ -42,6 +42,7 @@ class Settings:
     raw_seconds: float = 0.5
     raw_block_bytes: tuple[int, ...] = (4 * KIB, 64 * KIB, MIB)
     cache_bytes: int = 1024 * MIB
+    flush_age_s: float = 1.0
     tier2_patience_s: float = 60.0
 
 

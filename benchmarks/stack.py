@@ -28,7 +28,10 @@ def local_stack(directory: Path, settings: Settings) -> Iterator[str]:
     state_file, log_file = directory / "local-stack.json", directory / "local-stack.log"
     command = [sys.executable, "-m", "local_stack", "--http-port", "0", "--segment-stores", "1"]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
-    environment = os.environ | {"HEADRACE_CACHE_BYTES": str(settings.cache_bytes)}
+    environment = os.environ | {
+        "HEADRACE_CACHE_BYTES": str(settings.cache_bytes),
+        "HEADRACE_FLUSH_AGE_S": str(settings.flush_age_s),
+    }
     with log_file.open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
