@@ -188,15 +188,3 @@ def test_available_now_without_a_budget_reads_everything(job: Job, store: StoreD
     query = job.writer(events).trigger(availableNow=True).start()
     query.awaitTermination()
     assert numbers(job.batches) == each_once(0, 100)
-
-
-def test_a_checkpoint_of_another_stream_is_refused(job: Job, store: StoreDouble) -> None:
-    fill(store, 0, 10)
-    job.run()
-    offsets = sorted(job.checkpoint.glob("offsets/[0-9]*"))[-1]
-    text = offsets.read_text()
-    assert '"stream_cut"' in text
-    offsets.write_text(text.replace('"stream_cut"', '"offset"'))
-    (offsets.parent / f".{offsets.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(Exception, match="offset of another source"):
-        job.run()
