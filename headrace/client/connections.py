@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Protocol, cast
 
 from headrace.adapters.tcp.connection import check_hello
+from headrace.adapters.tcp.replies import error_of_reply
 from headrace.client.views import SegmentEndpoint
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError, UnavailableError
@@ -68,6 +69,7 @@ class WireConnection(asyncio.BufferedProtocol):
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         self.closed: HeadraceError | None = None
+        self.retired = False
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._hello: asyncio.Future[wire.WireCommand] = loop.create_future()
@@ -102,6 +104,12 @@ class WireConnection(asyncio.BufferedProtocol):
 
     def forget_flow(self, number: int) -> None:
         self._flows.pop(number, None)
+        if self.retired and not self._flows:
+            self.close()
+
+    def retire(self) -> None:
+        """New conversations get another connection; this one closes when its last one has ended."""
+        self.retired = True
 
     def send(self, command: wire.WireCommand) -> None:
         if self._transport is None or self.closed is not None:
@@ -223,6 +231,7 @@ class SegmentConnections:
         self._scope, self._stream = scope, stream
         self._endpoints: dict[int, SegmentEndpoint] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[WireConnection]] = {}
+        self._tasks: set[asyncio.Task[WireConnection]] = set()
 
     async def to_segment(self, segment_id: int) -> WireConnection:
         """The connection to the store that owns the segment, as far as is known.
@@ -246,7 +255,9 @@ class SegmentConnections:
         self._endpoints.pop(segment_id, None)
 
     async def close(self) -> None:
-        tasks, self._connections = self._connections.values(), {}
+        """Ends all conversations at once."""
+        tasks, self._tasks = self._tasks, set()
+        self._connections.clear()
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is None:
                 task.result().close()
@@ -262,6 +273,7 @@ class SegmentConnections:
             task = asyncio.ensure_future(open_connection(host, port))
             task.add_done_callback(_retrieve)
             self._connections[host, port] = task
+            self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
         # Shielded: others wait for the same connection.
         return await asyncio.shield(task)
 
@@ -269,7 +281,24 @@ class SegmentConnections:
 def _is_spent(task: asyncio.Task[WireConnection]) -> bool:
     if not task.done():
         return False
-    return task.cancelled() or task.exception() is not None or task.result().closed is not None
+    if task.cancelled() or task.exception() is not None:
+        return True
+    return task.result().retired or task.result().closed is not None
+
+
+def _is_open(task: asyncio.Task[WireConnection]) -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().closed is None
+
+
+def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
+    """The error that a reply stands for. A store that is not the owner any more is left, politely.
+
+    Most often the next endpoint is another store. If it is the same one, it has restarted within itself, and this
+    connection leads to what is left of the old one.
+    """
+    if isinstance(reply, wire.WrongHost):
+        flow.connection.retire()
+    return error_of_reply(reply)
 
 
 class SingleReply:

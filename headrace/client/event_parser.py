@@ -73,4 +73,5 @@ class EventAssembler:
         if len(self._carry) < EVENT_HEADER_BYTES:
             return False
         kind, length_bytes = _HEADER.unpack_from(self._carry)
-        return bool(kind) or length_bytes < 0 or len(self._carry) - EVENT_HEADER_BYTES >= length_bytes
+        is_event = kind == 0 and 0 <= length_bytes <= EVENT_BYTES_MAX
+        return not is_event or len(self._carry) - EVENT_HEADER_BYTES >= length_bytes

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.client.back_off import BackOff
-from headrace.client.connections import Flow, SegmentConnections, SingleReply
+from headrace.client.connections import Flow, SegmentConnections, SingleReply, problem_of
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
 from headrace.codec import wire_commands as wire
@@ -119,7 +118,7 @@ class SegmentAppender:
         try:
             reply = await self._set_up(flow)
             if not isinstance(reply, wire.AppendSetup):
-                return error_of_reply(reply)
+                return problem_of(flow, reply)
             self._resume(flow, reply.last_event_number)
             self._ended = asyncio.get_running_loop().create_future()
             self._send()
@@ -129,7 +128,7 @@ class SegmentAppender:
                 reply = await self._set_up(flow)
                 if isinstance(reply, wire.AppendSetup):
                     self._complete(reply.last_event_number)
-            return error_of_reply(ended)
+            return problem_of(flow, ended)
         finally:
             self._ended = None
             flow.close()

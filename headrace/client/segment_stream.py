@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.client.back_off import BackOff
-from headrace.client.connections import Flow, SegmentConnections, SingleReply
+from headrace.client.connections import Flow, SegmentConnections, SingleReply, problem_of
 from headrace.client.event_parser import EventAssembler
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
@@ -83,7 +82,7 @@ class SegmentStream:
             while not self._ended:
                 reply = await waiting
                 if not isinstance(reply, wire.SegmentRead):
-                    self._no_data(reply)
+                    self._no_data(flow, reply)
                     data = memoryview(b"")
                 elif reply.offset != asked_at:
                     raise CorruptError(f"{self._name}: asked for offset {asked_at}, got bytes of {reply.offset}")
@@ -117,7 +116,7 @@ class SegmentStream:
             raise CorruptError(f"{self._name} ends at {offset}, before the end {self._stop} of the stream cut")
         return offset >= self._stop
 
-    def _no_data(self, reply: wire.WireCommand) -> None:
+    def _no_data(self, flow: Flow, reply: wire.WireCommand) -> None:
         """The segment has ended or begins later now; everything else is an error."""
         skip = self._on_truncation == "skip"
         if isinstance(reply, wire.SegmentIsSealed) and self._stop is None:
@@ -134,7 +133,7 @@ class SegmentStream:
                 details={"segment": self._name},
             )
         else:
-            raise error_of_reply(reply)
+            raise problem_of(flow, reply)
 
     async def _hand_on(self, data: memoryview, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
         if data:

@@ -180,6 +180,8 @@ class TcpSegmentStores:
                 error = error_of_reply(answer) if type(answer) in _NOT_FINAL else None
                 if isinstance(error, UnavailableError):
                     self._forget([requests[index][0]])
+                    if isinstance(answer, wire.WrongHost):
+                        self._drop_connection(host, port)
                     problem = error
                 else:
                     replies[index] = answer
@@ -208,6 +210,13 @@ class TcpSegmentStores:
                 monotonic_s=self._monotonic_s,
             )
             return store.connection.call(requests, attempt_deadline_s)
+
+    def _drop_connection(self, host: str, port: int) -> None:
+        """It leads to a store, or to what is left of one, that is not the owner any more."""
+        store = self._stores[host, port]
+        with store.lock:
+            if store.connection is not None:
+                store.connection.close()
 
     def _address(self, segment: str) -> Address:
         container = container_of_segment(segment, self._container_count)

@@ -1,0 +1,112 @@
+"""What a connection does with peers of another kind, silence, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.client import CorruptError, UnavailableError, connections
+from headrace.client.connections import SingleReply, open_connection
+from headrace.codec import wire_commands as wire
+
+
+async def _serve_once(answer: bytes) -> tuple[asyncio.Server, int]:
+    """A server that answers whatever comes first with `answer` and then says nothing more."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(16)
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+HELLO = wire.encode(wire.Hello(17, 5))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (wire.encode(wire.Hello(30, 18)), CorruptError, "versions 18 to 30"),
+        (wire.encode(wire.Hello(4, 1)), CorruptError, "versions 1 to 4"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", CorruptError, "claims"),
+        (wire.encode(wire.SegmentSealed(0, "x")), CorruptError, "is this a segment store"),
+        (b"", UnavailableError, "does not answer Hello"),
+    ],
+)
+def test_peers_of_another_kind(
+    answer: bytes, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not answer:
+        monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.05)
+
+    async def connect() -> None:
+        server, port = await _serve_once(answer)
+        async with server:
+            with pytest.raises(kind, match=message):
+                await open_connection("127.0.0.1", port)
+
+    asyncio.run(connect())
+
+
+def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.01)
+
+    async def connect() -> None:
+        server, port = await _serve_once(HELLO)
+        async with server:
+            connection = await open_connection("127.0.0.1", port)
+            replies = SingleReply()
+            flow = connection.open_flow(replies)
+            with pytest.raises(UnavailableError, match="does not answer any more"):
+                await replies.ask(flow, wire.GetStreamSegmentInfo(flow.next_id(), "s/t/0.#epoch.0"))
+            with pytest.raises(UnavailableError):
+                connection.open_flow(SingleReply())
+
+    asyncio.run(connect())
+
+
+def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.005)
+    echoed: list[wire.WireCommand] = []
+
+    def count(command: Any, names: dict[int, str], honest: Any = cluster._reply) -> Any:
+        if isinstance(command, wire.KeepAlive):
+            echoed.append(command)
+        return honest(command, names)
+
+    cluster._reply = count
+
+    async def connect() -> None:
+        connection = await open_connection("127.0.0.1", cluster.port)
+        while len(echoed) < 2 * connections.SILENT_PERIODS_MAX:
+            await asyncio.sleep(0.001)
+        assert connection.closed is None
+        connection.close()
+
+    asyncio.run(connect())
+
+
+def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Any) -> None:
+    async def connect() -> None:
+        connection = await open_connection("127.0.0.1", cluster.port)
+        one, two = SingleReply(), SingleReply()
+        first, second = connection.open_flow(one), connection.open_flow(two)
+        late = one.ask(first, wire.LocateOffset(first.next_id(), "s/t/0.#epoch.0", 5))
+        first.close()
+        reply = await two.ask(second, wire.LocateOffset(second.next_id(), "s/t/1.#epoch.0", 7))
+        assert isinstance(reply, wire.OffsetLocated)
+        assert reply.offset == 7
+        assert not late.done()
+        connection.close()
+
+    asyncio.run(connect())
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        asyncio.run(open_connection("127.0.0.1", 9))

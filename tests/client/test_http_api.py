@@ -1,0 +1,158 @@
+"""Errors come back as their classes; requests are repeated when, and only when, that can help and does no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.client import connect
+from headrace.model import errors
+
+STREAM = {
+    "scopeName": "s",
+    "streamName": "t",
+    "scalingPolicy": {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2},
+    "retentionPolicy": None,
+    "streamTags": [],
+    "state": "ACTIVE",
+    "epoch": 0,
+    "segments": 2,
+    "creationTime": 5,
+}
+
+
+def _error(status: int, code: str, retry: str = "never", **details: Any) -> httpx.Response:
+    return httpx.Response(
+        status, json={"error": {"code": code, "message": "said so", "retry": retry, "details": details}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "code"),
+    [
+        (_error(400, "invalid_request"), errors.InvalidRequestError, "invalid_request"),
+        (_error(400, "invalid_name", kind="scope"), errors.InvalidRequestError, "invalid_name"),
+        (_error(403, "unauthorized"), errors.UnauthorizedError, "unauthorized"),
+        (_error(404, "not_found"), errors.NotFoundError, "not_found"),
+        (_error(409, "already_exists"), errors.AlreadyExistsError, "already_exists"),
+        (_error(409, "something_exists"), errors.AlreadyExistsError, "something_exists"),
+        (_error(410, "truncated"), errors.TruncatedError, "truncated"),
+        (_error(412, "sealed"), errors.SealedError, "sealed"),
+        (_error(412, "scope_not_empty"), errors.IllegalStateError, "scope_not_empty"),
+        (_error(500, "internal"), errors.HeadraceError, "internal"),
+        (httpx.Response(403, json={"message": "Forbidden"}), errors.UnauthorizedError, "unauthorized"),
+        (httpx.Response(404, text="<html>"), errors.NotFoundError, "not_found"),
+        (httpx.Response(500, text="oops"), errors.HeadraceError, "internal"),
+        (httpx.Response(200, text="<html>"), errors.CorruptError, "corrupt"),
+        (httpx.Response(200, json=[1]), errors.CorruptError, "corrupt"),
+        (httpx.Response(200, json={"scopeName": "s"}), errors.CorruptError, "corrupt"),
+        (httpx.Response(200, json={**STREAM, "epoch": "x"}), errors.CorruptError, "corrupt"),
+    ],
+)
+def test_errors_come_back_as_their_classes(
+    cluster: Any, answer: httpx.Response, kind: type[errors.HeadraceError], code: str
+) -> None:
+    cluster.answers = [answer]
+    with cluster.client() as headrace, pytest.raises(kind) as caught:
+        headrace.admin.get_stream("s", "t")
+    assert type(caught.value) is kind
+    assert caught.value.specific_code == code
+
+
+def test_details_and_message_travel(cluster: Any) -> None:
+    cluster.answers = [_error(400, "invalid_name", characters_max=255)]
+    with cluster.client() as headrace, pytest.raises(errors.InvalidRequestError, match="said so") as caught:
+        headrace.admin.get_stream("s", "t")
+    assert caught.value.details == {"characters_max": 255}
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        _error(503, "unavailable", "later"),
+        _error(429, "throttled", "later"),
+        _error(409, "conflict", "now"),
+        _error(409, "stream_is_busy", "now"),
+        _error(421, "fenced", "elsewhere"),
+        httpx.Response(502, text="bad gateway"),
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout("slow"),
+    ],
+)
+def test_what_can_pass_is_repeated(cluster: Any, passing: Any) -> None:
+    cluster.answers = [passing, passing, httpx.Response(200, json=STREAM)]
+    with cluster.client() as headrace:
+        assert headrace.admin.get_stream("s", "t").state == "ACTIVE"
+    assert len(cluster.requests) == 3
+
+
+def test_repeating_ends(cluster: Any) -> None:
+    cluster.answers = [_error(503, "unavailable", "later")] * 1000
+    with cluster.client(retry_s=0.05) as headrace, pytest.raises(errors.UnavailableError, match="said so"):
+        headrace.admin.get_stream("s", "t")
+    assert 2 <= len(cluster.requests) < 20
+
+
+def test_a_creation_whose_outcome_is_unknown_is_not_repeated(cluster: Any) -> None:
+    cluster.answers = [httpx.ReadTimeout("slow")]
+    with cluster.client() as headrace, pytest.raises(errors.UnavailableError, match="does not answer"):
+        headrace.admin.create_stream("s", "t")
+    assert len(cluster.requests) == 1
+
+
+def test_a_creation_that_was_never_sent_is_repeated(cluster: Any) -> None:
+    cluster.answers = [httpx.ConnectError("refused"), httpx.Response(201, json=STREAM)]
+    with cluster.client() as headrace:
+        headrace.admin.create_stream("s", "t")
+
+
+def test_pages_are_followed(cluster: Any) -> None:
+    pages = [
+        {"scopes": [{"scopeName": "a"}], "continuationToken": "a"},
+        {"scopes": [], "continuationToken": "b"},
+        {"scopes": [{"scopeName": "c"}], "continuationToken": None},
+    ]
+    cluster.answers = [httpx.Response(200, json=page) for page in pages]
+    with cluster.client() as headrace:
+        assert headrace.admin.list_scopes() == ["a", "c"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "ü", "x" * 256])
+def test_names_are_checked_before_anything_is_sent(cluster: Any, name: str) -> None:
+    with cluster.client() as headrace, pytest.raises(errors.InvalidRequestError):
+        headrace.admin.get_stream(name, "t")
+    assert cluster.requests == []
+
+
+def test_addresses_and_credentials_that_make_no_sense() -> None:
+    with pytest.raises(errors.InvalidRequestError, match="http://"):
+        connect("localhost:10080")
+    with pytest.raises(errors.InvalidRequestError, match="aws-iam"):
+        connect(auth="kerberos")  # type: ignore[arg-type]
+
+
+def test_signed_requests(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    seen: list[httpx.Headers] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers)
+        return httpx.Response(201, json=STREAM)
+
+    with connect("https://api.example", auth="aws-iam", transport=httpx.MockTransport(answer)) as headrace:
+        headrace.admin.create_stream("s", "t")
+    assert "AKIDEXAMPLE/" in seen[0]["authorization"]
+    assert "/eu-central-1/execute-api/aws4_request" in seen[0]["authorization"]
+    assert "x-amz-date" in seen[0]
+
+
+def test_nobody_listens() -> None:
+    with (
+        connect("http://127.0.0.1:9", retry_s=0.05) as headrace,
+        pytest.raises(errors.UnavailableError, match="does it run"),
+    ):
+        headrace.admin.list_scopes()
