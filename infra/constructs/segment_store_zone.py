@@ -2,8 +2,9 @@
 
 One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
 tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
-an empty volume. A process that dies restarts inside its task and finds its journal again; a task that is replaced does
-not. The health check is therefore patient: it exists for a store that hangs for good, not for one that is slow.
+an empty volume. A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
+journal again; a task that is replaced does not. The health check is therefore patient: half an hour without service,
+for example because DynamoDB or S3 do not answer, costs less than the events that only the journal has.
 """
 
 from __future__ import annotations
@@ -23,10 +24,8 @@ from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources
 
 OPEN_FILES_MAX = 65_536
-RESTART_AFTER_S = 60
-"""How long a process must have run to be restarted inside its task when it dies."""
 
-HEALTH_INTERVAL_S = 30
+HEALTH_INTERVAL_S = 180
 HEALTH_TIMEOUT_S = 10
 HEALTH_RETRIES = 10
 HEALTH_START_S = 300
@@ -123,8 +122,6 @@ class SegmentStoreZone(Construct):
             environment=environment,
             readonly_root_filesystem=True,
             stop_timeout=cdk.Duration.seconds(SEGMENT_STORES.stop_timeout_s),
-            enable_restart_policy=True,
-            restart_attempt_period=cdk.Duration.seconds(RESTART_AFTER_S),
             health_check=_health_check(),
             logging=ecs.LogDriver.aws_logs(
                 stream_prefix=self.store_id,

@@ -119,7 +119,7 @@ def run(project: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def walk_imports(folder: Path, start: str) -> set[str]:
-    """Top-level names of third-party modules that `start` and what it imports of ours import when they are loaded."""
+    """Top-level names of third-party modules that `start`, and what it imports of ours, may import at run time."""
     outside: set[str] = set()
     waiting, seen = [start], set()
     while waiting:
@@ -140,13 +140,19 @@ def walk_imports(folder: Path, start: str) -> set[str]:
 
 
 def run_time_imports(tree: ast.Module) -> set[str]:
-    """Modules imported when the module is loaded: not those under TYPE_CHECKING or inside functions."""
+    """Modules imported when a module is loaded or one of its functions runs: not those for the type checker."""
     names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import):
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        else:
+            waiting += ast.iter_child_nodes(node)
     return names
 
 
