@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from segmentstore_fargate.supervised import STORE_COMMAND
+from segmentstore_fargate import supervised
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
 """Only so that a broken supervisor fails the test instead of stopping the run."""
 
-SUPERVISE = (
-    "import sys; from segmentstore_fargate.supervised import Supervisor; sys.exit(Supervisor(sys.argv[1:], 0).run())"
-)
+SUPERVISE = """
+import sys
+from segmentstore_fargate.supervised import Supervisor
+sys.exit(Supervisor(sys.argv[1:], pause_s=0).run())
+"""
 DIES_TWICE = """
 import pathlib, sys
 marks = pathlib.Path(sys.argv[1])
@@ -87,4 +89,4 @@ def test_a_store_that_is_killed_is_started_again(supervise):
 def test_the_image_starts_the_supervisor_and_that_the_store():
     dockerfile = (ROOT / "segmentstore_fargate" / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["python", "-m", "segmentstore_fargate.supervised"]' in dockerfile
-    assert STORE_COMMAND == (sys.executable, "-m", "segmentstore_fargate")
+    assert supervised.STORE_COMMAND[1:] == ("-m", "segmentstore_fargate")
