@@ -63,4 +63,4 @@ def continue_after(token: str | None) -> str | None:
 class WireModel(BaseModel):
     """A JSON object of the API: unknown fields are refused, types are taken as they are and never converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)

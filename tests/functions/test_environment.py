@@ -1,0 +1,32 @@
+"""The environment of a function: typed, and clear about what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from functions.environment import Environment, EnvironmentVariableError
+from headrace import topology
+
+
+def test_values_are_read_by_their_names():
+    environment = Environment({"HEADRACE_METADATA_TABLE": "t", "HEADRACE_CONTAINER_COUNT": "3"})
+    assert environment.metadata_table == "t"
+    assert environment.container_count == 3
+
+
+def test_the_container_count_defaults_to_the_topology():
+    assert Environment({}).container_count == topology.CONTAINER_COUNT
+
+
+@pytest.mark.parametrize("name", ["metadata_table", "chunk_bucket", "requests_queue_url", "ticks_queue_url"])
+@pytest.mark.parametrize("value", [None, ""])
+def test_what_is_missing_is_named(name: str, value: str | None):
+    variable = f"HEADRACE_{name.upper()}"
+    with pytest.raises(EnvironmentVariableError, match=variable):
+        getattr(Environment({} if value is None else {variable: value}), name)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
+def test_a_container_count_that_makes_no_sense_is_refused(text: str):
+    with pytest.raises(EnvironmentVariableError, match="HEADRACE_CONTAINER_COUNT"):
+        _ = Environment({"HEADRACE_CONTAINER_COUNT": text}).container_count

@@ -1,0 +1,193 @@
+"""Queue processors: what is reported as failed, when it comes again, and what a minute of ticks looks like."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from functions import wiring
+from functions.processors import schedule_ticks, stream_requests, ticks
+from functions.processors.batches import RETRY_MAX_S, retry_delay_s
+from functions.processors.tick_messages import parse_tick, tick_message
+from headrace import topology
+from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
+
+ARN = "arn:aws:sqs:us-east-1:123456789012:headrace-requests.fifo"
+
+
+class FakeSqs:
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.visibility: dict[str, int] = {}
+        self.sent: list[dict[str, Any]] = []
+        self.refuse = False
+
+    def get_queue_url(self, QueueName: str) -> dict[str, str]:
+        return {"QueueUrl": f"https://sqs/{QueueName}"}
+
+    def change_message_visibility_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        assert QueueUrl.startswith("https://sqs/headrace-")
+        assert len(Entries) <= 10
+        if self.refuse:
+            raise ConnectionError("no queue")
+        self.visibility |= {one["ReceiptHandle"]: one["VisibilityTimeout"] for one in Entries}
+        return {}
+
+    def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        assert QueueUrl == "https://sqs/ticks"
+        assert len(Entries) <= 10
+        self.sent += Entries
+        return {"Failed": [{"Id": Entries[0]["Id"], "Code": "Throttled"}]} if self.refuse else {}
+
+
+class FakeProcessor:
+    """Fails as it is told, by the name of the stream."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, Exception] = {}
+        self.worked: list[str] = []
+
+    def process(self, body: dict[str, Any]) -> None:
+        if body["stream"] in self.failures:
+            raise self.failures[body["stream"]]
+        self.worked.append(body["request"])
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> FakeSqs:
+    fake = FakeSqs()
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    monkeypatch.setenv("HEADRACE_TICKS_QUEUE_URL", "https://sqs/ticks")
+    monkeypatch.setattr(wiring, "sqs_client", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch, sqs: FakeSqs) -> FakeProcessor:
+    fake = FakeProcessor()
+    monkeypatch.setattr(wiring, "stream_request_processor", lambda: fake)
+    return fake
+
+
+def record(identifier: str, stream: str, body: str | None = None, received: int = 1) -> dict[str, Any]:
+    text = json.dumps({"kind": "seal_stream", "scope": "s", "stream": stream, "request": identifier})
+    return {
+        "messageId": identifier,
+        "receiptHandle": f"handle-{identifier}",
+        "body": text if body is None else body,
+        "attributes": {"MessageGroupId": f"s/{stream}", "ApproximateReceiveCount": str(received)},
+        "messageAttributes": {},
+        "md5OfBody": "",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": ARN,
+        "awsRegion": "us-east-1",
+    }
+
+
+def failed(response: dict[str, Any]) -> list[str]:
+    return [one["itemIdentifier"] for one in response["batchItemFailures"]]
+
+
+def test_a_failure_stops_its_stream_and_no_other(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+    processor.failures["bad"] = UnavailableError("store restarts")
+    event = {"Records": [record("1", "bad"), record("2", "good"), record("3", "bad"), record("4", "good")]}
+    assert failed(stream_requests.handler(event, context)) == ["1", "3"]
+    assert processor.worked == ["2", "4"]
+
+
+def test_failed_messages_of_a_stream_come_again_soon_and_together(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+    processor.failures["bad"] = UnavailableError("store restarts")
+    event = {"Records": [record("1", "bad", received=4), record("2", "bad", received=1)]}
+    stream_requests.handler(event, context)
+    assert sqs.visibility == {"handle-1": retry_delay_s(4), "handle-2": retry_delay_s(4)}
+
+
+@pytest.mark.parametrize("body", ["not json", "[]", "[" * 100_000])
+def test_a_message_that_is_none_fails_alone(processor: FakeProcessor, context: Any, body: str):
+    event = {"Records": [record("1", "x", body=body), record("2", "good")]}
+    assert failed(stream_requests.handler(event, context)) == ["1"]
+
+
+@pytest.mark.parametrize("error", [CorruptError("bits"), RuntimeError("bug")])
+def test_a_batch_of_which_all_fail_is_reported_and_not_raised(processor: FakeProcessor, context: Any, error: Exception):
+    processor.failures["bad"] = error
+    assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
+
+
+def test_a_queue_that_does_not_answer_changes_nothing_of_the_report(
+    processor: FakeProcessor, sqs: FakeSqs, context: Any
+):
+    processor.failures["bad"] = UnavailableError("store restarts")
+    sqs.refuse = True
+    assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
+
+
+def test_delays_grow_and_are_bounded():
+    delays = [retry_delay_s(count) for count in range(200)]
+    assert delays == sorted(delays)
+    assert delays[1] == 1
+    assert delays[-1] == RETRY_MAX_S
+
+
+def test_a_minute_has_a_tick_for_each_delay_and_bucket(sqs: FakeSqs, context: Any):
+    assert schedule_ticks.handler({}, context) == {"sent": len(sqs.sent)}
+    ticks_sent = Counter((one["DelaySeconds"], parse_tick(json.loads(one["MessageBody"]))) for one in sqs.sent)
+    wanted = {(delay, bucket) for delay in topology.TICK_DELAYS_S for bucket in range(topology.INTENT_BUCKET_COUNT)}
+    assert set(ticks_sent) == wanted
+    assert set(ticks_sent.values()) == {1}
+
+
+def test_ticks_that_were_refused_fail_the_schedule(sqs: FakeSqs, context: Any):
+    sqs.refuse = True
+    with pytest.raises(UnavailableError, match="refused"):
+        schedule_ticks.handler({}, context)
+
+
+def test_a_tick_sends_lost_intents_of_its_bucket_again(
+    sqs: FakeSqs, world: Any, call: Any, fixed_stream: Any, context: Any, monkeypatch: pytest.MonkeyPatch
+):
+    call("POST", "/v1/scopes", {"scopeName": "s"})
+    call("POST", "/v1/scopes/s/streams", fixed_stream())
+    lost = world.queue.receive()
+    world.queue.acknowledge(lost[0].receipt)
+    later_ms = wiring.clock().now_ms() + ticks.RESEND_AFTER_MS + 1
+    monkeypatch.setattr(wiring, "clock", lambda: FixedClock(later_ms))
+    records = [
+        record(str(bucket), "-", body=json.dumps(tick_message(bucket)))
+        for bucket in range(topology.INTENT_BUCKET_COUNT)
+    ]
+    assert failed(ticks.handler({"Records": records}, context)) == []
+    assert [message.body for message in world.queue.receive()] == [lost[0].body]
+
+
+class FixedClock:
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"kind": "resend-intents"},
+        {"kind": "other", "bucket": 0},
+        {"kind": "resend-intents", "bucket": "0"},
+        {"kind": "resend-intents", "bucket": True},
+        {"kind": "resend-intents", "bucket": -1},
+        {"kind": "resend-intents", "bucket": topology.INTENT_BUCKET_COUNT},
+        {"kind": "resend-intents", "bucket": 0, "more": 1},
+    ],
+)
+def test_what_is_no_tick_is_refused(body: dict[str, Any]):
+    with pytest.raises(InvalidRequestError):
+        parse_tick(body)

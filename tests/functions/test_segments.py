@@ -1,0 +1,145 @@
+"""Segments, stream cuts and history through the handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions import wiring
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.controller.history import HistoryService
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.ports.chunk_links import ChunkLink
+from headrace.ports.metadata_store import Create, Key
+from headrace.topology import CONTAINER_COUNT
+
+NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
+
+
+@pytest.fixture
+def scaled_stream(call: Any, world: Any, active_stream: str) -> str:
+    """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
+    world.segment_stores.append("s/t/0.#epoch.0", 10)
+    world.segment_stores.append("s/t/1.#epoch.0", 20)
+    request = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
+    assert call("POST", f"{active_stream}/scale", request).status == 202
+    world.work()
+    return active_stream
+
+
+def test_segments_at_each_point(call: Any, scaled_stream: str):
+    head = call("GET", f"{scaled_stream}/segments", at="head").body
+    assert head == {
+        "segments": [
+            {"segmentId": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5, "startOffset": 0},
+            {"segmentId": 1, "name": "s/t/1.#epoch.0", "low": 0.5, "high": 1.0, "startOffset": 0},
+        ],
+        "epoch": 0,
+        "sealed": False,
+    }
+    tail = call("GET", f"{scaled_stream}/segments").body
+    assert [one["segmentId"] for one in tail["segments"]] == [NEW_LOW, NEW_HIGH, 1]
+    assert tail == call("GET", f"{scaled_stream}/segments", at="tail").body
+    assert tail == call("GET", f"{scaled_stream}/segments", epoch="1").body
+    first = call("GET", f"{scaled_stream}/segments", at="0").body
+    assert [(one["segmentId"], one["startOffset"]) for one in first["segments"]] == [(0, -1), (1, -1)]
+
+
+def test_neighbours(call: Any, scaled_stream: str):
+    following = call("GET", f"{scaled_stream}/segments/0/successors").body
+    assert following == {
+        "segments": [
+            {
+                "segmentId": NEW_LOW,
+                "name": "s/t/2.#epoch.1",
+                "low": 0.0,
+                "high": 0.25,
+                "predecessors": [0],
+            },
+            {
+                "segmentId": NEW_HIGH,
+                "name": "s/t/3.#epoch.1",
+                "low": 0.25,
+                "high": 0.5,
+                "predecessors": [0],
+            },
+        ],
+        "sealed": False,
+    }
+    before = call("GET", f"{scaled_stream}/segments/{NEW_LOW}/predecessors").body
+    assert before == {"segments": [{"segmentId": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5}]}
+    assert call("GET", f"{scaled_stream}/segments/1/successors").body == {"segments": [], "sealed": False}
+    assert call("GET", f"{scaled_stream}/segments/77/successors").status == 404
+
+
+def test_stream_cuts_and_what_lies_between(call: Any, scaled_stream: str):
+    head = call("GET", f"{scaled_stream}/stream-cut", at="head").body
+    tail = call("GET", f"{scaled_stream}/stream-cut").body
+    assert head["cut"] == {"0": 0, "1": 0}
+    assert tail["cut"] == {"1": 20, str(NEW_LOW): 0, str(NEW_HIGH): 0}
+    assert tail["text"] != head["text"]
+    between = call("POST", f"{scaled_stream}/segments/between", {"from": head["cut"], "to": tail["cut"]}).body
+    assert (between["from"], between["to"]) == (head["cut"], tail["cut"])
+    ranges = {one["segmentId"]: (one["startOffset"], one["endOffset"]) for one in between["segments"]}
+    assert ranges == {0: (0, 10), 1: (0, 20), NEW_LOW: (0, 0), NEW_HIGH: (0, 0)}
+    assert between["segments"][0]["successors"] == [NEW_LOW, NEW_HIGH]
+    assert call("POST", f"{scaled_stream}/segments/between", {"from": None, "to": None}).body == between
+
+
+def test_the_endpoint_of_a_segment(call: Any, world: Any, active_stream: str):
+    unclaimed = call("GET", f"{active_stream}/segments/0/endpoint")
+    assert (unclaimed.status, unclaimed.body["error"]["retry"]) == (503, "later")
+    for container in range(CONTAINER_COUNT):
+        claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
+        world.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
+    found = call("GET", f"{active_stream}/segments/0/endpoint").body
+    assert found == {"host": "10.0.0.1", "port": 12345, "zone": "use1-az1", "container": 4, "epoch": 0}
+
+
+class FakeLinks:
+    """Signs nothing."""
+
+    def link(self, object_name: str, position: int, length: int) -> ChunkLink:
+        headers = {"Range": f"bytes={position}-{position + length - 1}"}
+        return ChunkLink(f"https://bucket/{object_name}", headers, 1000)
+
+
+@pytest.fixture
+def with_history(world: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataStore:
+    service = HistoryService(world.store, FakeLinks())
+    monkeypatch.setattr(wiring, "history_service", lambda: service)
+    name = "s/t/0.#epoch.0"
+    for run in (ChunkRun(0, 10, "o-1", 5), ChunkRun(10, 10, "o-2", 0)):
+        world.store.write(Create(Key(chunk_partition(name), chunk_sort(run.offset)), chunk_body(run)))
+    return world.store
+
+
+def test_chunks_are_clipped_to_the_range(call: Any, with_history: Any):
+    answer = call("GET", "/v1/scopes/s/streams/t/segments/0/chunks", **{"from": "4", "to": "12"}).body
+    assert answer == {
+        "chunks": [
+            {
+                "offset": 4,
+                "length": 6,
+                "url": "https://bucket/o-1",
+                "headers": {"Range": "bytes=9-14"},
+                "expiresAt": 1000,
+            },
+            {
+                "offset": 10,
+                "length": 2,
+                "url": "https://bucket/o-2",
+                "headers": {"Range": "bytes=0-1"},
+                "expiresAt": 1000,
+            },
+        ],
+        "storedUntil": 12,
+        "next": None,
+    }
+
+
+def test_chunks_by_page(call: Any, with_history: Any):
+    answer = call("GET", "/v1/scopes/s/streams/t/segments/0/chunks", limit="1").body
+    assert (len(answer["chunks"]), answer["storedUntil"], answer["next"]) == (1, 10, 10)
