@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import raw_limits, workloads
 from benchmarks.machine import machine_facts, versions
+from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
 from benchmarks.settings import MIB, QUICK, Settings
 from benchmarks.stack import StackError, local_stack
@@ -28,6 +29,7 @@ RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"
 RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
 RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
 RAW_LOOPBACK = "raw: loopback TCP"
+RAW_S3 = "raw: GET of 8 MiB from S3 (moto)"
 
 
 def main() -> int:
@@ -66,11 +68,13 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
     with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch:
         stack_directory = Path(scratch)
         try:
-            with local_stack(stack_directory, settings) as url, connect(url) as headrace:
+            with local_stack(stack_directory, settings) as stack, connect(stack.url) as headrace:
                 for number in range(rounds):
                     print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
                     measure_raw(results, directory, settings)
-                    measure_round(results, headrace, url, number, settings)
+                    s3 = s3_get_mb_per_s(stack.environment, settings.raw_seconds, settings.history_threads)
+                    results.add(RAW_S3, s3, "MB/s")
+                    measure_round(results, headrace, stack.url, number, settings)
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():
@@ -79,10 +83,11 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
 
 def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
     """What the disk below `directory` and loopback give."""
-    for recycled in (False, True):
-        kind = "overwrite" if recycled else "append"
+    for kind, recycled_bytes in (("append", None), ("overwrite", settings.raw_recycled_bytes)):
         for block_bytes in settings.raw_block_bytes:
-            found = raw_limits.synced_writes(directory, block_bytes, settings.raw_seconds, recycled=recycled)
+            found = raw_limits.synced_writes(
+                directory, block_bytes, settings.raw_seconds, recycled_bytes=recycled_bytes
+            )
             name = f"raw: {kind} + fdatasync, {_size(block_bytes)} blocks"
             if block_bytes == MIB:
                 results.add(name, found.mb_per_s, "MB/s")
@@ -120,7 +125,7 @@ def measure_round(results: Results, headrace: Headrace, url: str, number: int, s
     results.add("catch-up from the store's memory", memory.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
     workloads.await_tier2(headrace, stream, settings)
     history = workloads.catch_up_from_s3(headrace, stream, settings.catch_up, settings)
-    results.add("catch-up straight from S3 (moto)", history.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
+    results.add("catch-up straight from S3 (moto)", history.mb_per_s, "MB/s", beside=RAW_S3)
 
 
 def _size(size_bytes: int) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from benchmarks.latencies import Latencies
 
 LOOPBACK = "127.0.0.1"
-RECYCLED_FILE_BYTES = 128 * 1024 * 1024
 SOCKET_BLOCK_BYTES = 1024 * 1024
 
 
@@ -25,8 +24,10 @@ class SyncedWrites:
     latencies: Latencies
 
 
-def synced_writes(directory: Path, block_bytes: int, seconds: float, *, recycled: bool) -> SyncedWrites:
-    """pwrite and fdatasync for `seconds`: at the end of a growing file, or over one that was written before.
+def synced_writes(
+    directory: Path, block_bytes: int, seconds: float, *, recycled_bytes: int | None = None
+) -> SyncedWrites:
+    """pwrite and fdatasync for `seconds`: at the end of a growing file, or over one of `recycled_bytes` written before.
 
     A recycled file has its blocks allocated, which saves the file system's own journal: the best a log can do.
     """
@@ -34,17 +35,17 @@ def synced_writes(directory: Path, block_bytes: int, seconds: float, *, recycled
     block = os.urandom(block_bytes)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        if recycled:
-            _fill(file)
-        return _write_for(file, block, seconds, RECYCLED_FILE_BYTES if recycled else None)
+        if recycled_bytes is not None:
+            _fill(file, recycled_bytes)
+        return _write_for(file, block, seconds, recycled_bytes)
     finally:
         os.close(file)
         path.unlink()
 
 
-def _fill(file: int) -> None:
+def _fill(file: int, length_bytes: int) -> None:
     piece = os.urandom(SOCKET_BLOCK_BYTES)
-    for position in range(0, RECYCLED_FILE_BYTES, len(piece)):
+    for position in range(0, length_bytes, len(piece)):
         os.pwrite(file, piece, position)
     os.fsync(file)
 

@@ -41,6 +41,7 @@ class Settings:
     history_threads: int = 4
     raw_seconds: float = 0.5
     raw_block_bytes: tuple[int, ...] = (4 * KIB, 64 * KIB, MIB)
+    raw_recycled_bytes: int = 64 * MIB
     cache_bytes: int = 1024 * MIB
     flush_age_s: float = 1.0
     tier2_patience_s: float = 60.0
@@ -52,5 +53,7 @@ QUICK = Settings(
     paced=(PacedLoad(1_000, 0.5), PacedLoad(10_000, 0.5)),
     catch_up=AppendLoad(KIB, 5_000),
     raw_seconds=0.05,
+    raw_recycled_bytes=4 * MIB,
+    flush_age_s=0.2,
 )
 """Proves that the benchmark runs. Its figures mean nothing."""

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.settings import Settings
@@ -22,9 +23,17 @@ class StackError(RuntimeError):
     """The local stack did not come up."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunningStack:
+    """The controller's URL, and the AWS_* variables that lead to the AWS double."""
+
+    url: str
+    environment: dict[str, str]
+
+
 @contextmanager
-def local_stack(directory: Path, settings: Settings) -> Iterator[str]:
-    """Starts one segment store and everything around it below `directory`; yields the controller's URL."""
+def local_stack(directory: Path, settings: Settings) -> Iterator[RunningStack]:
+    """Starts one segment store and everything around it below `directory`; stops it all in the end."""
     state_file, log_file = directory / "local-stack.json", directory / "local-stack.log"
     command = [sys.executable, "-m", "local_stack", "--http-port", "0", "--segment-stores", "1"]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
@@ -38,7 +47,8 @@ def local_stack(directory: Path, settings: Settings) -> Iterator[str]:
         )
         try:
             _await_ready(process, log_file)
-            yield json.loads(state_file.read_text())["endpoints"]["http"]
+            state = json.loads(state_file.read_text())
+            yield RunningStack(state["endpoints"]["http"], state["environment"])
         finally:
             _stop(process)
 

@@ -46,8 +46,8 @@ def test_figures_are_medians_beside_raw_medians():
 
 
 def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
-    for recycled in (False, True):
-        found = raw_limits.synced_writes(tmp_path, 4096, 0.01, recycled=recycled)
+    for recycled_bytes in (None, 1024 * 1024):
+        found = raw_limits.synced_writes(tmp_path, 4096, 0.01, recycled_bytes=recycled_bytes)
         assert found.mb_per_s == pytest.approx(found.per_second * 4096 / 1e6)
         assert found.latencies.count >= 1
         assert found.latencies.p50_ms <= found.latencies.p99_ms <= found.latencies.max_ms

@@ -1,0 +1,31 @@
+"""The benchmark as a user starts it, small: real processes, every figure present, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_quick_run_gives_every_figure(tmp_path: Path):
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--output", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "results.json").read_text())
+    figures = written["figures"]
+    for size in ("100 B", "1 KiB", "10 KiB"):
+        assert figures[f"append, {size} events"]["of_beside"] > 0
+    for rate in ("1,000/s", "10,000/s"):
+        for what in ("acknowledged", "end to end"):
+            p50, p99 = (figures[f"{what}, at {rate} of 1 KiB, {part}"]["median"] for part in ("p50", "p99"))
+            assert 0 < p50 <= p99
+    assert figures["catch-up from the store's memory"]["unit"] == "MB/s"
+    assert figures["catch-up straight from S3 (moto)"]["beside"] == "raw: GET of 8 MiB from S3 (moto)"
+    assert all(len(figure["rounds"]) == 1 and figure["median"] > 0 for figure in figures.values())
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "local-stack.log"}
+    assert str(tmp_path) not in json.dumps(written)
+    for name in figures:
+        assert name in done.stdout
