@@ -6,9 +6,9 @@ Between processes the claim of the container in the metadata store fences, and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from headrace.model.errors import CorruptError, FencedError, InvalidRequestError
+from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
 from headrace.ports.ledger import Done, LedgerEntry
 from headrace.segmentstore.log.journal import Journal, PendingEntry
 from headrace.segmentstore.log.journal_format import RECORD_HEADER_BYTES
@@ -110,18 +110,17 @@ def _ignore(_error: Exception | None) -> None:
 
 
 class JournalLedgers:
-    """All ledgers on one journal."""
+    """All ledgers on one journal. A journal reads its entries at its start, so a process opens each ledger once: to
+    take a container back that it has lost, a store starts anew."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._open: dict[int, tuple[int, JournalLedger]] = {}
 
     def open(self, container: int, epoch: int) -> JournalLedger:
-        held = self._open.get(container)
-        if held is not None:
-            if held[0] >= epoch:
-                raise FencedError(f"container {container} is held with epoch {held[0]}, asked for {epoch}")
-            held[1].fence(epoch)
+        """As the port has it; also raises UnavailableError, having fenced the former owner, for a second opening."""
+        if container in self._open:
+            self._fence(container, epoch)
         stored = self._journal.recovered(container)
         if stored and stored[-1].record.header.epoch > epoch:
             raise FencedError(
@@ -130,3 +129,10 @@ class JournalLedgers:
         ledger = JournalLedger(self._journal, container, epoch)
         self._open[container] = (epoch, ledger)
         return ledger
+
+    def _fence(self, container: int, epoch: int) -> NoReturn:
+        held_epoch, ledger = self._open[container]
+        if held_epoch >= epoch:
+            raise FencedError(f"container {container} is held with epoch {held_epoch}, asked for {epoch}")
+        ledger.fence(epoch)
+        raise UnavailableError(f"container {container} was open in this process: start the store anew to recover it")

@@ -1,0 +1,130 @@
+"""A real segment store process on a real disk, against an AWS double of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import botocore.session
+import pytest
+
+TABLE = "crash-metadata"
+BUCKET = "crash-chunks"
+STOP_S = 60
+
+
+class StoreProcess:
+    """Starts, kills and stops one store; its data directory stays."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._environment = environment
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "segmentstore_fargate"],
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready.startswith("ready store=store-0 host=127.0.0.1 port="), ready + self._log.read_text()
+        self.port = int(ready.split("port=")[1].split()[0])
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._reap()
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _reap(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(STOP_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def aws_environment() -> Iterator[dict[str, str]]:
+    """Standard AWS variables for an AWS double with the store's table and bucket."""
+    double = subprocess.Popen(
+        [sys.executable, "-m", "local_stack.aws_double", "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert double.stdout is not None
+        endpoint = double.stdout.readline().strip().partition("endpoint=")[2]
+        assert endpoint
+        environment = {
+            **os.environ,
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }
+        _create_resources(endpoint)
+        yield environment
+    finally:
+        double.kill()
+        double.wait()
+        if double.stdout is not None:
+            double.stdout.close()
+
+
+def _create_resources(endpoint: str) -> None:
+    session = botocore.session.Session()
+    session.set_credentials("test", "test")
+    dynamodb = session.create_client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
+    keys = {"partition": "HASH", "sort": "RANGE"}
+    dynamodb.create_table(
+        TableName=TABLE,
+        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    session.create_client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=BUCKET)
+
+
+@pytest.fixture
+def make_store(aws_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., StoreProcess]]:
+    """Makes store processes on one data directory; settings are environment variables without their prefix."""
+    made: list[StoreProcess] = []
+
+    def make(**settings: object) -> StoreProcess:
+        environment = {
+            **aws_environment,
+            "HEADRACE_STORE_ID": "store-0",
+            "HEADRACE_DATA_DIR": str(tmp_path / "data"),
+            "HEADRACE_METADATA_TABLE": TABLE,
+            "HEADRACE_CHUNK_BUCKET": BUCKET,
+            "HEADRACE_CONTAINER_COUNT": "3",
+            "HEADRACE_CACHE_BYTES": str(64 << 20),
+            "HEADRACE_JOURNAL_FILE_BYTES": str(32 << 20),
+            "HEADRACE_LOG_LEVEL": "WARNING",
+            **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        made.append(StoreProcess(environment, tmp_path / "store.log"))
+        return made[-1]
+
+    yield make
+    for store in made:
+        if store.is_running():
+            store.kill()

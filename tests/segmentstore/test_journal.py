@@ -1,0 +1,246 @@
+"""The journal under torn writes, rot, failing disks and recycled files."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+
+import pytest
+
+from headrace.adapters.disk.journal_disk import DiskJournalDisk
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+
+FILE_BYTES = 64 << 10
+WAIT_S = 20
+
+
+def open_journal(disk, *, seed=0, file_bytes=FILE_BYTES):
+    random = Random(seed)
+    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=file_bytes)
+    journal.start()
+    return journal
+
+
+def append_all(ledger, payloads):
+    """Append without waiting for each other, then wait for all; the errors reported, in order."""
+    outcomes = []
+    reached = threading.Semaphore(0)
+
+    def done(error):
+        outcomes.append(error)
+        reached.release()
+
+    for payload in payloads:
+        ledger.append([payload[:3], payload[3:]], done)
+    for _ in payloads:
+        assert reached.acquire(timeout=WAIT_S)
+    return outcomes
+
+
+def recovered(disk, container=0, epoch=9):
+    journal = open_journal(disk, seed=99)
+    try:
+        return [bytes(entry.payload) for entry in JournalLedgers(journal).open(container, epoch).recover()]
+    finally:
+        journal.close()
+
+
+def payloads_of(random, count, size_max=2000):
+    return [random.randbytes(random.randint(1, size_max)) for _ in range(count)]
+
+
+def test_entries_come_back_in_order(tmp_path):
+    payloads = payloads_of(Random(1), 200)
+    disk = DiskJournalDisk(tmp_path)
+    journal = open_journal(disk)
+    assert append_all(JournalLedgers(journal).open(0, 1), payloads) == [None] * 200
+    journal.close()
+    assert recovered(disk) == payloads
+    disk.close()
+
+
+def test_containers_share_the_journal_and_not_their_entries():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledgers = JournalLedgers(journal)
+    first, second = ledgers.open(0, 1), ledgers.open(1, 1)
+    append_all(first, [b"aaaa"])
+    append_all(second, [b"bbbb", b"cccc"])
+    append_all(first, [b"dddd"])
+    journal.close()
+    assert recovered(disk, 0) == [b"aaaa", b"dddd"]
+    assert recovered(disk, 1) == [b"bbbb", b"cccc"]
+
+
+def test_a_directory_serves_one_process(tmp_path):
+    disk = DiskJournalDisk(tmp_path)
+    with pytest.raises(UnavailableError, match="in use by another process"):
+        DiskJournalDisk(tmp_path)
+    disk.close()
+    DiskJournalDisk(tmp_path).close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_keeps_what_was_reported_and_a_prefix_of_the_rest(seed):
+    random = Random(seed)
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk, seed=seed)
+    ledger = JournalLedgers(journal).open(0, 1)
+    durable = payloads_of(random, random.randint(0, 30))
+    append_all(ledger, durable)
+
+    # The next sync never comes back: its writes are torn by the power cut.
+    writing, cut = threading.Event(), threading.Event()
+
+    def power_fails(step):
+        if step == "sync":
+            writing.set()
+            cut.wait(WAIT_S)
+            raise OSError("power is gone")
+
+    disk.before = power_fails
+    lost = payloads_of(random, random.randint(1, 10))
+    outcomes = []
+    for payload in lost:
+        ledger.append([payload], outcomes.append)
+    assert writing.wait(WAIT_S)
+    survivor = disk.cut_power(seed)
+    cut.set()
+    journal.close()
+    assert all(isinstance(outcome, UnavailableError) for outcome in outcomes)
+
+    found = recovered(survivor)
+    assert found[: len(durable)] == durable
+    assert found == (durable + lost)[: len(found)]
+    assert recovered(survivor) == found  # cut once, the end stays where it is
+
+
+def test_rot_before_a_later_commit_is_loud():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledger = JournalLedgers(journal).open(0, 1)
+    append_all(ledger, [b"first" * 10])
+    append_all(ledger, [b"second" * 10])
+    append_all(ledger, [b"third" * 10])
+    journal.close()
+    disk.damage("journal-0000000000000001", FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5)
+    with pytest.raises(CorruptError, match="damaged at 4096"):
+        open_journal(disk)
+
+
+def test_rot_in_a_file_with_a_successor_is_loud_even_at_its_end():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    append_all(JournalLedgers(journal).open(0, 1), [b"only" * 10])
+    journal.close()
+    assert recovered(disk) == [b"only" * 10]  # this start has begun another file
+    disk.damage("journal-0000000000000001", FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5)
+    with pytest.raises(CorruptError, match="damaged at 4096"):
+        open_journal(disk)
+
+
+def test_a_damaged_header_and_a_missing_file_are_loud():
+    disk = MemoryJournalDisk()
+    for _ in range(3):
+        journal = open_journal(disk)
+        append_all(JournalLedgers(journal).open(0, 1), [b"some" * 10])
+        journal.close()
+    disk.damage("journal-0000000000000002", 9)
+    with pytest.raises(CorruptError, match="damaged header"):
+        open_journal(disk)
+    disk.remove("journal-0000000000000002")
+    with pytest.raises(CorruptError, match="missing"):
+        open_journal(disk)
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+def test_after_a_failure_nothing_is_acknowledged(step):
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledger = JournalLedgers(journal).open(0, 1)
+    append_all(ledger, [b"good"])
+
+    def fails_once(now):
+        if now == step:
+            disk.before = lambda _step: None
+            raise OSError("disk says no")
+
+    disk.before = fails_once
+    outcomes = append_all(ledger, [b"lost"])
+    assert isinstance(outcomes[0], UnavailableError)
+    with pytest.raises(UnavailableError, match="disk says no"):
+        ledger.append([b"later"], outcomes.append)
+    journal.close()
+
+
+def test_files_are_used_again_and_their_old_records_never_come_back():
+    random = Random(3)
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledger = JournalLedgers(journal).open(0, 1)
+    kept = []
+    for _ in range(60):
+        first = ledger.next_entry
+        kept = payloads_of(random, 5, 4000)
+        append_all(ledger, kept)
+        ledger.truncate(first)
+    journal.close()
+    assert len(disk.names()) <= 6
+    assert recovered(disk) == kept
+
+
+def test_a_file_is_kept_until_the_truncation_point_is_durable_too():
+    """An old file must not be used again on the word of a truncation point that a crash forgets."""
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledgers = JournalLedgers(journal)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append_all(idle, [b"idle"])
+    for _ in range(10):
+        first = busy.next_entry
+        append_all(busy, [bytes(20_000)] * 3)
+        busy.truncate(first)
+    assert idle.wants_truncation
+    held = [name for name in disk.names() if name.startswith("journal-")]
+    assert len(held) >= 10
+    idle.truncate(idle.next_entry)
+    append_all(busy, [bytes(20_000)] * 4)
+    journal.close()  # files are freed behind the reports
+    assert held[0] not in disk.names()
+    assert len([name for name in disk.names() if name.startswith("journal-")]) <= 5
+    assert recovered(disk, 0) == []
+    assert len(recovered(disk, 1)) >= 4
+
+
+def test_entries_that_do_not_fit_are_refused():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledger = JournalLedgers(journal).open(0, 1)
+    with pytest.raises(InvalidRequestError, match="exceeds"):
+        ledger.append([bytes(FILE_BYTES)], lambda _error: None)
+    largest = bytes(FILE_BYTES - FILE_HEADER_BYTES - RECORD_HEADER_BYTES)
+    assert append_all(ledger, [largest, b"next"]) == [None, None]
+    journal.close()
+    assert recovered(disk) == [largest, b"next"]
+
+
+def test_a_newer_owner_fences():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    ledgers = JournalLedgers(journal)
+    old = ledgers.open(0, 2)
+    append_all(old, [b"old!"])
+    with pytest.raises(FencedError, match="held with epoch 2"):
+        ledgers.open(0, 2)
+    with pytest.raises(UnavailableError, match="start the store anew"):
+        ledgers.open(0, 3)
+    with pytest.raises(FencedError):
+        old.append([b"late"], lambda _error: None)
+    journal.close()
+    with pytest.raises(FencedError, match="written with epoch 2"):
+        recovered(disk, 0, epoch=1)
+    assert recovered(disk, 0, epoch=3) == [b"old!"]
