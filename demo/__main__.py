@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pandas as pd
 from tqdm import tqdm
@@ -106,7 +106,7 @@ class Demo:
         """Writes at a steady rate; returns when each event is acknowledged as durable and the scale is done."""
         total = len(flights)
         scale = threading.Thread(target=_capturing(_scale_to_four, headrace), name="scale")
-        with headrace.writer(SCOPE, STREAM) as writer, tqdm(total=total, unit=" events", desc="  acknowledged") as bar:
+        with headrace.writer(SCOPE, STREAM) as writer, _progress(total) as bar:
             started, sent = time.perf_counter(), 0
             for batch in _batches(flight_events(flights), BATCH_EVENTS):
                 for event in batch:
@@ -199,6 +199,12 @@ def _scale_to_four(headrace: Headrace) -> None:
         middle = (segment.key_range.low + segment.key_range.high) / 2
         ranges += [(segment.key_range.low, middle), (middle, segment.key_range.high)]
     headrace.admin.scale_stream(SCOPE, STREAM, seal=[segment.segment_id for segment in segments], ranges=ranges)
+
+
+def _progress(total: int) -> tqdm[Never]:
+    """Rate and time left; a log file gets a line every few seconds instead of a moving bar."""
+    interval_s = 0.1 if sys.stderr.isatty() else 3.0
+    return tqdm(total=total, unit=" events", desc="  acknowledged", mininterval=interval_s, maxinterval=interval_s)
 
 
 def _ranges(headrace: Headrace) -> str:

@@ -47,10 +47,11 @@ def _await_ready(process: subprocess.Popen[str], log_file: Path) -> None:
 
     def read() -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(f"  {line.rstrip()}", flush=True)
-            if line.strip() == "ready":
-                ready.set()
+        with process.stdout as lines:
+            for line in lines:
+                print(f"  {line.rstrip()}", flush=True)
+                if line.strip() == "ready":
+                    ready.set()
         ready.set()
 
     threading.Thread(target=read, daemon=True, name="stack-output").start()
