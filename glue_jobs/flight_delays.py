@@ -22,6 +22,12 @@ from headrace.spark.job_arguments import job_arguments
 FLIGHT = "carrier string, hour bigint, dep_delay double, arr_delay double"
 """What this job needs of an event's JSON object; delays are null where a flight was cancelled."""
 
+SUMS = (
+    "carrier string, hour bigint, events bigint, departures bigint, dep_delay_sum double, arrivals bigint,"
+    " arr_delay_sum double"
+)
+"""What a batch leaves behind: one row per carrier and hour."""
+
 BYTES_PER_BATCH = 32 * 1024 * 1024
 
 
@@ -58,7 +64,7 @@ def _delays_by(sums: DataFrame, key: str) -> DataFrame:
         "arrivals",
         _mean("dep_delay_sum", "departures").alias("mean_dep_delay"),
         _mean("arr_delay_sum", "arrivals").alias("mean_arr_delay"),
-    ).orderBy(key)
+    )
 
 
 def _mean(total: str, count: str) -> Column:
@@ -75,7 +81,7 @@ class BatchSums:
     def write(self, events: DataFrame, batch_id: int) -> None:
         directory = f"{self.directory}/batch={batch_id}"
         partial_sums(events).coalesce(1).write.mode("overwrite").parquet(directory)
-        written = events.sparkSession.read.parquet(directory).agg(F.sum("events")).first()
+        written = events.sparkSession.read.schema(SUMS).parquet(directory).agg(F.sum("events")).first()
         self.events += (written[0] or 0) if written else 0
 
 
@@ -92,9 +98,9 @@ def run(spark: SparkSession, options: dict[str, str], checkpoint: str, output: s
     wanted = {"start_stream_cut": "earliest", "approx_bytes_per_trigger": str(BYTES_PER_BATCH)}
     wanted |= {"event_format": "text", "columns": "event"}
     run_until_caught_up(spark, wanted | options, query)
-    per_carrier, per_hour = delays(spark.read.parquet(sums.directory))
-    for name, results in (("per_carrier", per_carrier), ("per_hour", per_hour)):
-        results.coalesce(1).write.mode("overwrite").parquet(f"{output}/{name}")
+    per_carrier, per_hour = delays(spark.read.schema(SUMS).parquet(f"{sums.directory}/*"))
+    for name, key, results in (("per_carrier", "carrier", per_carrier), ("per_hour", "hour", per_hour)):
+        results.coalesce(1).sortWithinPartitions(key).write.mode("overwrite").parquet(f"{output}/{name}")
     return sums.events
 
 
