@@ -15,6 +15,9 @@ from headrace.model.errors import ConflictError
 
 Body = Mapping[str, Any]
 WRITES_PER_TRANSACTION_MAX = 100
+READS_PER_BATCH_MAX = 100
+BODY_BYTES_MAX = 390 * 1024
+"""Of a body as compact ASCII JSON: DynamoDB's item limit of 400 KB, less room for keys and version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.ports.metadata_store import ANY_VERSION, Check, Create, Delete, Key, Record, Replace, Write
-
-BODY_BYTES_MAX = 390 * 1024
-"""DynamoDB's item limit of 400 KB, less room for keys and version."""
+from headrace.ports.metadata_store import (
+    ANY_VERSION,
+    BODY_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Key,
+    Record,
+    Replace,
+    Write,
+)
 
 TRANSACTION_BYTES_MAX = 3_800_000
 """DynamoDB's limit of 4 MB for all items of a transaction, less room for a hundred keys."""

@@ -23,6 +23,7 @@ from headrace.adapters.dynamodb.retries import (
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
+    READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
     Delete,
@@ -36,7 +37,6 @@ from headrace.ports.metadata_store import (
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-READS_PER_BATCH_MAX = 100
 _WRITE_ID_BYTES = 12
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
+    BODY_BYTES_MAX,
+    READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
     Create,
@@ -26,11 +28,6 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
-
-BODY_BYTES_MAX = 390 * 1024
-"""DynamoDB's item limit of 400 KB, less room for keys and version."""
-
-_READS_PER_BATCH_MAX = 100
 
 
 @dataclass(slots=True)
@@ -59,8 +56,8 @@ class MemoryMetadataStore:
             return self._read(key)
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        if len(keys) > _READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
-            raise InvalidRequestError(f"a batch reads at most {_READS_PER_BATCH_MAX} distinct keys, not {len(keys)}")
+        if len(keys) > READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
+            raise InvalidRequestError(f"a batch reads at most {READS_PER_BATCH_MAX} distinct keys, not {len(keys)}")
         with self._lock:
             return [self._read(key) for key in keys]
 
