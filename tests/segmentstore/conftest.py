@@ -65,6 +65,11 @@ class WireClient:
     def send_raw(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def drain_to_server(self) -> None:
+        """Let the server see what was sent so far, in a read of its own."""
+        await self._writer.drain()
+        await asyncio.sleep(0)
+
     async def receive(self) -> wire.WireCommand:
         header = await asyncio.wait_for(self._reader.readexactly(8), WAIT_S)
         type_code, length = wire.decode_header(header)
