@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from headrace.codec.records.intent_record import Intent
+from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
+from headrace.metadata.keys import sealed_segments_key
 from headrace.metadata.request_messages import message_body, parse_message
 from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.stream_configuration import ScalingPolicy
 from headrace.model.streams import PendingRequest, RequestKind
-from headrace.ports.metadata_store import Key, WriteConflictError
+from headrace.ports.metadata_store import Create, Key, WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.workflows.creating import scale_rate
 from headrace.workflows.stream_requests import WORKFLOWS
@@ -102,6 +104,17 @@ def test_a_corrupt_record_is_no_reason_to_write(world: Any):
         world.processor.process(message.body)
     assert world.everything() == before
     assert world.bare_store.get(Key("stream/s/t", "current")) is not None
+
+
+def test_deleting_takes_more_records_than_one_transaction_holds(world: Any):
+    """As after very many scales: far more blocks of sealed segments than a page or a transaction takes."""
+    world.create()
+    world.seal()
+    for shard in range(1, 251):
+        body = sealed_segments_body({shard * 500: SealedSegment(0, 1)})
+        world.bare_store.write(Create(sealed_segments_key("s", "t", shard), body))
+    world.delete()
+    assert [sort for partition, sort in world.everything() if partition == "stream/s/t"] == ["current"]
 
 
 def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: Any):
