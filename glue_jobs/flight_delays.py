@@ -98,7 +98,7 @@ def run(spark: SparkSession, options: dict[str, str], checkpoint: str, output: s
     wanted = {"start_stream_cut": "earliest", "approx_bytes_per_trigger": str(BYTES_PER_BATCH)}
     wanted |= {"event_format": "text", "columns": "event"}
     run_until_caught_up(spark, wanted | options, query)
-    per_carrier, per_hour = delays(spark.read.schema(SUMS).parquet(f"{sums.directory}/*"))
+    per_carrier, per_hour = delays(spark.read.schema(SUMS).parquet(sums.directory))
     for name, key, results in (("per_carrier", "carrier", per_carrier), ("per_hour", "hour", per_hour)):
         results.coalesce(1).sortWithinPartitions(key).write.mode("overwrite").parquet(f"{output}/{name}")
     return sums.events
