@@ -28,7 +28,8 @@ OLDEST_MESSAGE_AGE_S_MAX = 300
 """A stream operation takes seconds; a message that waits for minutes means that nobody works on its queue."""
 FUNCTION_ERRORS_MAX = 3
 """Per five minutes: a single failure is retried by queue or caller."""
-VOLUME_USED_PERCENT_MAX = 80
+VOLUME_USED_SHARE_MAX = 0.8
+"""Of the declared size; Container Insights reports gigabytes."""
 MEMORY_USED_PERCENT_MAX = 90
 
 
@@ -98,8 +99,8 @@ class ObservabilityStack(cdk.Stack):
         self._alarm(
             f"headrace-{zone.store_id}-volume",
             "The journal volume fills: data does not reach S3",
-            _volume_used_percent(zone),
-            threshold=VOLUME_USED_PERCENT_MAX,
+            _store_metric(zone, "EBSFilesystemUtilized", "Maximum"),
+            threshold=VOLUME_USED_SHARE_MAX * SEGMENT_STORES.volume_gib,
             periods=3,
         )
         self._alarm(
@@ -156,7 +157,7 @@ class ObservabilityStack(cdk.Stack):
         dashboard.add_widgets(
             _graph("Store CPU, %", [zone.service.metric_cpu_utilization() for zone in zones]),
             _graph("Store memory, %", [zone.service.metric_memory_utilization() for zone in zones]),
-            _graph("Journal volume used, %", [_volume_used_percent(zone) for zone in zones]),
+            _graph("Journal volume used, GB", [_store_metric(z, "EBSFilesystemUtilized", "Maximum") for z in zones]),
         )
 
 
@@ -171,16 +172,5 @@ def _store_metric(zone: SegmentStoreZone, name: str, statistic: str) -> cloudwat
         metric_name=name,
         dimensions_map={"ClusterName": zone.service.cluster.cluster_name, "ServiceName": zone.service.service_name},
         statistic=statistic,
-        period=PERIOD,
-    )
-
-
-def _volume_used_percent(zone: SegmentStoreZone) -> cloudwatch.MathExpression:
-    """Container Insights reports the volume in GB; its size is the topology's."""
-    used = f"used_{zone.store_id.replace('-', '_')}"  # a graph of several stores needs a name for each
-    return cloudwatch.MathExpression(
-        expression=f"100 * {used} / {SEGMENT_STORES.volume_gib}",
-        using_metrics={used: _store_metric(zone, "EBSFilesystemUtilized", "Maximum")},
-        label=zone.store_id,
         period=PERIOD,
     )

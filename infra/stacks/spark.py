@@ -53,6 +53,7 @@ INTERFACES_REASON = (
 )
 NEW_INTERFACES_REASON = "The network interfaces do not exist yet: limited to this account and Region."
 JOB_BUCKET_REASON = "Scratch of one job, which alone reads and writes it: access logs would show nobody else."
+ZONE_REASON = "The zones of a deployment are the operator's choice, and a subnet's zone cannot be looked up otherwise."
 LOG_KEY_REASON = "Logs are encrypted with the key of CloudWatch Logs; they hold no events, so no key of their own."
 BOOKMARK_REASON = "Bookmarks are off: the progress of the job is its Spark checkpoint in the encrypted bucket."
 
@@ -135,7 +136,7 @@ class SparkStack(cdk.Stack):
         )
         workers.add_ingress_rule(workers, ec2.Port.all_tcp(), "Glue workers among themselves")
         subnet = network.vpc.select_subnets(subnet_group_name=network.client_subnets.subnet_group_name).subnets[0]
-        return glue.Connection(
+        connection = glue.Connection(
             self,
             "Connection",
             connection_name=CONNECTION_NAME,
@@ -143,6 +144,8 @@ class SparkStack(cdk.Stack):
             network=glue.ConnectionNetwork.subnet(subnet),
             security_groups=[workers, network.clients_group],
         )
+        acknowledge(connection, "CloudFormation-Validate::W3010", ZONE_REASON)
+        return connection
 
     def _role(self, assets: tuple[s3_assets.Asset, ...]) -> iam.IRole:
         account_ec2 = self.format_arn(service="ec2", resource="*")

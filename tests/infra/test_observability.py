@@ -47,6 +47,14 @@ def test_a_store_that_reports_nothing_is_not_running(alarms):
         assert {d["Name"]: d["Value"] for d in properties["Dimensions"]}.keys() == {"ClusterName", "ServiceName"}
 
 
+def test_an_operator_is_told_before_a_journal_fills_its_volume(alarms):
+    for index in range(topology.SEGMENT_STORES.stores):
+        properties = alarms[f"headrace-store-{index}-volume"].properties
+        assert properties["MetricName"] == "EBSFilesystemUtilized"
+        assert properties["ComparisonOperator"] == "GreaterThanThreshold"
+        assert 0 < properties["Threshold"] < topology.SEGMENT_STORES.volume_gib
+
+
 def test_there_is_one_dashboard(assembly):
     assert assembly.only("AWS::CloudWatch::Dashboard").properties["DashboardName"] == "headrace"
 
