@@ -6,18 +6,16 @@ Nothing here is thread-safe by itself: `EventPacker` guards it all with its one 
 from __future__ import annotations
 
 import asyncio
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from typing import Any
 
-from headrace.client.event_parser import split_events
+from headrace.codec.events import event_header, split_events
 from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 
-_HEADER = struct.Struct(">ii")
 _HEADERS_KEPT_BELOW_BYTES = 4096
 
 
@@ -25,7 +23,7 @@ class _EventHeaders(dict[int, bytes]):
     """The header of an event by its length; short ones are kept, since most events are alike."""
 
     def __missing__(self, length_bytes: int) -> bytes:
-        header = _HEADER.pack(0, length_bytes)
+        header = event_header(length_bytes)
         if length_bytes < _HEADERS_KEPT_BELOW_BYTES:
             self[length_bytes] = header
         return header
@@ -70,7 +68,7 @@ class Ack:
             raise self._error
 
     def add_done_callback(self, callback: Callable[[Ack], object]) -> None:
-        """Calls `callback(ack)` once done: on the client's own thread, or at once if it is done already."""
+        """Calls `callback(ack)` once done: on the client's own thread, where it must not block, or at once."""
         with self._changed:
             if self._parts:
                 self._callbacks.append(callback)

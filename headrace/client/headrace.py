@@ -101,7 +101,7 @@ class Headrace:
         core = WriterCore(self._core.admin, scope, stream, options or WriterOptions())
         self._thread.run(core.open())
         writer = EventWriter(self._thread, core)
-        self._open.append(writer)
+        self._keep(writer)
         return writer
 
     def reader(
@@ -114,13 +114,13 @@ class Headrace:
     ) -> EventReader:
         """A reader from the head, the tail or a stream cut on; up to `end` if given. Raises NotFoundError."""
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
-        self._open.append(reader)
+        self._keep(reader)
         return reader
 
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
         """Reads of byte ranges of the stream's segments."""
         reads = SegmentReads(self.admin, scope, stream)
-        self._open.append(reads)
+        self._keep(reads)
         return reads
 
     def close(self) -> None:
@@ -137,6 +137,10 @@ class Headrace:
         self._thread.close()
         if problems:
             raise problems[0]
+
+    def _keep(self, opened: EventWriter | EventReader | SegmentReads) -> None:
+        """What is still open when the client is closed is closed with it."""
+        self._open = [one for one in self._open if not one.closed] + [opened]
 
     def __enter__(self) -> Headrace:
         return self

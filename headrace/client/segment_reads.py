@@ -52,6 +52,7 @@ class SegmentReads:
         self._sleep = sleep
         self._monotonic_s = monotonic_s
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self.closed = False
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """The bytes `[start, stop)` of a segment, in order, in windows of at most `window_bytes`.
@@ -96,6 +97,7 @@ class SegmentReads:
                 waits.wait(problem)
 
     def close(self) -> None:
+        self.closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from headrace.client.back_off import BackOff
 from headrace.client.connections import Flow, SegmentConnections, SingleReply, problem_of
-from headrace.client.event_parser import EventAssembler
 from headrace.codec import wire_commands as wire
+from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
 
 OnTruncation = Literal["error", "skip"]

@@ -5,7 +5,6 @@ Writers pack events in the thread that writes; everything else runs on one backg
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
@@ -38,6 +37,7 @@ class EventWriter:
         self._core = core
         self._packer = core.packer
         self._add = core.packer.add
+        self.closed = False
 
     def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event; waits only while the buffer is full.
@@ -81,11 +81,13 @@ class EventWriter:
 
     def close(self) -> None:
         """Flushes, then lets go of the connections; raises as `flush`. Closing again does nothing."""
+        if self.closed:
+            return
         try:
             if self._packer.failure is None:
                 self.flush()
         finally:
-            self._thread.run(self._core.close(closed_error()))
+            self._leave()
 
     @property
     def acknowledged_events(self) -> int:
@@ -100,8 +102,12 @@ class EventWriter:
     ) -> None:
         if kind is None:
             self.close()
-        else:
-            self._thread.run(self._core.close(closed_error()))
+        elif not self.closed:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.closed = True
+        self._thread.run(self._core.close(closed_error()))
 
 
 class EventReader:
@@ -110,7 +116,7 @@ class EventReader:
     def __init__(self, thread: LoopThread, reader: AsyncEventReader) -> None:
         self._thread = thread
         self._reader = reader
-        self._closed = threading.Event()
+        self.closed = False
 
     def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """The next events of some segment; None when `timeout_s` has passed, and when `ended`. The fast way to read.
@@ -139,8 +145,8 @@ class EventReader:
 
     def close(self) -> None:
         """Stops reading. `position` stays. Closing again does nothing."""
-        if not self._closed.is_set():
-            self._closed.set()
+        if not self.closed:
+            self.closed = True
             self._thread.run(self._reader.close())
 
     def __enter__(self) -> EventReader:

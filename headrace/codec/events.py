@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any, overload
 
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.model.errors import InvalidRequestError
@@ -32,29 +33,82 @@ def frame_event(payload: bytes | bytearray | memoryview) -> bytes:
     return event_header(len(payload)) + payload
 
 
-def iter_events(buffer: bytes | bytearray | memoryview) -> tuple[list[memoryview], int]:
-    """The complete events at the begin of `buffer` as views of it, and how many bytes they take with their headers.
+@overload
+def split_events(buffer: bytes, position: int) -> tuple[list[bytes], int]: ...
+@overload
+def split_events(buffer: memoryview, position: int) -> tuple[list[memoryview], int]: ...
+def split_events(buffer: bytes | memoryview, position: int) -> tuple[list[Any], int]:
+    """The complete events of `buffer` from `position` on, and where the first incomplete one begins.
 
-    What is left behind that count is the begin of an event whose rest is yet to come.
+    Events are slices of the buffer: copies of bytes, views of a memoryview.
 
     Raises:
         WireFormatError: something that is no event; bytes of a segment that was not written as events.
     """
-    view = memoryview(buffer)
-    events: list[memoryview] = []
-    append = events.append
-    unpack = _HEADER.unpack_from
-    position, end = 0, len(view)
-    while end - position >= EVENT_HEADER_BYTES:
-        kind, length_bytes = unpack(view, position)
-        if kind != _EVENT_TYPE or not 0 <= length_bytes <= EVENT_BYTES_MAX:
+    events: list[Any] = []
+    append, unpack = events.append, _HEADER.unpack_from
+    size = len(buffer)
+    last_header = size - EVENT_HEADER_BYTES
+    while position <= last_header:
+        kind, length_bytes = unpack(buffer, position)
+        if kind or not 0 <= length_bytes <= EVENT_BYTES_MAX:
             raise WireFormatError(
-                f"byte {position} of the read is no event header (type {kind}, length {length_bytes})",
+                f"there is no event at byte {position} of what was read (type {kind}, length {length_bytes}); "
+                "was this segment written as events, and does reading begin between two of them?",
                 details={"position": position, "type": kind, "length_bytes": length_bytes},
             )
         start = position + EVENT_HEADER_BYTES
-        if end - start < length_bytes:
+        end = start + length_bytes
+        if end > size:
             break
-        position = start + length_bytes
-        append(view[start:position])
+        append(buffer[start:end])
+        position = end
     return events, position
+
+
+def iter_events(buffer: bytes | bytearray | memoryview) -> tuple[list[memoryview], int]:
+    """The complete events at the begin of `buffer` as views of it, and how many bytes they take with their headers.
+
+    What is left behind that count is the begin of an event whose rest is yet to come. Raises as `split_events`.
+    """
+    return split_events(memoryview(buffer), 0)
+
+
+class EventAssembler:
+    """Turns consecutive reads of one segment into events; keeps the begin of one that is cut off."""
+
+    def __init__(self, offset: int) -> None:
+        """`offset` in the segment where the first read begins."""
+        self.offset = offset
+        self._carry = bytearray()
+
+    def add(self, data: memoryview) -> list[bytes]:
+        """The events that are complete now; `offset` moves behind them.
+
+        Raises:
+            WireFormatError: something that is no event.
+        """
+        if self._carry:
+            self._carry += data
+            if not self._is_first_complete():
+                return []
+            whole = bytes(self._carry)
+        else:
+            whole = bytes(data)
+        events, consumed = split_events(whole, 0)
+        self._carry = bytearray(memoryview(whole)[consumed:])
+        self.offset += consumed
+        return events
+
+    @property
+    def cut_off_bytes(self) -> int:
+        """Bytes behind `offset` that belong to an incomplete event."""
+        return len(self._carry)
+
+    def _is_first_complete(self) -> bool:
+        """Spares parsing (and copying) while a large event comes in piece by piece."""
+        if len(self._carry) < EVENT_HEADER_BYTES:
+            return False
+        kind, length_bytes = _HEADER.unpack_from(self._carry)
+        is_event = kind == 0 and 0 <= length_bytes <= EVENT_BYTES_MAX
+        return not is_event or len(self._carry) - EVENT_HEADER_BYTES >= length_bytes

@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from headrace.client import Headrace, KeyRange, connect
-from headrace.client.event_parser import split_events
 from headrace.client.loop_thread import LoopThread
 from headrace.codec import wire_commands as wire
+from headrace.codec.events import split_events
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name
 from headrace.model.segments import segment_id

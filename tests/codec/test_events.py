@@ -27,7 +27,7 @@ def test_cut_anywhere_and_continued(payloads: list[bytes], data: st.DataObject) 
 
 @pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 00800001"])
 def test_bytes_that_are_no_events(header: str) -> None:
-    with pytest.raises(WireFormatError, match="no event header"):
+    with pytest.raises(WireFormatError, match="no event at"):
         events.iter_events(bytes.fromhex(header))
 
 
@@ -35,3 +35,29 @@ def test_too_large_events() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         events.event_header(EVENT_BYTES_MAX + 1)
     assert caught.value.specific_code == "event_too_large"
+
+
+@given(st.lists(st.binary(max_size=40)), st.lists(st.integers(1, 30)), st.integers(0, 1 << 40))
+def test_assembling_reads_of_any_size(payloads: list[bytes], cuts: list[int], offset: int) -> None:
+    data = b"".join(map(events.frame_event, payloads))
+    assembler = events.EventAssembler(offset)
+    read: list[bytes] = []
+    position = 0
+    for cut in [*cuts, len(data) + 1]:
+        read += assembler.add(memoryview(data)[position : position + cut])
+        position = min(len(data), position + cut)
+        assert assembler.offset + assembler.cut_off_bytes == offset + position
+    assert read == payloads
+    assert assembler.offset == offset + len(data)
+
+
+@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 00800001"])
+def test_what_is_no_event_is_found_as_soon_as_its_header_is_complete(header: str) -> None:
+    data = events.frame_event(b"fine") + bytes.fromhex(header)
+    with pytest.raises(WireFormatError, match="no event at byte 12"):
+        events.split_events(data, 0)
+    assembler = events.EventAssembler(0)
+    for byte in data[:-1]:
+        assembler.add(memoryview(bytes([byte])))
+    with pytest.raises(WireFormatError):
+        assembler.add(memoryview(data)[-1:])
