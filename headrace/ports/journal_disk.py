@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class JournalFile(Protocol):
+    """One open file of a fixed size; calls may come from any thread, one at a time."""
+
     @property
     def size_bytes(self) -> int: ...
 
@@ -33,6 +35,8 @@ class JournalFile(Protocol):
 
 
 class JournalDisk(Protocol):
+    """The directory of the files; held by one process at a time."""
+
     def names(self) -> list[str]:
         """The names of all files, in name order."""
         ...
