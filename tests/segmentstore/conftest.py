@@ -199,8 +199,12 @@ class RunningStore:
 
     async def flush(self) -> None:
         """Bring everything durable to tier 2."""
-        self.world.clock.advance(2e9)
-        await self.until(lambda: not any(owned.container.dirty for owned in self.store.owned.values()))
+
+        def flushed() -> bool:
+            self.world.clock.advance(2e9)
+            return not any(owned.container.dirty for owned in self.store.owned.values())
+
+        await self.until(flushed)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop run until the condition holds."""

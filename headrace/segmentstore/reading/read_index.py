@@ -114,8 +114,9 @@ class ReadIndex:
 
     def mark_stored(self, start: int, end: int) -> None:
         """Tier 2 has the appends in [start, end)."""
-        for index in range(bisect_left(self._offsets, start), bisect_left(self._offsets, end)):
-            self._pool.mark_stored(self._entries[index].reservation)
+        # A copy: the pool may hand the room to somebody who waits, and make more by dropping entries of this very index.
+        for entry in self._entries[bisect_left(self._offsets, start) : bisect_left(self._offsets, end)]:
+            self._pool.mark_stored(entry.reservation)
 
     def release_before(self, offset: int) -> None:
         """Forget the appends that end at or before `offset`."""

@@ -119,10 +119,12 @@ class StorageWriter:
     async def _rest(self) -> None:
         if self._drained is not None and not self._unstored():
             resolve(self._drained)
+        # Not asyncio.wait_for: before Python 3.12 it may swallow a cancellation that meets a wake-up.
+        timer = asyncio.get_running_loop().call_later(self._limits.tick_s, self._woken.set)
         try:
-            await asyncio.wait_for(self._woken.wait(), self._limits.tick_s)
-        except TimeoutError:
-            return
+            await self._woken.wait()
+        finally:
+            timer.cancel()
         self._woken.clear()
 
     async def round(self) -> bool:
@@ -170,13 +172,13 @@ class StorageWriter:
         if not packed.runs:
             return False
         pool = self._container.pool
+        started_s = self._clock.monotonic_s()
         pool.pin(packed.blocks)
         try:
-            started_s = self._clock.monotonic_s()
             await self._put(packed, object_name)
         finally:
             pool.unpin(packed.blocks)
-        await self._enter(packed.runs)
+        await self._enter(packed.runs, started_s)
         _log.info(
             "event=flush container=%d object=%s bytes=%d runs=%d seconds=%.3f",
             self._container.container,
@@ -194,7 +196,7 @@ class StorageWriter:
             # Names are never used twice by one claim: an earlier attempt did arrive. The next one gets a new name.
             raise UnavailableError(f"object {object_name} is there already, trying another name") from error
 
-    async def _enter(self, runs: list[tuple[Segment, ChunkRun]]) -> None:
+    async def _enter(self, runs: list[tuple[Segment, ChunkRun]], packed_at_s: float) -> None:
         """Write the runs to the directory, then count their bytes as stored."""
         waiting = [(segment, run) for segment, run in runs if _still_wanted(segment, run)]
         while waiting:
@@ -204,6 +206,8 @@ class StorageWriter:
                 entered = found.items() if found else enumerate(run for _, run in waiting)
                 for index, run in entered:
                     self._take_as_stored(waiting[index][0], run)
+                    if not found:  # what is left came after this flush had begun
+                        waiting[index][0].unstored_since_s = packed_at_s
             finally:
                 done()
             waiting = [
@@ -224,7 +228,6 @@ class StorageWriter:
             )
         if run.end > segment.storage_length:
             segment.advance_storage(run.end)
-        segment.unstored_since_s = self._clock.monotonic_s() if segment.unstored_bytes else None
         if run.offset < segment.start_offset:
             segment.trimmed_offset = 0  # truncated before it was stored: look again
 
