@@ -121,7 +121,7 @@ def test_without_restart_a_killed_store_stays_dead(stores: Stores):
 
 
 def test_a_store_that_dies_at_the_start_is_one_clear_error(stores: Stores):
-    with pytest.raises(LocalStackError, match="segment store store-0 ended with code 5; its log .* ends: no disk"):
+    with pytest.raises(LocalStackError, match=r"segment store store-0 ended with code 5; its log .* ends: no disk"):
         start(stores.make(DIES))
 
 
