@@ -1,13 +1,15 @@
 """The one place for logs and metrics of the functions.
 
-Logs are JSON lines with the request id in each. Metrics are written as log lines too (CloudWatch's embedded format), so
-that counting costs no call; they are off where POWERTOOLS_METRICS_DISABLED says so. There is no tracer: Lambda traces
-invocations by itself where X-Ray is switched on, and X-Ray's SDK would be the largest import of a cold start.
+Logs are JSON lines with the request id in each, on standard error, so that what the local stack prints stays readable.
+Metrics are written as log lines too (CloudWatch's embedded format), so that counting costs no call; they are off where
+POWERTOOLS_METRICS_DISABLED says so. There is no tracer: Lambda traces invocations by itself where X-Ray is switched on,
+and X-Ray's SDK would be the largest import of a cold start.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 from aws_lambda_powertools import Logger, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
@@ -15,7 +17,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 NAMESPACE = "Headrace"
 _FALSE = {"", "0", "false", "no", "off"}
 
-logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "headrace"))
+logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "headrace"), stream=sys.stderr)
 
 
 def count(name: str, value: int = 1, **dimensions: str) -> None:

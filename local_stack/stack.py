@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.connection import BlockingConnection
@@ -80,6 +82,9 @@ class LocalStack:
         """
         try:
             self._start()
+        except (BotoCoreError, ClientError) as error:
+            self.stop()
+            raise LocalStackError(f"the AWS double does not do what it is asked: {error}") from error
         except BaseException:
             self.stop()
             raise
@@ -187,8 +192,13 @@ class LocalStack:
 
     def _save_aws(self) -> None:
         """Only a world in which all stores ended in good order can be continued."""
-        if self._stores_stopped_well and self._aws.is_running:
+        if not (self._stores_stopped_well and self._aws.is_running):
+            self._say(f"note: {self.world.directory} cannot be continued: not every part ended in good order")
+            return
+        try:
             aws_snapshot.save(self.resources, self.world.snapshot_dir)
+        except (BotoCoreError, ClientError, OSError) as error:
+            self._say(f"note: {self.world.directory} cannot be continued: its metadata were not saved: {error}")
 
     def _check_health(self) -> None:
         """Asks every part something that it can only answer if it works."""
