@@ -290,6 +290,29 @@ def _is_open(task: asyncio.Task[WireConnection]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().closed is None
 
 
+async def answer_within(flow: Flow, waiting: asyncio.Future[wire.WireCommand], timeout_s: float) -> wire.WireCommand:
+    """The reply; a store that does not give it in time, though it may echo keep-alives, is not trusted any more.
+
+    Raises:
+        UnavailableError: no reply came, or the connection was lost; it is closed now.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await waiting
+    except TimeoutError:
+        raise give_up(flow, timeout_s) from None
+
+
+def give_up(flow: Flow, timeout_s: float) -> UnavailableError:
+    """Closes the connection of a store that does not answer; the error to raise."""
+    connection = flow.connection
+    connection.close()
+    return UnavailableError(
+        f"segment store {connection.host}:{connection.port} did not answer a request within {timeout_s:g} s",
+        details={"host": connection.host, "port": connection.port},
+    )
+
+
 def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
     """The error that a reply stands for. A store that is not the owner any more is left, politely.
 

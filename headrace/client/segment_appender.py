@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace.client.back_off import BackOff
-from headrace.client.connections import Flow, SegmentConnections, SingleReply, problem_of
+from headrace.client.connections import (
+    Flow,
+    SegmentConnections,
+    SingleReply,
+    answer_within,
+    give_up,
+    problem_of,
+)
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
 from headrace.codec import wire_commands as wire
@@ -21,6 +28,9 @@ from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, Se
 
 BLOCKS_IN_FLIGHT = 4
 """Blocks of one segment sent and not yet acknowledged: enough to keep the store's group commit busy."""
+
+APPEND_TIMEOUT_S = 30.0
+"""A store that neither acknowledges nor refuses an append for so long is asked anew, over another connection."""
 
 _GONE = (SealedError, NotFoundError)
 
@@ -122,7 +132,7 @@ class SegmentAppender:
             self._resume(flow, reply.last_event_number)
             self._ended = asyncio.get_running_loop().create_future()
             self._send()
-            ended = await self._ended
+            ended = await self._until_ended(flow, self._ended)
             self._ended = None
             if isinstance(ended, wire.SegmentIsSealed) and self.in_flight:
                 reply = await self._set_up(flow)
@@ -133,8 +143,19 @@ class SegmentAppender:
             self._ended = None
             flow.close()
 
-    def _set_up(self, flow: Flow) -> asyncio.Future[wire.WireCommand]:
-        return self._setup.ask(flow, wire.SetupAppend(flow.next_id(), self._writer_id, self.segment_name))
+    async def _set_up(self, flow: Flow) -> wire.WireCommand:
+        request = wire.SetupAppend(flow.next_id(), self._writer_id, self.segment_name)
+        return await answer_within(flow, self._setup.ask(flow, request), APPEND_TIMEOUT_S)
+
+    async def _until_ended(self, flow: Flow, ended: asyncio.Future[wire.WireCommand]) -> wire.WireCommand:
+        """What ended the appending; raises UnavailableError if acknowledgements stopped coming."""
+        while True:
+            oldest = self.in_flight[0] if self.in_flight else None
+            await asyncio.wait({ended}, timeout=APPEND_TIMEOUT_S)
+            if ended.done():
+                return ended.result()
+            if oldest is not None and self.in_flight and self.in_flight[0] is oldest:
+                raise give_up(flow, APPEND_TIMEOUT_S)
 
     def _resume(self, flow: Flow, last_event_number: int) -> None:
         """What the store has is done, the rest is sent again."""

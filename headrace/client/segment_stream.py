@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from headrace.client.back_off import BackOff
-from headrace.client.connections import Flow, SegmentConnections, SingleReply, problem_of
+from headrace.client.connections import Flow, SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.codec import wire_commands as wire
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
+
+READ_TIMEOUT_S = 60.0
+"""A store holds a request at the tail for 10 to 20 s."""
 
 OnTruncation = Literal["error", "skip"]
 
@@ -80,7 +83,7 @@ class SegmentStream:
             asked_at = self._next_offset
             waiting = self._ask(flow, replies)
             while not self._ended:
-                reply = await waiting
+                reply = await answer_within(flow, waiting, READ_TIMEOUT_S)
                 if not isinstance(reply, wire.SegmentRead):
                     self._no_data(flow, reply)
                     data = memoryview(b"")

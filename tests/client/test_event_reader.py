@@ -20,6 +20,7 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
     WriterOptions,
+    segment_stream,
 )
 from headrace.codec import wire_commands as wire
 
@@ -194,6 +195,16 @@ def test_wrong_host_and_a_store_that_is_not_ready_are_asked_again(cluster: Any) 
         assert [read.event for read in reader] == [b"here"]
     endpoints = [path for _, path in cluster.requests if path.endswith("/endpoint")]
     assert len(endpoints) > 2
+
+
+def test_a_store_that_is_alive_but_silent_is_asked_anew(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_stream, "READ_TIMEOUT_S", 0.2)
+    cluster.put(0, b"here")
+    cluster.seal_stream()
+    cluster.replies[wire.ReadSegment] = [wire.KeepAlive()]
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        assert [read.event for read in reader] == [b"here"]
+    assert cluster.connections == 2
 
 
 def test_truncation_is_an_error_or_skipped(cluster: Any) -> None:

@@ -12,7 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.client import AsyncHeadrace, InvalidRequestError, SealedError, UnavailableError, WriterOptions
+from headrace.client import (
+    AsyncHeadrace,
+    InvalidRequestError,
+    SealedError,
+    UnavailableError,
+    WriterOptions,
+    segment_appender,
+)
+from headrace.codec import wire_commands as wire
 from headrace.model import errors
 
 Make = Callable[[int], Any]
@@ -210,6 +218,18 @@ def test_a_sealed_stream_ends_the_writer(cluster: Any) -> None:
     assert cluster.all_events() == [b"in time"]
 
 
+@pytest.mark.parametrize("silent_to", [wire.SetupAppend, wire.AppendBlockEnd])
+def test_a_store_that_is_alive_but_silent_is_asked_anew(
+    cluster: Any, silent_to: type[wire.WireCommand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", 0.05)
+    cluster.replies[silent_to] = [wire.KeepAlive()]
+    with cluster.client() as headrace, headrace.writer("s", "t") as writer:
+        writer.write_batch([b"a", b"b"], "key").result(timeout_s=30)
+    assert cluster.all_events() == [b"a", b"b"]
+    assert cluster.connections == 2
+
+
 def test_a_deleted_stream_ends_the_writer(cluster: Any) -> None:
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
@@ -289,8 +309,6 @@ def test_leaving_with_an_exception_does_not_wait(cluster: Any) -> None:
 
 
 def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Any) -> None:
-    from headrace.codec import wire_commands as wire
-
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
         cluster.stop_store()

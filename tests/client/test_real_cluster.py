@@ -149,6 +149,9 @@ class RealCluster:
         assert self._journal is not None
         self.listener.drop_all()
         await self.listener.stop()
+        for _ in range(5):  # a connection that was being accepted would survive here, though not the end of a process
+            await asyncio.sleep(0)
+            self.listener.drop_all()
         await self.store.close(0)
         await asyncio.to_thread(self._journal.close)
 
