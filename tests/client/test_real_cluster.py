@@ -7,6 +7,7 @@ connections are dropped, streams are scaled, all while a writer writes.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import queue
 import random
@@ -198,7 +199,8 @@ def headrace(real: RealCluster) -> Iterator[Headrace]:
         return httpx.Response(result.status, headers=dict(result.headers), content=result.body)
 
     async def answer_in_a_thread(request: httpx.Request) -> httpx.Response:
-        return await asyncio.to_thread(answer, request)
+        # In a context of its own, as a thread of a gateway has it: what `to_thread` inherits would be shared.
+        return await asyncio.get_running_loop().run_in_executor(None, contextvars.Context().run, answer, request)
 
     with connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread)) as client:
         client.admin.create_scope("shop")
