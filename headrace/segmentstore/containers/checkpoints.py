@@ -25,7 +25,8 @@ class Checkpoints:
     def __init__(self, container: SegmentContainer, every_bytes: int = CHECKPOINT_EVERY_BYTES) -> None:
         self._container = container
         self._every_bytes = every_bytes
-        self._logged_at_entry = -1
+        self._newest = -1  # the first entry of the checkpoint that was logged last
+        self._truncated_before = -1
         self._held_bytes_after = 0
         self._durable: deque[int] = deque()
 
@@ -33,9 +34,10 @@ class Checkpoints:
     def due(self) -> bool:
         """Whether enough was logged since the last one, or the log needs space that only this container holds."""
         ledger = self._container.log.ledger
-        if self._container.log.last_entry <= self._logged_at_entry:
-            return False
-        return ledger.held_bytes - self._held_bytes_after >= self._every_bytes or ledger.wants_truncation
+        if ledger.held_bytes - self._held_bytes_after >= self._every_bytes:
+            return True
+        # An idle container moves its checkpoint on too, but never has two of them under way for that.
+        return ledger.wants_truncation and self._newest <= self._truncated_before
 
     def write(self) -> None:
         """Log a checkpoint of this moment."""
@@ -47,7 +49,7 @@ class Checkpoints:
             operation = data_frames.CheckpointOperation(part, last, memoryview(snapshot))
             reached = _CheckpointReached(self._durable, first if last else None)
             container.log.append(data_frames.encode_operation(operation), reached)
-        self._logged_at_entry = container.log.last_entry
+        self._newest = first
         self._held_bytes_after = container.log.ledger.held_bytes
         while len(self._durable) > CHECKPOINTS_KEPT_MAX:
             del self._durable[1]  # the oldest is the first to become usable, the rest of them are near each other
@@ -65,6 +67,7 @@ class Checkpoints:
         ledger = self._container.log.ledger
         held_bytes = ledger.held_bytes
         ledger.truncate(usable)
+        self._truncated_before = usable
         self._held_bytes_after -= held_bytes - ledger.held_bytes
         return True
 

@@ -114,7 +114,7 @@ class ReadIndex:
 
     def mark_stored(self, start: int, end: int) -> None:
         """Tier 2 has the appends in [start, end)."""
-        # A copy: the pool may hand the room to somebody who waits, and make more by dropping entries of this very index.
+        # A copy: the pool may hand the room to somebody who waits, and make more by dropping entries of this index.
         for entry in self._entries[bisect_left(self._offsets, start) : bisect_left(self._offsets, end)]:
             self._pool.mark_stored(entry.reservation)
 
