@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from headrace.adapters.tcp.connection import BlockingConnection
+from headrace.client import connect
 from headrace.topology import ROUTES, TICKS_QUEUE
 from local_stack.resources import aws_client
 
@@ -115,6 +117,7 @@ def await_end(pidfds: dict[int, int]) -> None:
         assert ended, f"process {pid} is still there"
 
 
+EVENTS = [f"event-{number:03d}" for number in range(200)]
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
 
 
@@ -134,7 +137,11 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == {"0": 0, "1": 0}
     _bad_input_is_answered(up)
     _ticks_were_scheduled(up)
-    _a_killed_store_comes_back(up)
+    with connect(up.state["endpoints"]["http"]) as headrace, headrace.writer("s", "t") as writer:
+        writer.write_batch([text.encode() for text in EVENTS], EVENTS)
+        writer.flush()
+    tail = up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"]
+    _a_killed_store_comes_back(up, tail)
 
     pidfds = children(up)
     assert up.end() == (0, "")
@@ -145,7 +152,11 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     starts.append(again)
     again.await_line("ready")
     assert again.ask("GET", "/v1/scopes/s/streams/t")[1]["state"] == "ACTIVE"
-    assert again.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == {"0": 0, "1": 0}
+    assert again.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
+    with connect(again.state["endpoints"]["http"]) as headrace:
+        end = headrace.admin.stream_cut("s", "t", at="tail")
+        with headrace.reader("s", "t", start="head", end=end) as reader:
+            assert sorted(bytes(read.event).decode() for read in reader) == sorted(EVENTS)
     pidfds = children(again)
     assert again.end(signal.SIGINT) == (0, "")
     await_end(pidfds)
@@ -194,14 +205,14 @@ def _ticks_were_scheduled(up: Up) -> None:
     assert int(found[names[0]]) > 0
 
 
-def _a_killed_store_comes_back(up: Up) -> None:
+def _a_killed_store_comes_back(up: Up, tail: dict[str, int]) -> None:
     before = up.state["segmentStores"][0]
     os.kill(before["pid"], signal.SIGKILL)
     while (after := up.state["segmentStores"][0])["pid"] in (before["pid"], None):
         assert up.process.poll() is None
     assert after["restarts"] == 1
     assert after["port"] == before["port"]
-    assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == {"0": 0, "1": 0}
+    assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
     endpoint = up.ask("GET", "/v1/scopes/s/streams/t/segments/0/endpoint")[1]
     assert endpoint["port"] in {store["port"] for store in up.state["segmentStores"]}
 
@@ -226,6 +237,7 @@ def test_a_stack_whose_aws_dies_says_so_and_ends(directory: Path, starts: list[U
     starts.append(up)
     up.await_line("ready")
     pidfds = children(up)
+    assert set(pidfds) <= holders(Path(up.state["dataDir"]))
     os.kill(up.state["awsPid"], signal.SIGKILL)
     up.process.wait(HANG_S)
     code, said = up.end()
@@ -242,8 +254,17 @@ def test_a_signal_during_the_start_leaves_nothing_behind(directory: Path, starts
     code, _said = up.end()
     assert code == 0
     assert not up.state_file.exists()
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(directory) not in listed
+    assert holders(directory) == set()
+
+
+def holders(directory: Path) -> set[int]:
+    """Processes that have a file below the directory open: every child has its log there."""
+    found: set[int] = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith(str(directory)):
+                found.add(int(link.parts[2]))
+    return found
 
 
 @pytest.fixture
