@@ -13,7 +13,9 @@ import sys
 import threading
 import time
 
-STOP_GRACE_S = 10.0
+STOP_GRACE_S = 3.0
+"""Short: without the parent there is no AWS to write to, and so nothing that more time could save."""
+
 EXIT_CODE_TORN = 143
 _READ_BYTES = 4096
 

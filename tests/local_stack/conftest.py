@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,5 +50,6 @@ def dynamodb(aws_endpoint: str) -> Any:
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:60]
+    """A name that no other test uses, short enough for a queue, a table and a bucket."""
+    readable = "".join(letter if letter.isalnum() else "-" for letter in request.node.originalname)[:30]
+    return f"{readable}-{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]}"
