@@ -125,17 +125,21 @@ class Headrace:
 
     def close(self) -> None:
         """Closes all writers (flushing them) and readers, then the client. Closing again does nothing."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        """Writers do not wait for acknowledgements while an error of the caller is on its way out."""
         opened, self._open = self._open, []
         problems: list[HeadraceError] = []
         for one in opened:
             try:
-                one.close()
+                one.__exit__(type(error) if error is not None else None, error, None)
             except HeadraceError as problem:
                 problems.append(problem)
         with suppress(RuntimeError):  # the loop is closed already
             self._thread.run(self._core.close())
         self._thread.close()
-        if problems:
+        if problems and error is None:
             raise problems[0]
 
     def _keep(self, opened: EventWriter | EventReader | SegmentReads) -> None:
@@ -148,7 +152,7 @@ class Headrace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(error)
 
 
 def connect(

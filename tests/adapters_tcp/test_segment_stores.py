@@ -130,6 +130,18 @@ def test_wrong_host_is_followed(scripted_store: MakeStore) -> None:
     assert len(new.requests) == 1
 
 
+def test_a_store_that_restarted_within_itself_is_asked_over_a_new_connection(scripted_store: MakeStore) -> None:
+    """The old connection leads to what is left of the old store; the address is the same."""
+    store = scripted_store(_succeed)
+    store.answer = lambda command: (
+        wire.WrongHost(command.request_id, command.segment) if store.connections == 1 else _succeed(command)
+    )
+    stores = _stores(store)
+    stores.seal_segment(NAME)
+    stores.close()
+    assert store.connections == 2
+
+
 def test_a_container_that_is_not_ready_yet_is_asked_again(scripted_store: MakeStore) -> None:
     replies = iter([wire.ErrorMessage(1, NAME, "recovering"), wire.SegmentSealed(2, NAME)])
     stores = _stores(scripted_store(lambda _: next(replies)))

@@ -308,6 +308,30 @@ def test_leaving_with_an_exception_does_not_wait(cluster: Any) -> None:
         acks[0].result(timeout_s=0)
 
 
+def test_what_is_left_open_is_closed_with_the_client(cluster: Any) -> None:
+    with cluster.client() as headrace:
+        writer, reader = headrace.writer("s", "t"), headrace.reader("s", "t")
+        ack = writer.write(b"x", "k")
+    assert ack.done
+    assert cluster.all_events() == [b"x"]
+    writer.close()
+    reader.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        writer.write(b"y", "k")
+
+
+def test_leaving_the_client_with_an_exception_does_not_wait_either(cluster: Any) -> None:
+    cluster.stop_store()
+
+    def write_and_fail() -> None:
+        with cluster.client() as headrace:
+            headrace.writer("s", "t").write(b"x", "k")
+            raise KeyError("of the caller")
+
+    with pytest.raises(KeyError):
+        write_and_fail()
+
+
 def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Any) -> None:
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
