@@ -129,6 +129,6 @@ class _Reader:
             number = float(value)
         except ValueError as error:
             raise InvalidRequestError(f"{name} is {value!r}, expected a number of seconds") from error
-        if not 0 <= number < float("inf"):
+        if not 0 <= number < float("inf"):  # also false for nan
             raise InvalidRequestError(f"{name} is {value}, expected a number of seconds that is not negative")
         return number

@@ -21,6 +21,14 @@ class HealthServer:
         self._status = status
         self._server: asyncio.Server | None = None
 
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        if self._server is None:
+            return 0
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
     async def start(self, host: str, port: int) -> None:
         """Raises OSError if the port is taken."""
         self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)

@@ -1,0 +1,90 @@
+"""The process around the engine: configuration, claims, health."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
+from headrace.model.errors import InvalidRequestError
+from headrace.ports.metadata_store import Key
+from segmentstore_fargate.config import read_config
+from segmentstore_fargate.health import HealthServer
+from segmentstore_fargate.registration import claim_container, own_address
+
+REQUIRED = {
+    "HEADRACE_STORE_ID": "store-1",
+    "HEADRACE_DATA_DIR": "/data",
+    "HEADRACE_METADATA_TABLE": "table",
+    "HEADRACE_CHUNK_BUCKET": "bucket",
+}
+
+
+def test_a_store_takes_every_nth_container():
+    config = read_config({**REQUIRED, "HEADRACE_STORE_INDEX": "1", "HEADRACE_STORE_COUNT": "3"})
+    assert config.containers == (1, 4, 7)
+    assert config.listen_port == 0
+    assert config.listen_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_a_missing_variable_is_named(missing):
+    with pytest.raises(InvalidRequestError, match=f"{missing} is missing"):
+        read_config({name: value for name, value in REQUIRED.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_CACHE_BYTES", "1000"),
+        ("HEADRACE_CACHE_BYTES", "lots"),
+        ("HEADRACE_STORE_INDEX", "1"),
+        ("HEADRACE_LISTEN_PORT", "65536"),
+        ("HEADRACE_CONTAINER_COUNT", "0"),
+        ("HEADRACE_FLUSH_AGE_S", "-1"),
+        ("HEADRACE_FLUSH_AGE_S", "nan"),
+        ("HEADRACE_LOG_LEVEL", "LOUD"),
+    ],
+)
+def test_a_wrong_variable_is_named(name, value):
+    with pytest.raises(InvalidRequestError, match=name):
+        read_config({**REQUIRED, name: value})
+
+
+def test_each_claim_deposes_the_one_before():
+    store = MemoryMetadataStore()
+    first = ContainerClaim("store-0", "10.0.0.1", 1, "local")
+    second = ContainerClaim("store-1", "10.0.0.2", 2, "local")
+    assert [claim_container(store, 3, first), claim_container(store, 3, second)] == [0, 1]
+    record = store.get(Key(CLUSTER_PARTITION, claim_sort(3)))
+    assert record is not None
+    assert (container_claim(record.body), record.version) == (second, 1)
+
+
+def test_outside_of_ecs_the_listening_address_is_advertised():
+    assert own_address({}, "127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "well", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\n\r\n", True, b"200"),
+        (b"GET /health HTTP/1.1\r\n\r\n", False, b"503"),
+        (b"GET /other HTTP/1.1\r\n\r\n", True, b"404"),
+        (b"POST /health HTTP/1.1\r\n\r\n", True, b"404"),
+    ],
+)
+def test_health(request_bytes, well, status):
+    async def scenario():
+        server = HealthServer(lambda: (well, {"containers": [1]}))
+        await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(request_bytes)
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    assert asyncio.run(scenario()).split()[1] == status
