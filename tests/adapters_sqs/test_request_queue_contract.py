@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +48,9 @@ class _MemoryConsumer:
 def sqs(aws_environment: dict[str, str]) -> Iterator[tuple[str, Any]]:
     with mock_aws():
         client = boto3.client("sqs", region_name="us-east-1")
-        url = client.create_queue(QueueName="requests.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        # A name of its own: the double is one per process, and another test may hold it open.
+        name = f"requests-{uuid.uuid4()}.fifo"
+        url = client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
         yield url, client
 
 

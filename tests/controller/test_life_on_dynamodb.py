@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,19 +29,21 @@ class CloudWorld:
     """The control plane on AWS's doubles."""
 
     def __init__(self) -> None:
+        # Names of its own: the double is one per process, and another test may hold it open.
+        name = uuid.uuid4().hex
         dynamodb = boto3.client("dynamodb", region_name="us-east-1")
         keys = [("partition", "HASH"), ("sort", "RANGE")]
         dynamodb.create_table(
-            TableName="metadata",
+            TableName=name,
             KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
             BillingMode="PAY_PER_REQUEST",
         )
-        self.dynamodb = dynamodb
+        self.dynamodb, self.table = dynamodb, name
         self.sqs = boto3.client("sqs", region_name="us-east-1")
-        self.url = self.sqs.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        self.url = self.sqs.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
         store, clock, self.segment_stores = (
-            DynamoMetadataStore("metadata", dynamodb),
+            DynamoMetadataStore(name, dynamodb),
             ManualClock(),
             MemorySegmentStores(),
         )
@@ -86,7 +89,7 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
         world.streams.get_stream("s", "t")
     assert world.segment_stores.names() == []
     world.scopes.delete_scope("s")
-    left = world.dynamodb.scan(TableName="metadata")["Items"]
+    left = world.dynamodb.scan(TableName=world.table)["Items"]
     assert {item["partition"]["S"] for item in left} == {"stream/s/t", "scope-guard/s"}
     assert len(left) == 2
 

@@ -28,7 +28,9 @@ def test_the_code_of_the_class_is_the_default():
 
 
 def test_codes_are_unique_and_stable():
-    assert {code: (kind.__name__, kind.retry) for code, kind in errors.error_classes().items()} == {
+    # Other modules give their own errors codes of their own; the tree of the model is what is pinned here.
+    tree = {code: kind for code, kind in errors.error_classes().items() if kind.__module__ == errors.__name__}
+    assert {code: (kind.__name__, kind.retry) for code, kind in tree.items()} == {
         "internal": ("HeadraceError", "never"),
         "invalid_request": ("InvalidRequestError", "never"),
         "unauthorized": ("UnauthorizedError", "never"),
