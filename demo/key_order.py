@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class KeyedDigest:
     """A running digest over the events of each routing key; equal digests mean equal sequences."""
 
-    _digests: dict[str, hashlib._Hash] = field(default_factory=dict)
+    _digests: dict[str, hashlib.blake2b] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, routing_key: str, payload: bytes) -> None:
