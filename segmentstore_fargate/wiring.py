@@ -22,6 +22,7 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
+from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import HealthServer
 from segmentstore_fargate.registration import claim_container, own_address
 
@@ -57,6 +58,7 @@ class SegmentStoreProcess:
         )
         self._listener = WireListener(self._store, lambda: secrets.randbits(128))
         self._health = HealthServer(self._health_status)
+        self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
         """Recover, claim, listen; the line that says so.
@@ -79,6 +81,7 @@ class SegmentStoreProcess:
         await self._listener.start(bound)
         if config.health_port:
             await self._health.start(config.listen_host, config.health_port)
+        self._collector.start()
         containers = ",".join(map(str, config.containers))
         return f"ready store={config.store_id} host={host} port={port} containers={containers}"
 
@@ -94,6 +97,7 @@ class SegmentStoreProcess:
     async def stop(self) -> None:
         """Take nothing more, bring to tier 2 what the deadline allows, close the log."""
         _log.info("event=stopping store=%s", self._config.store_id)
+        self._collector.stop()
         await self._listener.stop()
         await self._store.close(self._config.stop_deadline_s)
         await self._health.stop()
