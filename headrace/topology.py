@@ -106,6 +106,8 @@ REQUESTS_QUEUE = Queue(
     fifo=True,
     visibility_timeout_s=360,
     max_receive_count=10,
+    # A request whose segment store is down takes half of the function's time: a neighbour would be stopped with it.
+    batch_size=1,
     concurrency_max=50,
 )
 TICKS_QUEUE = Queue(

@@ -36,7 +36,7 @@ def function() -> Function:
 
 @pytest.fixture
 def queue(unique: str) -> Queue:
-    return replace(REQUESTS_QUEUE, name=f"{unique}.fifo")
+    return replace(REQUESTS_QUEUE, name=f"{unique}.fifo", batch_size=10)
 
 
 @pytest.fixture

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
+from headrace.metadata.request_messages import parse_message
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.stream_state import StreamState
+from headrace.model.streams import PendingRequest, RequestKind
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.abandon_request import abandon_request
+
+
+def _abandon(world: Any, stream: str = "t") -> None:
+    """Give up whatever runs on the stream."""
+    found = world.records.get("s", stream).stream
+    abandon_request(world.store, "s", stream, found.pending or PendingRequest(RequestKind.SCALE_STREAM, "none"))
 
 
 def _accept_scale(world: Any, stream_world: Any) -> Any:
@@ -24,7 +32,7 @@ def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
     before = {key: body for key, (_, body) in world.everything().items()}
     world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
-    abandon_request(world.store, "s", "t")
+    _abandon(world)
     assert {key: body for key, (_, body) in world.everything().items()} == before
     world.processor.process(message.body)
     assert {key: body for key, (_, body) in world.everything().items()} == before
@@ -37,7 +45,7 @@ def test_the_next_scale_takes_over_what_the_abandoned_one_created(world: Any, st
     message = _accept_scale(world, stream_world)
     steps = world.processor.work(message.body)
     assert next(steps) == "create segments"
-    abandon_request(world.store, "s", "t")
+    _abandon(world)
     world.bare_queue.acknowledge(message.receipt)
     world.scale([0], [0.0, 0.1, 0.5])
     assert world.tail_ids() == [1 << 32 | 2, 1 << 32 | 3, 1]
@@ -50,7 +58,7 @@ def test_a_processor_that_is_late_cannot_revive_an_abandoned_scale(world: Any, s
     def abandon(kind: str) -> None:
         if kind == "transaction":
             world.calls.calm()
-            abandon_request(world.store, "s", "t")
+            _abandon(world)
 
     world.calls.before = abandon
     world.processor.process(message.body)
@@ -65,7 +73,7 @@ def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
         continue
     before = world.everything()
     with pytest.raises(IllegalStateError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
     assert world.everything() == before
     world.processor.process(message.body)
     assert world.streams.get_stream("s", "t").epoch == 1
@@ -73,13 +81,24 @@ def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
 
 def test_only_a_scale_is_given_up(world: Any):
     with pytest.raises(NotFoundError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
     world.create()
     with pytest.raises(IllegalStateError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
     world.streams.seal_stream("s", "t")
     with pytest.raises(IllegalStateError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
+
+
+def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world)
+    _, _, dead = parse_message(message.body)
+    _abandon(world)
+    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.1, 0.5))
+    before = world.everything()
+    with pytest.raises(IllegalStateError):
+        abandon_request(world.store, "s", "t", dead)
+    assert world.everything() == before
 
 
 def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
@@ -92,7 +111,7 @@ def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
 
     world.calls.before = run_ahead
     with pytest.raises(WriteConflictError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
@@ -106,5 +125,5 @@ def test_an_unavailable_store_leaves_the_scale_as_it_was(world: Any, stream_worl
     before = world.everything()
     world.calls.before = down
     with pytest.raises(UnavailableError):
-        abandon_request(world.store, "s", "t")
+        _abandon(world)
     assert world.everything() == before

@@ -1,0 +1,100 @@
+"""What happens to a stream whose request is about to become a dead letter, and to neighbours of a slow request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from functions import wiring
+from functions.processors import stream_requests
+from headrace.adapters.dynamodb.retries import GIVE_UP_AFTER_S
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.model.errors import UnavailableError
+from headrace.topology import REQUESTS_QUEUE, function
+
+LAST = REQUESTS_QUEUE.max_receive_count
+SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
+
+
+class DownStores(MemorySegmentStores):
+    """No segment is created or sealed any more; no queue is asked for later deliveries."""
+
+    def create_segment(self, *_: Any, **__: Any) -> None:
+        raise UnavailableError("no segment store answers")
+
+    def seal_segment(self, name: str) -> None:
+        raise UnavailableError("no segment store answers")
+
+
+@pytest.fixture
+def stores_down(active_stream: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a stream that is ACTIVE while its segment stores are down."""
+    wiring.forget_services()
+    monkeypatch.setattr(wiring, "segment_stores", DownStores)
+    monkeypatch.setattr(wiring, "sqs_client", lambda: None)
+    return active_stream
+
+
+def deliver(world: Any, context: Any, body: Any = None, *, received: int) -> int:
+    """Deliver the one queued message, or `body`; how many messages are to come again."""
+    if body is None:
+        (message,) = world.queue.receive()
+        world.queue.release(message.receipt)
+        body = message.body
+    record = {
+        "messageId": "m",
+        "receiptHandle": "r",
+        "body": json.dumps(body),
+        "attributes": {"MessageGroupId": "s/t", "ApproximateReceiveCount": str(received)},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:headrace-requests.fifo",
+    }
+    return len(stream_requests.handler({"Records": [record]}, context)["batchItemFailures"])
+
+
+def test_a_scale_that_never_started_is_given_up_when_it_becomes_a_dead_letter(
+    stores_down: str, world: Any, call: Any, context: Any
+):
+    assert call("POST", f"{stores_down}/scale", SCALE).status == 202
+    assert deliver(world, context, received=LAST) == 1
+    assert call("GET", stores_down).body["state"] == "ACTIVE"
+    assert call("GET", f"{stores_down}/scale/1").body["status"] == "INVALID"
+    assert call("PUT", f"{stores_down}/state", {"streamState": "SEALED"}).status == 202
+
+
+def test_before_the_last_delivery_a_scale_is_tried_again(stores_down: str, world: Any, call: Any, context: Any):
+    assert call("POST", f"{stores_down}/scale", SCALE).status == 202
+    assert deliver(world, context, received=LAST - 1) == 1
+    assert call("GET", stores_down).body["state"] == "SCALING"
+
+
+def test_the_dead_letter_of_one_scale_does_not_end_another(stores_down: str, world: Any, call: Any, context: Any):
+    assert call("POST", f"{stores_down}/scale", SCALE).status == 202
+    (message,) = world.queue.receive()
+    world.queue.acknowledge(message.receipt)
+    assert deliver(world, context, message.body, received=LAST) == 1
+    other = SCALE | {"newRanges": [{"low": 0.0, "high": 0.5}]}
+    assert call("POST", f"{stores_down}/scale", other).status == 202
+    assert deliver(world, context, message.body, received=LAST) == 0
+    assert call("GET", stores_down).body["state"] == "SCALING"
+
+
+def test_what_cannot_be_given_up_stays_for_the_sweeper(stores_down: str, world: Any, call: Any, context: Any):
+    assert call("PUT", f"{stores_down}/state", {"streamState": "SEALED"}).status == 202
+    before = repr(world.store._partitions)
+    assert deliver(world, context, received=LAST) == 1
+    assert repr(world.store._partitions) == before
+    assert call("GET", stores_down).body["state"] == "SEALING"
+
+
+def test_a_message_that_is_none_becomes_a_dead_letter(stores_down: str, world: Any, context: Any):
+    assert deliver(world, context, {"kind": "other"}, received=LAST) == 1
+
+
+def test_slow_requests_of_one_invocation_cannot_use_up_the_time_of_each_other():
+    """Else a function is stopped, and streams that are well wait for the visibility time-out of all its messages."""
+    slowest_s = TcpSegmentStores(lambda _: ("", 0, 0), 1)._deadline_s + GIVE_UP_AFTER_S
+    assert REQUESTS_QUEUE.batch_size * slowest_s <= function(REQUESTS_QUEUE.function).timeout_s
