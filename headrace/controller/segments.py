@@ -23,7 +23,7 @@ from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
-from headrace.model.epochs import Epoch
+from headrace.model.epochs import Epoch, front_of_scale
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.names import check_known_name, container_of_segment, segment_name
@@ -167,12 +167,19 @@ class SegmentService:
         return very_beginning(stream.scope, stream.name, self._history.epoch(stream, 0))
 
     def _tail(self, stream: Stream) -> StreamCut:
-        identifiers = [segment.segment_id for segment in stream.epoch.segments]
         if stream.state is StreamState.SEALED:
+            identifiers = _ids(stream.epoch.segments)
             return StreamCut.of(stream.scope, stream.name, self._sealed_sizes(stream, identifiers))
-        infos = self._segment_stores.segment_infos([_name(stream, segment) for segment in stream.epoch.segments])
-        lengths = {identifier: info.length for identifier, info in zip(identifiers, infos, strict=True)}
-        return StreamCut.of(stream.scope, stream.name, lengths)
+        front = asked = stream.epoch.segments
+        coming = None
+        if stream.recorded_epoch > stream.epoch.number:
+            coming = self._history.epoch(stream, stream.recorded_epoch)
+            asked = (*stream.epoch.segments, *coming.created)
+        found = self._segment_stores.segment_infos([_name(stream, segment) for segment in asked])
+        infos = dict(zip(asked, found, strict=True))
+        if coming is not None:
+            front = front_of_scale(coming, lambda segment: infos[segment].is_sealed)
+        return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
 
     def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by segment id; a size that is not on record yet is asked of the segment's store."""

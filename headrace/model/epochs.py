@@ -7,7 +7,7 @@ from one epoch alone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -70,6 +70,28 @@ def overlapping(segments: Sequence[StreamSegment], key_range: KeyRange) -> tuple
     first = bisect_right(segments, key_range.low, key=lambda segment: segment.key_range.high)
     last = bisect_left(segments, key_range.high, key=lambda segment: segment.key_range.low)
     return tuple(segments[first:last])
+
+
+def front_of_scale(coming: Epoch, is_sealed: Callable[[StreamSegment], bool]) -> tuple[StreamSegment, ...]:
+    """The newest segments that may hold events while a stream goes over to `coming`; they cover the key space once.
+
+    `is_sealed` is asked about the replaced segments. Where all that cover a part of the space are sealed, writers have
+    gone on to the new ones; elsewhere some still write to the old ones. Where such a mixture would be more segments
+    than a stream cut can name, it is the old ones everywhere, which is as true but not as new.
+    """
+    bounds = sorted({one.key_range.high for one in coming.replaced} & {one.key_range.high for one in coming.created})
+
+    def part(segment: StreamSegment) -> int:
+        return bisect_left(bounds, segment.key_range.high)
+
+    unsealed = {part(segment) for segment in coming.replaced if not is_sealed(segment)}
+    kept = [one for one in coming.segments if one.epoch != coming.number]
+    new = [one for one in coming.created if part(one) not in unsealed]
+    old = [one for one in coming.replaced if part(one) in unsealed]
+    front = [*kept, *new, *old]
+    if len(front) > SEGMENTS_PER_STREAM_MAX:
+        front = [*kept, *coming.replaced]
+    return tuple(sorted(front, key=lambda segment: segment.key_range))
 
 
 def scaled_epoch(

@@ -266,6 +266,32 @@ def test_between_works_while_a_scale_is_sealing(world: Any):
     assert seen == [(40, 100), (0, 0), (0, 0)]
 
 
+def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(world: Any):
+    """A writer may be acknowledged by a new segment long before its epoch is active: its predecessor is sealed."""
+    world.create(segments=3)
+    world.append(0, 100)
+    thirds = [one.segment.key_range for one in world.segments.segments_at_tail("s", "t").segments]
+    world.streams.scale_stream("s", "t", [0, 1], thirds[:2])
+    in_place_of_0, in_place_of_1 = 1 << 32 | 3, 1 << 32 | 4
+    (message,) = world.bare_queue.receive()
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        continue
+    assert dict(world.segments.stream_cut("s", "t", "tail").positions) == {0: 100, 1: 0, 2: 0}
+    world.bare_segment_stores.seal_segment("s/t/0.#epoch.0")
+    world.append(in_place_of_0, 7)
+    assert dict(world.segments.stream_cut("s", "t", "tail").positions) == {in_place_of_0: 7, 1: 0, 2: 0}
+    everything = world.segments.between("s", "t", None, None).ranges
+    assert [(one.range.segment.segment_id, one.range.end_offset) for one in everything] == [
+        (0, 100), (1, 0), (2, 0), (in_place_of_0, 7),
+    ]  # fmt: skip
+    world.bare_segment_stores.seal_segment("s/t/1.#epoch.0")
+    cut = world.segments.stream_cut("s", "t", "tail")
+    assert dict(cut.positions) == {2: 0, in_place_of_0: 7, in_place_of_1: 0}
+    world.processor.process(message.body)
+    assert world.segments.stream_cut("s", "t", "tail") == cut
+
+
 def test_a_truncated_stream_starts_at_its_truncation(scaled: Any):
     cut = StreamCut.of("s", "t", {S2: 12, S3: 7, 1: 3})
     scaled.store.write(Create(keys.truncation_key("s", "t"), truncation_body(Truncation(cut))))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.epochs import Epoch, is_same_scale, overlapping, scaled_epoch
+from headrace.model.epochs import Epoch, front_of_scale, is_same_scale, overlapping, scaled_epoch
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
@@ -45,6 +45,31 @@ def test_a_split_and_a_merge():
 def test_a_clock_that_goes_back_does_not_turn_the_order_of_epochs():
     first = Epoch.first(1, 0, 1_000)
     assert scaled_epoch(first, [0], [KeyRange(0.0, 1.0)], 5).creation_time_ms == 1_001
+
+
+@given(data=st.data())
+def test_the_front_of_a_scale_covers_the_key_space_and_leaves_no_successor_out(histories: Any, data: st.DataObject):
+    coming = data.draw(histories().filter(lambda epochs: len(epochs) > 1))[-1]
+    sealed = {one for one in coming.replaced if data.draw(st.booleans())}
+    front = front_of_scale(coming, lambda segment: segment in sealed)
+    assert covers_key_space_once([one.key_range for one in front])
+    assert [one.key_range for one in front] == sorted(one.key_range for one in front)
+    assert {one for one in coming.segments if one not in coming.created} <= set(front)
+    for one in coming.created:
+        assert one not in front or set(coming.predecessors_of(one)) <= sealed
+    assert front_of_scale(coming, lambda _: True) == coming.segments
+
+
+def test_a_front_that_no_cut_can_name_stays_at_the_old_segments():
+    """One half is split at the moment in which the other is merged: both at their finest are too many."""
+    many = SEGMENTS_PER_STREAM_MAX * 3 // 5
+    low = [KeyRange(n / many / 2, (n + 1) / many / 2) for n in range(many)]
+    high = [KeyRange(0.5 + one.low, 0.5 + one.high) for one in low]
+    old = [StreamSegment(number, one) for number, one in enumerate([HALVES[0], *high])]
+    new = [StreamSegment(segment_id(1, len(old) + number), one) for number, one in enumerate([*low, HALVES[1]])]
+    coming = Epoch(1, 1, tuple(new), tuple(old))
+    assert front_of_scale(coming, lambda segment: segment is old[0]) == tuple(old)
+    assert front_of_scale(coming, lambda _: True) == tuple(new)
 
 
 @given(data=st.data())
