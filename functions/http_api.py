@@ -101,10 +101,15 @@ def lambda_handler(api: HttpResolver) -> Handler:
 
 
 def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
-    """The event with its body as text, and said to be JSON; curl calls any body a form unless told otherwise."""
+    """The event with its body as text, and said to be JSON; curl calls any body a form unless told otherwise.
+
+    No body at all is said to be JSON too: the resolver takes any other type for a fault of its own.
+    """
+    headers = {name: value for name, value in (event.get("headers") or {}).items() if name.lower() != "content-type"}
+    json_event = event | {"headers": headers | {"content-type": "application/json"}}
     body = event.get("body")
     if not body:
-        return event
+        return json_event
     # Four base64 characters stand for three bytes; a text of n characters has at least n bytes.
     bytes_min = len(body) // 4 * 3 - 2 if event.get("isBase64Encoded") else len(body)
     if bytes_min > REQUEST_BODY_BYTES_MAX:
@@ -113,17 +118,22 @@ def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
         text = base64.b64decode(body, validate=True).decode() if event.get("isBase64Encoded") else body
         if len(text.encode()) > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
-        json.loads(text, parse_constant=_refuse_constant)
+        json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
     except RecursionError as error:
         raise InvalidRequestError("the body is nested too deeply") from error
     except (ValueError, binascii.Error) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    headers = {name: value for name, value in (event.get("headers") or {}).items() if name.lower() != "content-type"}
-    return event | {"body": text, "isBase64Encoded": False, "headers": headers | {"content-type": "application/json"}}
+    return json_event | {"body": text, "isBase64Encoded": False}
 
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
+    """Parsers differ in which of two fields with one name they take: so neither is taken."""
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("an object names a field twice")
 
 
 def _too_large() -> InvalidRequestError:

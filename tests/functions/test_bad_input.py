@@ -41,6 +41,10 @@ CASES = {
     "JSON, but a list": ("POST", "/v1/scopes", "[]", 400, "invalid_request"),
     "JSON, but a number": ("POST", "/v1/scopes", "7", 400, "invalid_request"),
     "JSON, but null": ("POST", "/v1/scopes", "null", 400, "invalid_request"),
+    "a field twice": ("POST", "/v1/scopes", '{"scopeName": "x", "scopeName": "y"}', 400, "invalid_request"),
+    "a segment of a cut twice": (
+        "POST", f"{STREAM}/segments/between", '{"from": {"0": 1, "0": 2, "1": 0}}', 400, "invalid_request",
+    ),
     "no body": ("POST", "/v1/scopes", None, 400, "invalid_request"),
     "nested without end": ("POST", "/v1/scopes", "[" * 200_000, 400, "invalid_request"),
     "a number of a million digits": ("POST", "/v1/scopes", "1" * 200_000, 400, "invalid_request"),
@@ -215,3 +219,9 @@ def test_no_body_whatsoever_is_a_fault_of_ours(call: Any, active_or_any: Any, bo
 def active_or_any(active_stream: str) -> str:
     """The examples share one stream: whatever state they leave it in must not matter."""
     return active_stream
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "multipart/form-data", ";;", "é"])
+def test_no_body_is_the_clients_mistake_whatever_it_is_said_to_be(call: Any, active_stream: str, content_type: str):
+    answer = call("POST", f"{active_stream}/scale", headers={"Content-Type": content_type})
+    assert (answer.status, answer.code) == (400, "invalid_request")
