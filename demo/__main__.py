@@ -24,6 +24,7 @@ from demo.key_order import KeyedDigest
 from demo.stack import local_stack
 from headrace.client import Headrace, ScalingPolicy, StreamCut, connect
 from headrace.model.errors import HeadraceError
+from local_stack.failures import LocalStackError
 from local_stack.prerequisites import require_jdk
 
 SCOPE, STREAM = "flights", "departures"
@@ -272,7 +273,7 @@ def main() -> int:
     try:
         require_jdk(minimum=17)
         summary = Demo(directory).run()
-    except (DemoError, HeadraceError, RuntimeError) as error:
+    except (DemoError, HeadraceError, LocalStackError, RuntimeError) as error:
         print(f"\ndemo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

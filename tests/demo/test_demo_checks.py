@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -77,3 +81,13 @@ def test_right_figures_pass():
 def test_wrong_figures_fail(wrong: dict[str, object]):
     with pytest.raises(DemoError):
         _compare(_results(**wrong), {"AA": Delays(2, 15.0, 1.0)}, "carrier")
+
+
+def test_a_missing_jdk_is_one_clear_line(tmp_path: Path):
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "demo", "--directory", str(tmp_path / "demo")]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.strip().splitlines()
+    assert "JDK 17" in line
+    assert not (tmp_path / "demo").exists()
