@@ -151,8 +151,21 @@ class SegmentService:
         ranges = segments_between(
             from_cut, to_cut, self._history.epochs(found, epochs), lambda ids: self._sealed_sizes(found, ids)
         )
+        if to_offsets is not None:
+            self._check_ends(found, to_cut)
         named = tuple(NamedSegmentRange(_name(found, one.segment), one) for one in ranges)
         return SegmentsBetween(named, from_cut, to_cut)
+
+    def _check_ends(self, stream: Stream, cut: StreamCut) -> None:
+        """A sealed segment has no bytes beyond its end, and never will; what an active one has is not asked for."""
+        is_sealed = stream.state is StreamState.SEALED
+        ended = [one for one, _ in cut.positions if is_sealed or one not in stream.epoch.by_id]
+        known = self._history.sealed_segments(stream, ended)
+        for identifier, offset in cut.positions:
+            if identifier in known and offset > known[identifier].length:
+                raise invalid_cut(
+                    f"it is at {offset} of segment {identifier}, which ends at {known[identifier].length}"
+                )
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return _created(self._records.get(scope, stream).stream)

@@ -248,6 +248,18 @@ def test_cuts_that_make_no_sense_are_refused(scaled: Any, lower: dict[int, int],
     assert refused.value.specific_code == "invalid_stream_cut"
 
 
+def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: Any):
+    """A reader that is sent there waits for bytes that never come."""
+    scaled.segments.between("s", "t", {0: 0, 1: 0}, {0: 100, 1: 10})
+    for upper in ({0: 101, 1: 10}, {S2: 0, S3: 31, 1: 0}):
+        with pytest.raises(InvalidRequestError, match="ends at") as refused:
+            scaled.segments.between("s", "t", {0: 0, 1: 0}, upper)
+        assert refused.value.specific_code == "invalid_stream_cut"
+    scaled.seal()
+    with pytest.raises(InvalidRequestError, match="ends at"):
+        scaled.segments.between("s", "t", None, {S2: 20, S4: 41})
+
+
 def test_between_works_while_a_scale_is_sealing(world: Any):
     """The tail may lie in an epoch that is on record but not active, with sizes that only the stores know yet."""
     world.create()
