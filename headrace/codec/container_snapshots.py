@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headrace.model.errors import CorruptError
+
+_Kind = TypeVar("_Kind")
 
 FORMAT_VERSION: Final = 1
 PART_BYTES: Final = 1 << 20
@@ -66,8 +68,9 @@ def decode_snapshot(parts: Iterable[bytes]) -> ContainerSnapshot:
         if header["version"] != FORMAT_VERSION:
             raise CorruptError(f"a container snapshot has version {header['version']}, known is {FORMAT_VERSION}")
         segments = [_segment(json.loads(line)) for line in lines[1:]]
-        return ContainerSnapshot(header["next"], header["deletions"], segments)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        deletions = {name: _typed(number, int) for name, number in _typed(header["deletions"], dict).items()}
+        return ContainerSnapshot(_typed(header["next"], int), deletions, segments)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise CorruptError(f"a container snapshot of {len(lines)} lines does not decode: {error!r}") from error
 
 
@@ -89,11 +92,17 @@ def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
 
 def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
     return SegmentSnapshot(
-        number=body["number"],
-        name=body["name"],
-        start_offset=body["start"],
-        length=body["length"],
-        sealed=body["sealed"],
-        last_modified_ms=body["modified"],
-        attributes={int(key, 16): value for key, value in body["attributes"].items()},
+        number=_typed(body["number"], int),
+        name=_typed(body["name"], str),
+        start_offset=_typed(body["start"], int),
+        length=_typed(body["length"], int),
+        sealed=_typed(body["sealed"], bool),
+        last_modified_ms=_typed(body["modified"], int),
+        attributes={int(key, 16): _typed(value, int) for key, value in _typed(body["attributes"], dict).items()},
     )
+
+
+def _typed(value: Any, kind: type[_Kind]) -> _Kind:
+    if type(value) is not kind:  # not isinstance: JSON's true is no number
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,172 @@
+"""The bytes that outlive a process: pinned, so that a change of a format is noticed, and garbage is told apart."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headrace.codec import container_snapshots, data_frames
+from headrace.codec.data_frames import decode_operation, encode_operation
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.log import journal_format
+from headrace.segmentstore.log.journal_format import FileHeader, RecordHeader
+
+ATTRIBUTES = (((1 << 127) | 1, 5), (7, -(1 << 63)))
+
+GOLDEN = [
+    (
+        data_frames.CreateOperation(3, "s/t/0", ATTRIBUTES, 1000),
+        "01000000000000000300000000000003e8000500000002732f742f30"
+        "800000000000000000000000000000010000000000000005000000000000000000000000000000078000000000000000",
+    ),
+    (
+        data_frames.AppendOperation(3, 9, (1 << 64) | 2, -4, 6, 1000, memoryview(b"data")),
+        "02000000000000000300000000000000090000000000000001000000000000000"
+        "2fffffffffffffffc0000000600000000000003e864617461",
+    ),
+    (
+        data_frames.AttributesOperation(3, ((7, -1),), 1000),
+        "03000000000000000300000000000003e80000000100000000000000000000000000000007ffffffffffffffff",
+    ),
+    (data_frames.SealOperation(3, 1000), "04000000000000000300000000000003e8"),
+    (data_frames.TruncateOperation(3, 8, 1000), "050000000000000003000000000000000800000000000003e8"),
+    (data_frames.DeleteOperation(3, 1000), "06000000000000000300000000000003e8"),
+    (
+        data_frames.MergeOperation(3, 4, 10, 20, ((7, 1),), 1000),
+        "0700000000000000030000000000000004000000000000000a000000000000001400000000000003e800000001"
+        "000000000000000000000000000000070000000000000001",
+    ),
+    (
+        data_frames.StoredOperation(((3, 9), (4, 10))),
+        "08000000020000000000000003000000000000000900000000000000040000000000000" + "00a",
+    ),
+    (data_frames.DeletionStoredOperation(4), "090000000000000004"),
+    (data_frames.CheckpointOperation(2, True, memoryview(b"part")), "0a000000020170617274"),
+]
+
+uint64 = st.integers(0, (1 << 64) - 1)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+attributes = st.lists(st.tuples(st.integers(0, (1 << 128) - 1), int64), max_size=5).map(tuple)
+views = st.binary(max_size=50).map(memoryview)
+operations = st.one_of(
+    st.builds(data_frames.CreateOperation, uint64, st.text(max_size=40), attributes, uint64),
+    st.builds(
+        data_frames.AppendOperation, uint64, uint64, st.integers(0, (1 << 128) - 1), int64,
+        st.integers(0, (1 << 32) - 1), uint64, views,
+    ),
+    st.builds(data_frames.AttributesOperation, uint64, attributes, uint64),
+    st.builds(data_frames.SealOperation, uint64, uint64),
+    st.builds(data_frames.TruncateOperation, uint64, uint64, uint64),
+    st.builds(data_frames.DeleteOperation, uint64, uint64),
+    st.builds(data_frames.MergeOperation, uint64, uint64, uint64, uint64, attributes, uint64),
+    st.builds(data_frames.StoredOperation, st.lists(st.tuples(uint64, uint64), max_size=5).map(tuple)),
+    st.builds(data_frames.DeletionStoredOperation, uint64),
+    st.builds(data_frames.CheckpointOperation, st.integers(0, (1 << 32) - 1), st.booleans(), views),
+)  # fmt: skip
+
+
+def frame_of(operation):
+    return b"".join(encode_operation(operation))
+
+
+@pytest.mark.parametrize(("operation", "frame"), GOLDEN, ids=lambda value: type(value).__name__)
+def test_operations_keep_their_bytes(operation, frame):
+    assert frame_of(operation).hex() == frame
+    assert decode_operation(memoryview(bytes.fromhex(frame))) == operation
+
+
+@given(operations)
+def test_operations_come_back_as_they_were(operation):
+    assert decode_operation(memoryview(frame_of(operation))) == operation
+
+
+@given(st.binary(max_size=120))
+def test_frames_that_are_none_are_corrupt(frame):
+    try:
+        operation = decode_operation(memoryview(frame))
+    except CorruptError:
+        return
+    again = frame_of(operation)
+    assert decode_operation(memoryview(again)) == operation
+
+
+@given(operations, st.data())
+def test_a_frame_that_was_cut_never_reads_as_another_fixed_one(operation, data):
+    frame = frame_of(operation)
+    cut = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    if isinstance(operation, data_frames.AppendOperation | data_frames.CheckpointOperation):
+        return  # their data has no length of its own: the journal's record has it
+    with pytest.raises(CorruptError):
+        decode_operation(memoryview(cut))
+
+
+@given(st.binary(max_size=200))
+@example(b'{"version":1,"next":1,"deletions":{}}\n[]\n')
+@example(b'{"version":1,"next":1,"deletions":[]}\n')
+@example(b'{"version":1,"next":"x","deletions":{}}\n')
+@example(b'{"version":1,"next":1,"deletions":{"a":"b"}}\n')
+@example(
+    b'{"version":1,"next":1,"deletions":{}}\n'
+    b'{"number":1,"name":"a","start":0,"length":0,"sealed":false,"modified":0,"attributes":[]}\n'
+)
+@example(
+    b'{"version":1,"next":1,"deletions":{}}\n'
+    b'{"number":1,"name":5,"start":"0","length":0,"sealed":false,"modified":0,"attributes":{"1":"x"}}\n'
+)
+@example(b"[" * 5_000)
+@example(b"")
+def test_snapshots_that_are_none_are_corrupt(raw):
+    with pytest.raises(CorruptError):
+        container_snapshots.decode_snapshot([raw])
+
+
+# The journal's own bytes
+
+FILE = FileHeader(5, 0x0102030405060708, 9999)
+FILE_HEX = "48524a4f55524e4c00000001000000000000000501020304050607080000" + "00000000270f"
+RECORD = RecordHeader(2, 3, 4, 1, 4096, 7)
+
+
+def test_a_file_header_keeps_its_bytes():
+    block = journal_format.encode_file_header(FILE)
+    assert len(block) == 4096
+    assert block[:36].hex() == FILE_HEX
+    assert block[36:40].hex() == FILE_CHECKSUM
+    assert not any(block[40:])
+    assert journal_format.decode_file_header(block, "x") == FILE
+
+
+def test_a_record_keeps_its_bytes():
+    head = journal_format.encode_record_header(FILE.salt, RECORD, [b"pay", b"load"])
+    assert head.hex() == RECORD_HEX
+    content = bytes(4096) + head + b"payload" + bytes(50)
+    (record,), end = journal_format.scan_records(memoryview(content), FILE.salt, None, "x")
+    assert record.header == RECORD
+    assert content[record.position : end] == b"payload"
+
+
+FILE_CHECKSUM = "68163856"
+RECORD_HEX = (
+    "48524a520102030405060708571c84d400000002000000070000000000000003000000"
+    "000000000400000000000000010000000000001000"
+)
+
+
+@given(st.binary(max_size=100), st.integers(0, 39))
+def test_damaged_file_headers_are_corrupt(garbage, position):
+    with pytest.raises(CorruptError):
+        journal_format.decode_file_header(garbage.ljust(4096, b"\1"), "x")
+    block = bytearray(journal_format.encode_file_header(FILE))
+    block[position] ^= 1
+    with pytest.raises(CorruptError):
+        journal_format.decode_file_header(bytes(block), "x")
+
+
+@given(st.binary(max_size=300))
+def test_no_garbage_reads_as_a_record(garbage):
+    records, end = journal_format.scan_records(memoryview(bytes(4096) + garbage), FILE.salt, None, "x")
+    assert (records, end) == ([], 4096)
+    if garbage:
+        with pytest.raises(CorruptError):
+            journal_format.scan_records(memoryview(bytes(4096) + garbage), FILE.salt, 4096 + len(garbage), "x")
