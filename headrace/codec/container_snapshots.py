@@ -20,9 +20,20 @@ PART_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class MergedRange:
+    """`length` bytes that belong at `offset` of a segment and lie in tier 2 under the name `source`, from
+    `source_offset` of it on: they came by a merge, and the chunk directory does not say so yet."""
+
+    offset: int
+    length: int
+    source: str
+    source_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSnapshot:
     """What the log no longer has to tell about a segment. All its bytes up to `length` are in tier 2 by the time a
-    log starts with this snapshot."""
+    log starts with this snapshot. Only snapshots in tier 2 have `merged` ranges."""
 
     number: int
     name: str
@@ -31,6 +42,7 @@ class SegmentSnapshot:
     sealed: bool
     last_modified_ms: int
     attributes: Mapping[int, int]
+    merged: tuple[MergedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ def _dump(body: Mapping[str, Any]) -> bytes:
 
 
 def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
-    return {
+    body: dict[str, Any] = {
         "number": segment.number,
         "name": segment.name,
         "start": segment.start_offset,
@@ -88,6 +100,9 @@ def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
         "modified": segment.last_modified_ms,
         "attributes": {f"{key:x}": value for key, value in segment.attributes.items()},
     }
+    if segment.merged:
+        body["merged"] = [[each.offset, each.length, each.source, each.source_offset] for each in segment.merged]
+    return body
 
 
 def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
@@ -99,7 +114,12 @@ def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
         sealed=_typed(body["sealed"], bool),
         last_modified_ms=_typed(body["modified"], int),
         attributes={int(key, 16): _typed(value, int) for key, value in _typed(body["attributes"], dict).items()},
+        merged=tuple(_merged_range(*fields) for fields in body.get("merged", ())),
     )
+
+
+def _merged_range(offset: object, length: object, source: object, source_offset: object) -> MergedRange:
+    return MergedRange(_typed(offset, int), _typed(length, int), _typed(source, str), _typed(source_offset, int))
 
 
 def _typed(value: Any, kind: type[_Kind]) -> _Kind:

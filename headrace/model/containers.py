@@ -1,4 +1,5 @@
-"""Claims of segment containers: which store owns a container, where it listens, and since which epoch.
+"""Claims of segment containers: which store owns a container, where it listens, and since which epoch; and where the
+snapshot of a container's metadata lies that a store without the container's log starts from.
 
 The claim of a container is one metadata record. Its record version is the container's epoch: a store that takes the
 container over replaces the record, and every later write of the old owner that checks the version fails.
@@ -35,6 +36,40 @@ def claim_body(claim: ContainerClaim) -> dict[str, Any]:
 def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
     """The claim stored in a record body."""
     return ContainerClaim(body["store"], body["host"], body["port"], body["zone"])
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPointer:
+    """The newest snapshot of a container in tier 2: `length` bytes in the object `object_name`, with their CRC-32C.
+
+    `epoch` is that of the owner that wrote it. `clean`: it was that owner's last deed, when tier 2 had everything.
+    """
+
+    object_name: str
+    length: int
+    checksum: int
+    epoch: int
+    clean: bool
+
+
+def snapshot_sort(container: int) -> str:
+    """The sort key of a container's snapshot pointer in CLUSTER_PARTITION."""
+    return f"snapshot/{container:04d}"
+
+
+def snapshot_body(pointer: SnapshotPointer) -> dict[str, Any]:
+    return {
+        "object": pointer.object_name,
+        "length": pointer.length,
+        "crc32c": pointer.checksum,
+        "epoch": pointer.epoch,
+        "clean": pointer.clean,
+    }
+
+
+def snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
+    """The pointer stored in a record body."""
+    return SnapshotPointer(body["object"], body["length"], body["crc32c"], body["epoch"], body["clean"])
 
 
 def containers_of_store(store_index: int, store_count: int, container_count: int) -> tuple[int, ...]:

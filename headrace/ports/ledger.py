@@ -35,6 +35,11 @@ class Ledger(Protocol):
         ...
 
     @property
+    def found_epoch(self) -> int | None:
+        """The epoch of the owner that wrote the newest entry found when the ledger was opened; None if it had none."""
+        ...
+
+    @property
     def held_bytes(self) -> int:
         """Bytes from the truncation point to the end."""
         ...

@@ -22,6 +22,9 @@ from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
+from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.storage.storage_writer import StorageWriter
 
@@ -69,23 +72,37 @@ class SegmentStore:
         return self._owned
 
     async def open_container(self, container: int, epoch: int) -> None:
-        """Recover a container that was claimed with `epoch`, and serve it from then on.
+        """Recover a container that was claimed with `epoch` from its log or, without one, from tier 2; then serve it.
 
         Raises:
-            CorruptError: its log is damaged.
+            CorruptError: its log is damaged or belongs to the past, or tier 2 contradicts itself.
             FencedError: its log belongs to a newer owner.
+            ThrottledError, UnavailableError: tier 2 does not answer.
         """
         ledger = self._ledgers.open(container, epoch)
+        directory = ChunkDirectory(self._metadata_store, container, epoch)
+        snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
+        pointer = await snapshots.pointer()
         recovery = Recovery(container, self.pool, self.clock)
         # On the loop's thread: recovery fills the shared cache, which is not made for several threads.
         recovery.run(ledger)
+        restored = recovery.told_nothing and pointer is not None
+        if not recovery.told_nothing and ledger.found_epoch is not None:
+            check_log_is_newest(container, ledger.found_epoch, pointer)
+        elif pointer is not None:
+            recovery.restore(await restore_container(snapshots, directory, pointer))
         segment_container = SegmentContainer(
             container, epoch, recovery.metadata, ledger, self.pool, self.clock, self._container_failed
         )
         segment_container.dirty.update(recovery.dirty)
-        directory = ChunkDirectory(self._metadata_store, container, epoch)
-        writer = StorageWriter(segment_container, directory, self._chunk_storage, self.clock, self._limits)
+        covered = recovery.told_nothing
+        snapshot_writer = SnapshotWriter(segment_container, snapshots, self.clock, self._limits, covered=covered)
+        writer = StorageWriter(
+            segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer
+        )
         reader = StorageReader(directory, self._chunk_storage)
+        if restored:
+            await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
         self._owned[container] = OwnedContainer(segment_container, writer, reader)
         writer.start()
         for name in list(recovery.metadata.segments):
@@ -124,7 +141,7 @@ class SegmentStore:
             _log.warning("event=background_work_failed error=%r", error)
 
     async def close(self, deadline_s: float) -> None:
-        """Store what can be stored within the deadline, checkpoint, and stop serving."""
+        """Store what can be stored within the deadline, checkpoint, write the last snapshots, and stop serving."""
         for task in list(self._background):
             task.cancel()
         owned = list(self._owned.values())
@@ -133,7 +150,10 @@ class SegmentStore:
             _, late = await asyncio.wait(closing, timeout=deadline_s)
             for task in late:
                 task.cancel()
-            await asyncio.gather(*closing, return_exceptions=True)
+            ended = await asyncio.gather(*closing, return_exceptions=True)
+            for each, result in zip(owned, ended, strict=True):
+                if isinstance(result, BaseException):  # the next start needs this one's volume, or loses what is late
+                    _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()
             each.container.log.ledger.close()

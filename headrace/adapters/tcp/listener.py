@@ -55,6 +55,7 @@ class WireListener:
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._stopping = False
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections on a socket from `bind_socket`."""
@@ -64,6 +65,7 @@ class WireListener:
 
     async def stop(self) -> None:
         """Take no more connections and drop those that are there."""
+        self._stopping = True
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         if self._server is not None:
@@ -79,6 +81,9 @@ class WireListener:
             connection.session.abort()
 
     def open_session(self, connection: _Connection, peer: str) -> Session | None:
+        """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
+        if self._stopping:
+            return None
         if len(self._connections) >= CONNECTIONS_MAX:
             _log.warning("event=connection_refused peer=%s connections=%d", peer, len(self._connections))
             return None

@@ -25,6 +25,7 @@ from headrace.model.errors import (
     ThrottledError,
     TruncatedError,
 )
+from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
@@ -33,6 +34,7 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
+from headrace.segmentstore.reading.read_index import WriterMark
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class SegmentContainer:
         self.log = OperationLog(ledger, self._stopped)
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
+        self.changes = 0
+        """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._clock = clock
         self._on_failure = on_failure
         self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -114,19 +118,20 @@ class SegmentContainer:
         fields = data_frames.append_fields(segment.number, offset, writer_id, event_number, event_count, now_ms)
         end = offset + data.length
         entry = self.log.append([fields, *data.parts], _PendingAppend(segment, end, done))
+        mark = (writer_id, previous_number, event_count)
         segment.length = end
         segment.attributes[writer_id] = event_number
         segment.count_events(event_count)
         segment.last_modified_ms = now_ms
-        self.index_data(segment, offset, data, entry)
+        self.index_data(segment, offset, data, entry, mark)
         return end
 
-    def index_data(self, segment: Segment, offset: int, data: Reservation, entry: int) -> None:
+    def index_data(self, segment: Segment, offset: int, data: Reservation, entry: int, mark: WriterMark) -> None:
         """Let the read index and the storage writer know bytes that the log entry `entry` holds."""
         if not data.length:
             self.pool.release(data)
             return
-        segment.index.add(offset, data, entry)
+        segment.index.add(offset, data, entry, mark)
         self.dirty[segment.number] = segment
         if segment.unstored_since_s is None:
             segment.unstored_since_s = self._clock.monotonic_s()
@@ -166,6 +171,7 @@ class SegmentContainer:
             await self.log.durable()
             raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
         number = self.metadata.next_number
+        self._count_change(name)
         await self._apply(data_frames.CreateOperation(number, name, tuple(attributes), self._clock.now_ms()))
 
     async def seal(self, name: str) -> None:
@@ -174,6 +180,7 @@ class SegmentContainer:
         if segment.sealed:
             await self.log.durable()
             raise SealedError(f"segment {name} is sealed already")
+        self._count_change(name)
         await self._apply(data_frames.SealOperation(segment.number, self._clock.now_ms()))
 
     async def truncate(self, name: str, offset: int) -> None:
@@ -191,12 +198,14 @@ class SegmentContainer:
             await self.log.durable()
             return
         self.dirty[segment.number] = segment
+        self._count_change(name)
         await self._apply(data_frames.TruncateOperation(segment.number, offset, self._clock.now_ms()))
         self.tell_news()
 
     async def delete(self, name: str) -> None:
         """Raises NotFoundError."""
         segment = await self._settled_for_removal(name)
+        self._count_change(name)
         await self._apply(data_frames.DeleteOperation(segment.number, self._clock.now_ms()))
         self.dirty.pop(segment.number, None)
         self.tell_news()
@@ -227,6 +236,7 @@ class SegmentContainer:
         if target.unstored_since_s is None:
             target.unstored_since_s = self._clock.monotonic_s()
         end = target.length + source.length
+        self._count_change(source_name)
         await self._apply(operation)
         self.tell_news()
         return end
@@ -275,6 +285,11 @@ class SegmentContainer:
         entry = self.log.append(data_frames.encode_operation(operation), pending)
         pending.settle = self.metadata.apply(operation, entry)
         await pending.future
+
+    def _count_change(self, name: str) -> None:
+        """A segment that ends with its connection is no such change: a large event is one, and comes as an append."""
+        if not is_transient_segment_name(name):
+            self.changes += 1
 
     async def _existing(self, name: str) -> Segment:
         try:

@@ -55,6 +55,11 @@ class ContainerMetadata:
         segments = (segment.snapshot() for segment in self.segments.values())
         return ContainerSnapshot(self.next_number, self._deleted_numbers, segments)
 
+    def stored_snapshot(self) -> ContainerSnapshot:
+        """What is left if nothing but tier 2 survives this moment; it does not change when this object does."""
+        segments = [segment.stored_snapshot() for segment in self.segments.values()]
+        return ContainerSnapshot(self.next_number, dict(self._deleted_numbers), segments)
+
     def apply(self, operation: Operation, ledger_entry: int) -> Settle:
         """Change the state as accepted; what is returned changes what readers see."""
         match operation:
@@ -107,6 +112,7 @@ class ContainerMetadata:
         segment.last_modified_ms = operation.now_ms
 
         def settle() -> None:
+            segment.durable_start_offset = max(segment.durable_start_offset, operation.offset)
             # What tier 2 lacks is still stored: skipping it could leave runs that overlap after a crash.
             segment.index.release_before(min(segment.start_offset, segment.storage_length))
             segment.wake_waiters()

@@ -7,7 +7,7 @@ reads the log where it stands and fills the shared cache: it runs on the loop's 
 from __future__ import annotations
 
 from headrace.codec import data_frames
-from headrace.codec.container_snapshots import decode_snapshot
+from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
 from headrace.codec.data_frames import AppendOperation, CheckpointOperation
 from headrace.model.errors import CorruptError
 from headrace.ports.clock import Clock
@@ -27,6 +27,8 @@ class Recovery:
         self._clock = clock
         self._snapshot_parts: list[bytes] = []
         self._restored = False
+        self.told_nothing = True
+        """The log is new, or a restoring from tier 2 did not come to its end: nothing was ever served from it."""
 
     def run(self, ledger: Ledger) -> None:
         """Replay the ledger.
@@ -34,20 +36,33 @@ class Recovery:
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
         """
-        first = True
+        first, starts_with = True, -1
         for stored in ledger.recover():
+            if first:
+                starts_with = stored.entry
             operation = data_frames.decode_operation(stored.payload)
             if isinstance(operation, CheckpointOperation):
                 self._take_checkpoint(operation, starts_log=first)
             elif self._snapshot_parts and not self._restored:
                 raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
-            elif isinstance(operation, AppendOperation):
-                self._append(operation, stored.entry)
             else:
-                self.metadata.apply(operation, stored.entry)()
+                self.told_nothing = False
+                if isinstance(operation, AppendOperation):
+                    self._append(operation, stored.entry)
+                else:
+                    self.metadata.apply(operation, stored.entry)()
             first = False
-        if self._snapshot_parts and not self._restored:
+        if self._restored:
+            self.told_nothing = False
+        elif self._snapshot_parts and starts_with:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+        self._collect_dirty()
+
+    def restore(self, snapshot: ContainerSnapshot) -> None:
+        """Start from a snapshot of tier 2 instead of a log that told nothing; every length in it is a stored one."""
+        self.metadata.restore(snapshot)
+        for segment in self.metadata.segments.values():
+            segment.told_start = segment.start_offset
         self._collect_dirty()
 
     @property
@@ -58,6 +73,8 @@ class Recovery:
         """Only the checkpoint at the truncation point counts; to any later one the replay leads by itself."""
         if self._restored or not (starts_log or self._snapshot_parts):
             return
+        if operation.part == 0:
+            self._snapshot_parts = []  # what came before is of a restoring from tier 2 that did not come to its end
         if operation.part != len(self._snapshot_parts):
             raise CorruptError(f"the checkpoint of {self._name} lacks part {len(self._snapshot_parts)}")
         self._snapshot_parts.append(bytes(operation.snapshot))
@@ -73,6 +90,7 @@ class Recovery:
                 f"{segment.length}"
             )
         length = len(operation.data)
+        previous_number = segment.attribute(operation.writer_id)
         segment.length = segment.readable_length = operation.offset + length
         segment.attributes[operation.writer_id] = operation.event_number
         segment.count_events(operation.event_count)
@@ -86,7 +104,8 @@ class Recovery:
         for part in reservation.parts:
             part[:] = operation.data[position : position + len(part)]
             position += len(part)
-        segment.index.add(operation.offset, reservation, ledger_entry)
+        mark = (operation.writer_id, previous_number, operation.event_count)
+        segment.index.add(operation.offset, reservation, ledger_entry, mark)
 
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -1,8 +1,8 @@
 """One segment as its container knows it.
 
 Most fields run ahead of the log: they show what was accepted, so that the next operation is checked against it.
-`readable_length` and `sealed_durably` follow the log, and readers see nothing else. Whoever answers a client from a
-field that runs ahead waits until the log has caught up (`SegmentContainer.when_durable`).
+`readable_length`, `durable_start_offset` and `sealed_durably` follow the log, and readers see nothing else. Whoever
+answers a client from a field that runs ahead waits until the log has caught up (`SegmentContainer.when_durable`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
 from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.read_index import ReadIndex
@@ -41,6 +41,7 @@ class Segment:
 
     __slots__ = (
         "attributes",
+        "durable_start_offset",
         "flushing",
         "index",
         "last_modified_ms",
@@ -55,6 +56,7 @@ class Segment:
         "sealed_durably",
         "start_offset",
         "storage_length",
+        "told_start",
         "trimmed_offset",
         "unstored_since_s",
         "waiters",
@@ -66,10 +68,12 @@ class Segment:
         self.attributes = attributes
         self.last_modified_ms = now_ms
         self.start_offset = 0
+        self.durable_start_offset = 0
         self.length = 0
         self.readable_length = 0
         self.storage_length = 0
         self.trimmed_offset = 0
+        self.told_start = 0  # the start offset that the newest snapshot in tier 2 has
         self.sealed = False
         self.sealed_durably = False
         self.removed = False
@@ -85,7 +89,7 @@ class Segment:
         """The segment at the truncation point of the log: everything that it had then is in tier 2."""
         attributes = dict(snapshot.attributes)
         segment = cls(snapshot.number, snapshot.name, attributes, snapshot.last_modified_ms, pool)
-        segment.start_offset = snapshot.start_offset
+        segment.start_offset = segment.durable_start_offset = snapshot.start_offset
         segment.length = segment.readable_length = segment.storage_length = snapshot.length
         segment.sealed = segment.sealed_durably = snapshot.sealed
         return segment
@@ -100,6 +104,36 @@ class Segment:
             self.last_modified_ms,
             self.attributes,
         )
+
+    def stored_snapshot(self) -> SegmentSnapshot:
+        """The segment as it is if nothing but tier 2 survives this moment.
+
+        Writers' numbers are those before their first append that tier 2 lacks: a writer that resumes must not hear
+        that an event is stored which is not.
+        """
+        attributes = dict(self.attributes)
+        for entry in reversed(list(self.index.entries_behind(self.storage_length))):
+            if entry.mark is not None:
+                writer_id, previous_number, event_count = entry.mark
+                attributes[writer_id] = previous_number
+                attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) - event_count
+                if previous_number == NO_VALUE:
+                    del attributes[writer_id]
+        return SegmentSnapshot(
+            self.number,
+            self.name,
+            self.start_offset,
+            self.storage_length,
+            self.sealed,
+            self.last_modified_ms,
+            attributes,
+            tuple(MergedRange(move.offset, move.length, move.source, move.source_offset) for move in self.moves),
+        )
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the chunk directory has all that was accepted."""
+        return self.storage_length == self.length and not self.moves
 
     @property
     def unstored_bytes(self) -> int:

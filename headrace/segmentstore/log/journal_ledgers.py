@@ -35,6 +35,7 @@ class JournalLedger:
         self._truncated_before = 0
         stored = journal.recovered(container)
         self._next_entry = stored[-1].record.header.entry + 1 if stored else 0
+        self._found_epoch = stored[-1].record.header.epoch if stored else None
         if stored:
             self._truncated_before = stored[-1].record.header.truncated_before
             first = stored[0].record.header.entry
@@ -47,6 +48,10 @@ class JournalLedger:
     @property
     def next_entry(self) -> int:
         return self._next_entry
+
+    @property
+    def found_epoch(self) -> int | None:
+        return self._found_epoch
 
     @property
     def held_bytes(self) -> int:

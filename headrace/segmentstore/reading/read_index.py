@@ -16,15 +16,20 @@ PARTS_PER_READ_MAX: Final = 64
 """A read of more pieces than this is joined: sending many tiny buffers costs more than copying them."""
 
 
+WriterMark = tuple[int, int, int]
+"""Of an append: writer id, the writer's event number before it, number of events in it."""
+
+
 class CacheEntry:
-    """One append in memory. `ledger_entry` is the log entry that holds it."""
+    """One append in memory. `ledger_entry` is the log entry that holds it; `mark` is None once tier 2 has it."""
 
-    __slots__ = ("ledger_entry", "offset", "reservation")
+    __slots__ = ("ledger_entry", "mark", "offset", "reservation")
 
-    def __init__(self, offset: int, reservation: Reservation, ledger_entry: int) -> None:
+    def __init__(self, offset: int, reservation: Reservation, ledger_entry: int, mark: WriterMark | None) -> None:
         self.offset = offset
         self.reservation = reservation
         self.ledger_entry = ledger_entry
+        self.mark = mark
 
     @property
     def end(self) -> int:
@@ -44,9 +49,9 @@ class ReadIndex:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, offset: int, reservation: Reservation, ledger_entry: int) -> None:
+    def add(self, offset: int, reservation: Reservation, ledger_entry: int, mark: WriterMark | None = None) -> None:
         """Enter an append behind all others."""
-        entry = CacheEntry(offset, reservation, ledger_entry)
+        entry = CacheEntry(offset, reservation, ledger_entry, mark)
         reservation.on_drop = lambda: self._forget(entry)
         self._offsets.append(offset)
         self._entries.append(entry)
@@ -116,6 +121,7 @@ class ReadIndex:
         """Tier 2 has the appends in [start, end)."""
         # A copy: the pool may hand the room to somebody who waits, and make more by dropping entries of this index.
         for entry in self._entries[bisect_left(self._offsets, start) : bisect_left(self._offsets, end)]:
+            entry.mark = None
             self._pool.mark_stored(entry.reservation)
 
     def release_before(self, offset: int) -> None:
@@ -135,7 +141,7 @@ class ReadIndex:
             self._pool.release(entry.reservation)
 
     def move_to(self, other: ReadIndex, shift: int) -> None:
-        """Make all entries those of `other`, `shift` bytes further."""
+        """Make all entries those of `other`, `shift` bytes further; the writers of this segment are none of `other`."""
         moved, self._entries, self._offsets = self._entries, [], []
         for entry in moved:
             other.add(entry.offset + shift, entry.reservation, entry.ledger_entry)
@@ -154,4 +160,3 @@ class ReadIndex:
                 del self._entries[position]
                 return
             position += 1
-

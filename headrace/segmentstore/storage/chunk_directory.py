@@ -94,6 +94,10 @@ class ChunkDirectory:
         )
         return next((chunk_run(record.key.sort, record.body) for record in page.records), None)
 
+    async def last_run(self, name: str) -> ChunkRun | None:
+        """The run that ends a segment; None if the directory has nothing of it."""
+        return await self.run_before(name, _LAST)
+
     async def _write(self, writes: Sequence[Write]) -> None:
         try:
             await asyncio.to_thread(self._store.write, self._claim, *writes)

@@ -17,3 +17,7 @@ class StorageLimits:
     retry_max_s: float = 10.0
     tick_s: float = 0.5
     """How often the writer looks whether something is due, when nothing wakes it."""
+    snapshot_every_s: float = 30.0
+    """Between two snapshots of a container's metadata in tier 2, while anything changes."""
+    snapshot_soon_s: float = 1.0
+    """From the first change of a segment's life or bounds to the snapshot that has it; appends are no such change."""

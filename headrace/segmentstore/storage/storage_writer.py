@@ -28,6 +28,7 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.packer import PackedObject, pack
+from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +45,14 @@ class StorageWriter:
         chunk_storage: ChunkStorage,
         clock: Clock,
         limits: StorageLimits,
+        snapshots: SnapshotWriter,
     ) -> None:
         self._container = container
         self._directory = directory
         self._chunk_storage = chunk_storage
         self._clock = clock
         self._limits = limits
+        self._snapshots = snapshots
         self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
         self._woken = asyncio.Event()
         self._draining = False
@@ -66,7 +69,9 @@ class StorageWriter:
         self._woken.set()
 
     async def drain(self) -> None:
-        """Store everything that is durable now, and checkpoint, so that the next start has little to read.
+        """Store everything that is durable now, checkpoint, and write the last snapshot: the container takes no more.
+
+        The next start has little to read then, and needs nothing of this one's volume.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
@@ -77,6 +82,12 @@ class StorageWriter:
         self._draining = True
         self.wake()
         await self._drained
+        await self.checkpoint()
+        await self.stop()
+        await self._snapshots.write_last()
+
+    async def checkpoint(self) -> None:
+        """Log a checkpoint of this moment, and let go of what lies before it if tier 2 has that; raises as `drain`."""
         self._checkpoints.write()
         await self._container.log.durable()
         if self._checkpoints.truncate_log():
@@ -144,6 +155,7 @@ class StorageWriter:
         if self._checkpoints.due:
             self._checkpoints.write()
         self._checkpoints.truncate_log()
+        await self._snapshots.advance()
         return more
 
     # Flushing
@@ -162,7 +174,8 @@ class StorageWriter:
 
     def _unstored(self) -> list[Segment]:
         """Segments with durable bytes to store, the longest waiting first."""
-        unstored = [segment for segment in self._container.dirty.values() if segment.unstored_bytes]
+        dirty = self._container.dirty.values()
+        unstored = [segment for segment in dirty if segment.unstored_bytes and not segment.removed]
         return sorted(unstored, key=lambda segment: segment.unstored_since_s or 0.0)
 
     async def _flush(self) -> bool:
@@ -293,15 +306,19 @@ class StorageWriter:
         """Remove runs that lie before the start of their segment, some of them; whether there are more."""
         more = False
         for segment in list(self._container.dirty.values()):
-            start = segment.start_offset
+            start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
             if segment.trimmed_offset >= start:
                 continue
             runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
-            gone = [run for run in runs if run.end <= start]
+            old = [run for run in runs if run.end <= start]
+            # The last run stays until tier 2's snapshot has this start: else a store without this log would find
+            # nothing of the segment, and take it for a deleted one.
+            keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
+            gone = old[:-1] if keeps_last else old
             if gone:
                 await self._directory.remove(segment.name, gone)
                 more = True
-            if len(gone) < RUNS_PER_WRITE_MAX:
+            if len(old) < RUNS_PER_WRITE_MAX and not keeps_last:
                 segment.trimmed_offset = start
         return more
 
@@ -310,7 +327,7 @@ class StorageWriter:
         resting = [
             number
             for number, segment in self._container.dirty.items()
-            if segment.removed
+            if self._is_gone(segment)
             or (
                 segment.storage_length >= segment.length
                 and not segment.moves
@@ -319,6 +336,12 @@ class StorageWriter:
         ]
         for number in resting:
             self._container.dirty.pop(number).unstored_since_s = None
+
+    def _is_gone(self, segment: Segment) -> bool:
+        """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""
+        container = self._container
+        removal = container.metadata.deletions.get(segment.name, -1)
+        return segment.removed and removal <= container.log.durable_entry
 
 
 class _FlushMark:

@@ -1,0 +1,114 @@
+"""Brings a container back whose log is gone: from its snapshot in tier 2, and what the chunk directory knows better.
+
+After a stop in good order the snapshot is exact. Otherwise the directory may be ahead of it: runs were added, removed
+or moved since. What was never in tier 2 is lost with the log; writers' numbers in a snapshot never reach beyond its
+lengths, so a writer that resumes sends again what it still holds, and perhaps some of it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Final
+
+from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
+from headrace.model.containers import SnapshotPointer
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+
+_log = logging.getLogger(__name__)
+
+RECONCILED_AT_ONCE_MAX: Final = 32
+
+
+def check_log_is_newest(container: int, found_epoch: int, pointer: SnapshotPointer | None) -> None:
+    """Raises CorruptError: another store went on with the container after the log at hand was written."""
+    if pointer is not None and pointer.epoch > found_epoch:
+        raise CorruptError(
+            f"the journal of container {container} ends with epoch {found_epoch}, but a store of epoch {pointer.epoch} "
+            "has gone on with it elsewhere: this volume belongs to the past. Move its journal directory away; the "
+            "store then starts from the snapshots in tier 2",
+            details={"container": container, "found_epoch": found_epoch, "pointer_epoch": pointer.epoch},
+        )
+
+
+async def restore_container(
+    snapshots: SnapshotStore, directory: ChunkDirectory, pointer: SnapshotPointer
+) -> ContainerSnapshot:
+    """The container as tier 2 has it. The pointer names this owner's epoch from here on: every older log is the past.
+
+    Raises:
+        CorruptError: tier 2 contradicts itself; nothing may be served from it.
+        FencedError: the container has another owner already.
+        ThrottledError, UnavailableError: tier 2 does not answer.
+    """
+    # Claims count one by one: nobody has owned the container between that last snapshot and now.
+    exact = pointer.clean and pointer.epoch == directory.epoch - 1
+    snapshot = await snapshots.load(pointer)
+    if not exact:
+        snapshot = await _reconciled(snapshot, directory)
+    segments = list(snapshot.segments)
+    snapshot = replace(snapshot, segments=segments)
+    await snapshots.replace(list(encode_snapshot(snapshot)), clean=False)
+    level = logging.INFO if exact else logging.WARNING
+    _log.log(
+        level,
+        "event=container_restored container=%d epoch=%d from_epoch=%d clean=%s segments=%d",
+        directory.container,
+        directory.epoch,
+        pointer.epoch,
+        exact,
+        len(segments),
+    )
+    return snapshot
+
+
+async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) -> ContainerSnapshot:
+    segments = list(snapshot.segments)
+    kept: list[SegmentSnapshot] = []
+    for first in range(0, len(segments), RECONCILED_AT_ONCE_MAX):
+        batch = segments[first : first + RECONCILED_AT_ONCE_MAX]
+        found = await asyncio.gather(*(_reconciled_segment(segment, directory) for segment in batch))
+        kept.extend(segment for segment in found if segment is not None)
+    return replace(snapshot, segments=kept)
+
+
+async def _reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
+    """The segment as the directory has it; None if it was deleted or merged since the snapshot."""
+    newest = await directory.last_run(segment.name)
+    start, length = segment.start_offset, segment.length
+    if newest is None:
+        if start < length:
+            _log.warning("event=segment_gone container=%d segment=%s", directory.container, segment.name)
+            return None
+    else:
+        if newest.end < length and start < length:
+            raise CorruptError(
+                f"the chunk directory has {segment.name} up to {newest.end}, its snapshot up to {length}: runs are "
+                "missing",
+                details={"segment": segment.name, "offset": newest.end},
+            )
+        length = max(length, newest.end)
+        start = max(start, (await directory.page(segment.name, limit=1))[0].offset)
+    length = await _with_merged(segment, length, directory)
+    # A start behind everything stored: what lay between is lost, and nobody may write to offsets before the start.
+    return replace(segment, start_offset=start, length=max(start, length), merged=())
+
+
+async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:
+    """Finish in the directory what merges have begun, as far as it continues the segment; its length then."""
+    for merged in segment.merged:
+        shift = merged.offset - merged.source_offset
+        end = merged.offset + merged.length
+        while merged.offset <= length < end:
+            runs = await directory.page(merged.source, first=length - shift, limit=MOVES_PER_WRITE_MAX)
+            inside = [run for run in runs if run.end + shift <= end]
+            if not inside or inside[0].offset + shift != length:
+                _log.warning("event=merged_bytes_gone segment=%s offset=%d", segment.name, length)
+                return length
+            if await directory.move(merged.source, segment.name, shift, inside):
+                raise CorruptError(f"the chunk directory has two runs of {segment.name} at {length}")
+            length = inside[-1].end + shift
+    return length
