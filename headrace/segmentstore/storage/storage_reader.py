@@ -41,21 +41,32 @@ class StorageReader:
             CorruptError: the directory lacks a run that was written to it, or the object lacks its bytes.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
-        name, position, length = _place_of(segment, offset, length)
         async with self._slots:
-            run = await self._find(segment.number, name, position)
-            if run is None:
-                if segment.removed or offset < segment.start_offset:
-                    raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
-                raise CorruptError(
-                    f"the chunk directory has no run of {name} at {position}, though {segment.name} is stored up to "
-                    f"{segment.storage_length}",
-                    details={"segment": segment.name, "offset": offset},
-                )
-            inside = position - run.offset
-            return await self._chunk_storage.read(
-                run.object_name, run.position + inside, min(length, run.length - inside)
-            )
+            for name, position, most in _places_of(segment, offset, length):
+                run = await self._find(segment.number, name, position)
+                if run is not None:
+                    inside = position - run.offset
+                    wanted = min(most, run.length - inside)
+                    return await self._read_object(segment, offset, run, run.position + inside, wanted)
+        if segment.removed or offset < segment.start_offset:
+            raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
+        raise CorruptError(
+            f"the chunk directory has no run of {segment.name} at {offset}, though it is stored up to "
+            f"{segment.storage_length}",
+            details={"segment": segment.name, "offset": offset},
+        )
+
+    async def _read_object(self, segment: Segment, offset: int, run: ChunkRun, position: int, length: int) -> bytes:
+        try:
+            return await self._chunk_storage.read(run.object_name, position, length)
+        except NotFoundError as error:
+            if segment.removed or offset < segment.start_offset:
+                raise
+            # Not "not found": whoever asked would look the segment up again, find it, and ask for ever.
+            raise CorruptError(
+                f"object {run.object_name} lacks bytes of {segment.name} that the chunk directory places in it",
+                details={"segment": segment.name, "offset": offset},
+            ) from error
 
     async def append_boundary(self, segment: Segment, offset: int) -> int:
         """The nearest known start of an append at or behind `offset`, else the segment's length."""
@@ -83,12 +94,17 @@ class StorageReader:
         return run
 
 
-def _place_of(segment: Segment, offset: int, length: int) -> tuple[str, int, int]:
-    """Under which name and at which offset the directory has the bytes, and how many of them at most."""
+def _places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int, int]]:
+    """Under which names and at which offsets the directory may have the bytes, and how many of them at most.
+
+    Bytes that came by a merge lie under the source's name until the storage writer moves them, which may be done
+    before it knows: when the answer of the directory was lost, or after a crash.
+    """
+    own = (segment.name, offset, length)
     for move in segment.moves:
         if move.offset <= offset < move.end:
-            return move.source, move.source_offset + offset - move.offset, min(length, move.end - offset)
-    return segment.name, offset, length
+            return [(move.source, move.source_offset + offset - move.offset, min(length, move.end - offset)), own]
+    return [own]
 
 
 def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:

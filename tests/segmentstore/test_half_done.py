@@ -1,0 +1,134 @@
+"""Tier 2 half-way: what is not durable yet costs nothing there, and what moved without a word is still found."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import UnavailableError
+
+SEGMENT = "scope/stream/0.#epoch.0"
+TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
+WRITER = 5
+WAIT_S = 20.0
+
+
+def runs_of(world, segment):
+    return world.metadata.query(f"chunks/{segment}", limit=100).records
+
+
+class HeldDisk:
+    """Syncs wait until `release`."""
+
+    def __init__(self, disk):
+        self._released = threading.Event()
+        disk.before = self._before
+
+    def _before(self, step):
+        if step == "sync":
+            assert self._released.wait(WAIT_S)
+
+    def release(self):
+        self._released.set()
+
+
+async def stored(running, client, segment, blocks):
+    """Write blocks and bring each to tier 2 in a run of its own; from then on the storage writer rests."""
+    await client.create(segment)
+    await client.set_up(segment, WRITER)
+    for number, data in enumerate(blocks):
+        await client.append(WRITER, number, data)
+        await running.flush()
+    return running.store.owner_of(segment)
+
+
+async def accepted(condition):
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def test_a_truncation_that_is_not_durable_removes_nothing(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await stored(running, client, SEGMENT, [b"one", b"two"])
+            await owned.writer.stop()
+            held = HeldDisk(world.disk)
+            client.send(wire.TruncateSegment(3, SEGMENT, 3))
+            await accepted(lambda: owned.container.metadata.segments[SEGMENT].start_offset == 3)
+            await owned.writer.round()
+            assert len(runs_of(world, SEGMENT)) == 2
+            held.release()
+            assert await client.receive() == wire.SegmentTruncated(3, SEGMENT)
+            await owned.writer.round()
+            assert len(runs_of(world, SEGMENT)) == 1
+
+    run(scenario())
+
+
+def test_a_removal_that_is_not_durable_costs_no_bytes_that_came_by_a_merge(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
+            await owned.writer.stop()
+            await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+            held = HeldDisk(world.disk)
+            client.send(wire.DeleteSegment(4, SEGMENT))
+            await accepted(lambda: SEGMENT not in owned.container.metadata.segments)
+            for _ in range(3):
+                await owned.writer.round()
+            assert len(runs_of(world, TRANSACTION)) == 2
+            held.release()
+            assert await client.receive() == wire.SegmentDeleted(4, SEGMENT)
+            for _ in range(3):
+                await owned.writer.round()
+            assert not runs_of(world, TRANSACTION)
+
+    run(scenario())
+
+
+def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
+            await owned.writer.stop()
+            await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+            owned.container.metadata.segments[SEGMENT].index.release_all()  # the cache was needed for others
+            assert await client.read_all(SEGMENT) == b"onetwo"
+            owned.reader._windows.clear()
+            honest = world.metadata.write
+
+            def answers_get_lost(*writes):
+                honest(*writes)
+                raise UnavailableError("the answer was lost")
+
+            world.metadata.write = answers_get_lost
+            world.clock.advance(2e9)
+            with pytest.raises(UnavailableError):
+                await owned.writer.round()
+            world.metadata.write = honest
+            assert len(runs_of(world, SEGMENT)) == 2
+            assert await client.read_all(SEGMENT) == b"onetwo"
+
+    run(scenario())
+
+
+def test_an_object_that_is_gone_is_told_and_not_looked_for_again_and_again(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await stored(running, client, SEGMENT, [b"one"])
+            owned.container.metadata.segments[SEGMENT].index.release_all()
+            await world.chunks.delete([found.name for found in await world.chunks.list("")])
+            reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
+            assert isinstance(reply, wire.ErrorMessage)
+            assert await client.closed()
+
+    run(scenario())
