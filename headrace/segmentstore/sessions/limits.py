@@ -19,6 +19,12 @@ HELD_READS_MAX: Final = 1024
 RUNNING_REQUESTS_MAX: Final = 256
 """Requests of a connection that wait for the log or for tier 2."""
 
+STORAGE_READS_MAX: Final = 8
+"""Reads of a connection under way in tier 2: their answers are in memory whether the peer takes them or not."""
+
+UNTAKEN_REPLY_BYTES_MAX: Final = 1 << 20
+"""Replies that wait behind others which the peer does not take; beyond this it is not read until it has."""
+
 TAIL_HOLD_S: Final = 15.0
 """How long a read at the tail is held before it is answered empty; clients give up after 30 s."""
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import FencedError, HeadraceError, NotFoundError
 from headrace.segmentstore.reading.block_pool import Block
-from headrace.segmentstore.sessions.limits import HELD_READS_MAX, READ_BYTES_MAX, READ_BYTES_MIN, TAIL_HOLD_S
+from headrace.segmentstore.sessions.limits import (
+    HELD_READS_MAX,
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    STORAGE_READS_MAX,
+    TAIL_HOLD_S,
+)
 from headrace.segmentstore.store import OwnedContainer
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ class ReadProcessor:
         self._session = session
         self._held: set[_HeldRead] = set()
         self._unsent: deque[wire.ReadSegment] = deque()
+        self._storage_reads = 0
 
     @property
     def full(self) -> bool:
@@ -44,8 +51,14 @@ class ReadProcessor:
         self._unsent.clear()
 
     def sending_possible(self) -> None:
-        """The peer has taken everything: go on with the reads that waited for that."""
-        while self._unsent and not self._session.sending_blocked and not self._session.closed:
+        """The peer has taken everything, or tier 2 has answered: go on with the reads that waited for that."""
+        session = self._session
+        while (
+            self._unsent
+            and self._storage_reads < STORAGE_READS_MAX
+            and not session.sending_blocked
+            and not session.closed
+        ):
             self.read(self._unsent.popleft())
 
     def read(self, command: wire.ReadSegment) -> None:
@@ -96,16 +109,20 @@ class ReadProcessor:
         if parts:
             self._send_found(segment, command, parts, blocks)
             return
+        if self._storage_reads >= STORAGE_READS_MAX:
+            self._unsent.append(command)
+            return
         in_memory = segment.index.next_in_memory(command.offset)
         if in_memory is not None:
             length = min(length, in_memory - command.offset)
+        self._storage_reads += 1
         self._session.run(self._read_storage(owned, segment, command, length))
 
     async def _read_storage(
         self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
     ) -> None:
         try:
-            data = await owned.reader.read(segment, command.offset, length)
+            data = await self._read_counted(owned, segment, command.offset, length)
         except NotFoundError:
             self.read(command)  # removed or truncated meanwhile: say which
             return
@@ -115,6 +132,13 @@ class ReadProcessor:
             self._session.close()
             return
         self._send_found(segment, command, [memoryview(data)], [])
+        self.sending_possible()
+
+    async def _read_counted(self, owned: OwnedContainer, segment: Segment, offset: int, length: int) -> bytes:
+        try:
+            return await owned.reader.read(segment, offset, length)
+        finally:
+            self._storage_reads -= 1
 
     def _send_found(
         self, segment: Segment, command: wire.ReadSegment, parts: list[memoryview], blocks: list[Block]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +21,7 @@ from headrace.segmentstore.sessions.limits import (
     OUTSTANDING_APPEND_BYTES_MAX,
     RUNNING_REQUESTS_MAX,
     STALL_S,
+    UNTAKEN_REPLY_BYTES_MAX,
 )
 from headrace.segmentstore.sessions.read_processor import ReadProcessor
 from headrace.segmentstore.sessions.segment_processor import SegmentProcessor
@@ -71,8 +71,8 @@ class Session:
         self._memory_wanted = False
         self._outstanding_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._deferred: deque[wire.WireCommand] = deque()
-        self._last_progress_s = store.clock.monotonic_s()
+        self._untaken_bytes = 0
+        self._last_progress_s = self._blocked_since_s = store.clock.monotonic_s()
         self.assembler = FrameAssembler(store.pool, scratch, self)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
@@ -88,10 +88,11 @@ class Session:
 
     def writing_paused(self) -> None:
         self.sending_blocked = True
-        self._last_progress_s = self.store.clock.monotonic_s()
+        self._blocked_since_s = self.store.clock.monotonic_s()
 
     def writing_resumed(self) -> None:
         self.sending_blocked = False
+        self._untaken_bytes = 0
         self._unpin()
         self._reads.sending_possible()
         self._check_receiving()
@@ -103,8 +104,11 @@ class Session:
 
     def check_stalled(self, now_s: float) -> None:
         """Close the connection if the peer owes bytes, or takes none, for too long."""
-        stalled = self.closed or self.sending_blocked or (self.assembler.inside_frame and not self._receiving_paused)
-        if stalled and now_s - self._last_progress_s > STALL_S:
+        owes = self.closed or (self.assembler.inside_frame and not self._receiving_paused)
+        # What a peer sends is no sign that it takes anything.
+        if (owes and now_s - self._last_progress_s > STALL_S) or (
+            self.sending_blocked and now_s - self._blocked_since_s > STALL_S
+        ):
             _log.warning("event=connection_stalled peer=%s", self.peer)
             self.abort()
 
@@ -162,6 +166,7 @@ class Session:
         return not (
             self.closed
             or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
+            or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
             or len(self._tasks) >= RUNNING_REQUESTS_MAX
             or self._reads.full
         )
@@ -259,7 +264,10 @@ class Session:
         self._outgoing = []
         if parts:
             self._channel.send(parts)
-        if not self.sending_blocked:
+        if self.sending_blocked:
+            self._untaken_bytes += sum(map(len, parts))
+            self._check_receiving()
+        else:
             self._unpin()
 
     def _unpin(self) -> None:

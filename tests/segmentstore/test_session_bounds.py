@@ -1,0 +1,256 @@
+"""What a peer may do to a connection: anything. The session answers or closes, in bounded memory, and harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.adapters.tcp import listener
+from headrace.codec import wire_commands as wire
+from headrace.segmentstore.sessions.limits import (
+    CONTROL_FRAME_BYTES_MAX,
+    STALL_S,
+    STORAGE_READS_MAX,
+    UNTAKEN_REPLY_BYTES_MAX,
+)
+from headrace.segmentstore.sessions.session import Session
+
+SEGMENT = "scope/stream/0.#epoch.0"
+OTHER = "scope/stream/1.#epoch.0"
+WRITER, STRANGER = 5, 6
+WAIT_S = 20.0
+
+
+class FakeChannel:
+    """Takes replies in; with `takes` false the peer reads nothing."""
+
+    def __init__(self, *, takes=True):
+        self.takes = takes
+        self.sent = bytearray()
+        self.receiving = True
+        self.closed = False
+        self.session = None
+
+    def send(self, parts):
+        for part in parts:
+            self.sent += part
+        if not self.takes and not self.session.sending_blocked:
+            self.session.writing_paused()
+
+    def pause_receiving(self):
+        self.receiving = False
+
+    def resume_receiving(self):
+        self.receiving = True
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+    def replies(self):
+        replies, position = [], 0
+        while position < len(self.sent):
+            type_code, length = wire.decode_header(self.sent[position : position + 8])
+            payload = memoryview(bytes(self.sent[position + 8 : position + 8 + length]))
+            replies.append(wire.decode(type_code, payload))
+            position += 8 + length
+        return replies
+
+
+def open_session(running, *, takes=True):
+    channel = FakeChannel(takes=takes)
+    scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
+    session = Session(running.store, channel, scratch, "peer", lambda: running.world.random.getrandbits(128))
+    channel.session = session
+    return session, channel
+
+
+async def feed(session, channel, data, cuts=()):
+    """Give the session bytes as a socket would, in pieces, for as long as it takes any; how many it took."""
+    ends = sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)})
+    position = 0
+    for end in ends:
+        while position < end:
+            for _ in range(500):
+                if channel.receiving or channel.closed:
+                    break
+                await asyncio.sleep(0)
+            if channel.closed or not channel.receiving:
+                return position
+            target = session.assembler.writable()
+            count = min(len(target), end - position)
+            target[:count] = data[position : position + count]
+            session.received(count)
+            position += count
+    await asyncio.sleep(0)
+    return position
+
+
+@pytest.mark.parametrize(
+    "command", [wire.KeepAlive(), wire.SetupAppend(1, WRITER, SEGMENT), wire.GetStreamSegmentInfo(1, SEGMENT)]
+)
+def test_a_peer_that_never_reads_is_not_read_for_ever_and_is_closed(world, run, command):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            session, channel = open_session(running, takes=False)
+            flood = wire.encode(command) * 20_000
+            fed = 0
+            for _ in range(40):
+                fed += await feed(session, channel, flood)
+                world.clock.advance(1)
+                if not channel.receiving:
+                    break
+            assert not channel.receiving
+            assert len(channel.sent) <= UNTAKEN_REPLY_BYTES_MAX + 3 * CONTROL_FRAME_BYTES_MAX
+            world.clock.advance(STALL_S + 1)
+            session.received(0)  # it goes on sending, which is no excuse
+            session.check_stalled(world.clock.monotonic_s())
+            assert channel.closed
+            session.disconnected()
+
+    run(scenario())
+
+
+def test_reads_of_tier_2_that_nobody_takes_are_bounded(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, bytes(10_000))
+            await running.flush()
+            running.store.owner_of(SEGMENT).container.metadata.segments[SEGMENT].index.release_all()
+            reads = b"".join(wire.encode(wire.ReadSegment(SEGMENT, n, 10_000, "", n)) for n in range(100))
+            session, channel = open_session(running, takes=False)
+            await feed(session, channel, reads)
+            await running.until(lambda: not session._tasks)
+            # Those under way when the first answers left, and those begun before the channel said that it is full.
+            assert len(channel.replies()) <= 2 * STORAGE_READS_MAX
+            channel.takes = True
+            session.writing_resumed()
+            await running.until(lambda: len(channel.replies()) == 100)
+            assert {reply.request_id for reply in channel.replies()} == set(range(100))
+            session.disconnected()
+
+    run(scenario())
+
+
+names = st.sampled_from([SEGMENT, "", "x" * 300, "scope/stream/9.#epoch.0"])
+numbers = st.one_of(st.integers(-2, 5), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
+small = st.integers(-2, 40)
+data = st.binary(max_size=60)
+writers = st.sampled_from([STRANGER, STRANGER + 1, (1 << 127) | 1, 0])
+commands = st.one_of(
+    st.builds(wire.Hello, small, small),
+    st.just(wire.KeepAlive()),
+    st.builds(wire.SetupAppend, numbers, writers, names),
+    st.builds(wire.AppendBlock, writers, data),
+    st.builds(wire.AppendBlockEnd, writers, small, data, small, numbers, numbers),
+    st.builds(wire.ConditionalAppend, writers, numbers, numbers, data, numbers),
+    st.builds(wire.ConditionalBlockEnd, writers, numbers, numbers, data, numbers),
+    st.builds(wire.ReadSegment, names, numbers, small, st.just(""), numbers),
+    st.builds(wire.GetStreamSegmentInfo, numbers, names),
+    st.builds(wire.LocateOffset, numbers, names, numbers),
+    st.builds(wire.GetSegmentAttribute, numbers, names, writers),
+    st.builds(wire.TruncateSegment, numbers, names, st.just(0)),
+    st.builds(wire.SegmentSealed, numbers, names),
+    st.builds(wire.CreateTransientSegment, numbers, writers, names),
+    st.builds(wire.MergeSegmentsBatch, numbers, names, st.lists(names, max_size=3).map(tuple)),
+)
+pieces = st.one_of(
+    commands.map(wire.encode),
+    st.binary(max_size=40),
+    st.builds(
+        lambda kind, length: struct.pack(">ii", kind, length),
+        st.integers(-3, 100),
+        st.sampled_from([-1, 0, 7, 1 << 18, (1 << 24) - 9, 1 << 24, (1 << 31) - 1]),
+    ),
+    st.tuples(commands.map(wire.encode), st.integers(0, 50)).map(lambda cut: cut[0][: cut[1]]),
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.lists(pieces, max_size=12).map(b"".join), min_size=1, max_size=8), st.lists(st.integers(0), max_size=9)
+)
+def test_no_bytes_harm_anybody_else(make_world, run, streams, cuts):
+    world = make_world(cache_bytes=1 << 20)
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(OTHER)
+            await client.set_up(OTHER, WRITER)
+            await client.append(WRITER, 1, b"before")
+            unstored = running.store.pool.unstored_bytes
+            for stream in streams:
+                session, channel = open_session(running)
+                await feed(session, channel, stream, cuts)
+                channel.replies()  # whatever was answered is the protocol
+                session.disconnected()
+            await client.append(WRITER, 2, b"after")
+            assert await client.read_all(OTHER) == b"beforeafter"
+            # A stranger's own segment does not exist: nothing of what it sent is kept, half received or not.
+            await running.until(lambda: running.store.pool.unstored_bytes == unstored + len(b"after"))
+
+    run(scenario())
+
+
+def test_connections_are_counted(world, run, monkeypatch):
+    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 2)
+
+    async def scenario():
+        async with world.running() as running:
+            first = await running.connect()
+            await running.connect()
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+            writer.close()
+            first.close()
+            await running.until(lambda: len(running.listener._connections) == 1)
+            await running.connect()
+
+    run(scenario())
+
+
+def test_a_peer_that_owes_bytes_is_closed_in_time(world, run):
+    async def scenario():
+        async with world.running() as running:
+            session, channel = open_session(running)
+            await feed(session, channel, wire.encode(wire.KeepAlive())[:5])
+            world.clock.advance(STALL_S - 1)
+            session.check_stalled(world.clock.monotonic_s())
+            assert not channel.closed
+            world.clock.advance(2)
+            session.check_stalled(world.clock.monotonic_s())
+            assert channel.closed
+            idle, idle_channel = open_session(running)
+            world.clock.advance(100 * STALL_S)
+            idle.check_stalled(world.clock.monotonic_s())  # between two frames a peer may rest as long as it likes
+            assert not idle_channel.closed
+            idle.disconnected()
+
+    run(scenario())
+
+
+def test_transient_segments_of_a_connection_are_counted(world, run, monkeypatch):
+    monkeypatch.setattr("headrace.segmentstore.sessions.segment_processor.TRANSIENT_SEGMENTS_PER_CONNECTION_MAX", 2)
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for _ in range(2):
+                made = await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT))
+                assert isinstance(made, wire.SegmentCreated)
+            assert isinstance(await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT)), wire.ErrorMessage)
+
+    run(scenario())
