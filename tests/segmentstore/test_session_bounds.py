@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.adapters.tcp import listener
 from headrace.codec import wire_commands as wire
+from headrace.segmentstore.containers.attributes import EVENT_COUNT
 from headrace.segmentstore.sessions.limits import (
     CONTROL_FRAME_BYTES_MAX,
     STALL_S,
@@ -252,5 +253,26 @@ def test_transient_segments_of_a_connection_are_counted(world, run, monkeypatch)
                 made = await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT))
                 assert isinstance(made, wire.SegmentCreated)
             assert isinstance(await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT)), wire.ErrorMessage)
+
+    run(scenario())
+
+
+def test_a_writer_cannot_take_the_id_of_an_attribute_of_the_store(world, run):
+    """Its event numbers would be those attributes' values, beyond what an answer can say, in the middle of a report."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            stranger = await running.connect()
+            stranger.send(
+                wire.SetupAppend(1, EVENT_COUNT, SEGMENT),
+                wire.AppendBlockEnd(EVENT_COUNT, 4, b"evil", 1, (1 << 63) - 1, 2),
+                wire.SetupAppend(3, EVENT_COUNT, SEGMENT),
+            )
+            assert await stranger.closed()
+            await client.append(WRITER, 1, b"fine")
+            assert await client.read_all(SEGMENT) == b"fine"
 
     run(scenario())

@@ -22,3 +22,8 @@ VALUE_MAX: Final = (1 << 63) - 1
 
 ATTRIBUTES_PER_SEGMENT_MAX: Final = 100_000
 """Each writer that ever wrote to a segment leaves one; a new writer beyond this is refused."""
+
+
+def is_core(attribute_id: int) -> bool:
+    """Whether the id is one of the store's own kind: no writer has it."""
+    return attribute_id >> 64 == _CORE_HALF >> 64

@@ -23,6 +23,7 @@ from headrace.model.errors import (
     SealedError,
     UnavailableError,
 )
+from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Reservation, slice_parts
@@ -90,6 +91,8 @@ class AppendProcessor:
 
     def _set_up(self, command: wire.SetupAppend) -> None:
         session = self._session
+        if is_core(command.writer_id):
+            raise wire.WireFormatError(f"writer id {command.writer_id:032x} is that of an attribute of the store")
         try:
             container = session.store.owner_of(command.segment).container
             if container.failure is not None:
