@@ -13,6 +13,7 @@
 | HEADRACE_CACHE_BYTES | memory for appended data | 512 MiB |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
+| HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
 | HEADRACE_HEALTH_PORT | serve GET /health there; 0: nowhere | 0 |
 | HEADRACE_STOP_DEADLINE_S | for storing what is in memory after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
@@ -92,6 +93,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         limits=StorageLimits(
             flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
             flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
+            checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
         ),
         health_port=read.integer("HEADRACE_HEALTH_PORT", 0, least=0, most=65535),
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
