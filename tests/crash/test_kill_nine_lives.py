@@ -13,9 +13,12 @@ from random import Random
 import pytest
 
 from headrace.codec import wire_commands as wire
+from headrace.model.names import container_of_segment
 
 WAIT_S = 60.0
-SEGMENTS = 3
+STORES = 2
+CONTAINERS = 3
+SEGMENTS = 4
 KILLS = 3
 REQUESTS_PER_LIFE = (10, 80)
 BYTES = (1, 40_000)
@@ -44,16 +47,16 @@ class Connection:
 class Life:
     """One segment and what must be in it. `under_way` is the state if the request under way has happened."""
 
-    def __init__(self, segment, seed):
-        self.segment = segment
+    def __init__(self, segment, store, seed):
+        self.segment, self.store = segment, store
         self.random = Random(seed)
         self.data, self.start = b"", 0
         self.under_way = (b"", 0)
         self.event_number = 0
         self.transactions = 0
 
-    async def live(self, port, acknowledged):
-        self.connection = await Connection.open(port)
+    async def live(self, acknowledged):
+        self.connection = await Connection.open(self.store.port)
         await self.check()
         while True:
             kinds = [self.append, self.append, self.conditional, self.merge, self.truncate, self.pass_by]
@@ -140,7 +143,7 @@ class Life:
         assert found == self.data[self.start :]
 
 
-async def one_life(lives, port, kill, requests):
+async def one_life(lives, kill, requests):
     """All segments live at once; the store dies after so many requests."""
     remaining = requests
 
@@ -150,38 +153,51 @@ async def one_life(lives, port, kill, requests):
         if remaining == 0:
             kill()
 
-    outcomes = await asyncio.gather(*(life.live(port, acknowledged) for life in lives), return_exceptions=True)
+    outcomes = await asyncio.gather(*(life.live(acknowledged) for life in lives), return_exceptions=True)
     for life in lives:
         life.connection.writer.close()
     assert all(isinstance(outcome, ConnectionError) for outcome in outcomes), outcomes
 
 
-async def create_all(lives, port):
-    connection = await Connection.open(port)
+async def create_all(lives):
     for life in lives:
+        connection = await Connection.open(life.store.port)
         assert isinstance(await connection.call(wire.CreateSegment(1, life.segment, 0, 0)), wire.SegmentCreated)
-    connection.writer.close()
+        connection.writer.close()
 
 
-async def check_all(lives, port):
+async def check_all(lives):
     for life in lives:
-        life.connection = await Connection.open(port)
+        life.connection = await Connection.open(life.store.port)
         await life.check()
         life.connection.writer.close()
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_every_request_happened_whole_or_not(make_store, seed):
+def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
     random = Random(seed)
-    store = make_store(flush_age_s=0.05, flush_bytes=100_000, checkpoint_bytes=200_000)
-    lives = [Life(f"scope/stream/{number}.#epoch.0", random.random()) for number in range(SEGMENTS)]
-    store.start()
-    asyncio.run(create_all(lives, store.port))
-    for _ in range(KILLS):
-        asyncio.run(one_life(lives, store.port, store.kill, random.randint(*REQUESTS_PER_LIFE)))
+    stores = [
+        make_store(
+            store_index=index, store_count=STORES, data_dir=tmp_path / f"data-{index}",
+            flush_age_s=0.05, flush_bytes=100_000, checkpoint_bytes=200_000,
+        )
+        for index in range(STORES)
+    ]  # fmt: skip
+    names = [f"scope/stream/{number}.#epoch.0" for number in range(SEGMENTS)]
+    homes = [container_of_segment(name, CONTAINERS) % STORES for name in names]
+    assert set(homes) == set(range(STORES))
+    lives = [Life(name, stores[home], random.random()) for name, home in zip(names, homes, strict=True)]
+
+    for store in stores:
         store.start()
-    asyncio.run(check_all(lives, store.port))
-    assert store.stop() == 0
-    store.start()  # memory is empty now: everything comes from S3
-    asyncio.run(check_all(lives, store.port))
-    assert store.stop() == 0
+    asyncio.run(create_all(lives))
+    for _ in range(KILLS):
+        asyncio.run(one_life(lives, lambda: [store.kill() for store in stores], random.randint(*REQUESTS_PER_LIFE)))
+        for store in stores:
+            store.start()
+    asyncio.run(check_all(lives))
+    assert [store.stop() for store in stores] == [0] * STORES
+    for store in stores:  # memory is empty now: everything comes from S3
+        store.start()
+    asyncio.run(check_all(lives))
+    assert [store.stop() for store in stores] == [0] * STORES
