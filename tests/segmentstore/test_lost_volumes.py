@@ -1,0 +1,489 @@
+"""A store that starts without the volume of the one before: what tier 2 brings back, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import data_frames
+from headrace.codec import wire_commands as wire
+from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    SnapshotPointer,
+    snapshot_body,
+    snapshot_pointer,
+    snapshot_sort,
+)
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.ports.metadata_store import Delete, Key
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(6)]
+WRITER, OTHER = 5, 6
+NO_NUMBER = wire.NO_ATTRIBUTE_VALUE
+NEVER_S = 1e15
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)
+
+
+def pointer(world, container=0):
+    record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
+    return None if record is None else snapshot_pointer(record.body)
+
+
+def snapshot_objects(world):
+    return [each.name for each in asyncio.run(world.chunks.list("snapshots/"))]
+
+
+def lose_volume(world):
+    world.disk = MemoryJournalDisk()
+
+
+@asynccontextmanager
+async def killed(world):
+    """A store that is gone from one moment to the next: what it does while it ends does not reach tier 2."""
+    honest = world.metadata.write
+
+    def dead(*writes):
+        raise UnavailableError("this process is gone")
+
+    try:
+        async with world.running(graceful=False) as running:
+            yield running
+            world.metadata.write = dead
+    finally:
+        world.metadata.write = honest
+
+
+async def snapshot(running):
+    """Let the time come for a snapshot, and wait until it is there."""
+    owned = running.store.owned[0]
+    log, told = owned.container.log, owned.writer._snapshots
+    await passing_time_until(running, lambda: told._entry == log.last_entry and pointer(running.world) is not None)
+
+
+async def passing_time_until(running, condition):
+    def passed():
+        running.world.clock.advance(2)
+        return condition()
+
+    await running.until(passed)
+
+
+async def write(client, segment, events, *, writer=WRITER, first=0):
+    await client.set_up(segment, writer)
+    for number, data in enumerate(events, first):
+        await client.append(writer, number, data)
+
+
+async def shape(client, segment):
+    info = await client.call(wire.GetStreamSegmentInfo(3, segment))
+    return info.exists, info.is_sealed, info.start_offset, info.write_offset
+
+
+def test_a_replacement_after_a_stop_in_good_order_loses_and_duplicates_nothing(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for segment in SEGMENTS[:4]:
+                await client.create(segment)
+                await write(client, segment, [b"one", b"two", b"three"])
+                await write(client, segment, [b"other"], writer=OTHER, first=70)
+            await client.call(wire.SealSegment(4, SEGMENTS[1]))
+            await client.call(wire.TruncateSegment(5, SEGMENTS[2], 6))
+            await client.call(wire.UpdateSegmentAttribute(6, SEGMENTS[2], 9, 77, NO_NUMBER))
+            await client.call(wire.DeleteSegment(7, SEGMENTS[3]))
+        for _ in range(2):  # what was restored can be restored again
+            lose_volume(world)
+            async with world.running() as running:
+                client = await running.connect()
+                assert await shape(client, SEGMENTS[0]) == (True, False, 0, 16)
+                assert await shape(client, SEGMENTS[1]) == (True, True, 0, 16)
+                assert await shape(client, SEGMENTS[2]) == (True, False, 6, 16)
+                assert isinstance(await client.call(wire.SetupAppend(8, WRITER, SEGMENTS[3])), wire.NoSuchSegment)
+                assert await client.call(wire.GetSegmentAttribute(9, SEGMENTS[2], 9)) == wire.SegmentAttribute(9, 77)
+                assert await client.read_all(SEGMENTS[1]) == b"onetwothreeother"
+                assert await client.read_all(SEGMENTS[2], start=6) == b"threeother"
+                assert await client.set_up(SEGMENTS[0], OTHER) == 70
+                assert await client.set_up(SEGMENTS[0], WRITER) == 2
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.set_up(SEGMENTS[0], WRITER) == 2
+            await client.append(WRITER, 3, b"four")
+            assert await client.read_all(SEGMENTS[0]) == b"onetwothreeotherfour"
+            client.send(wire.AppendBlockEnd(WRITER, 5, b"again", 1, 2, 9))
+            assert await client.closed()  # event 2 is there already: the protocol forbids to send it again
+
+    run(scenario())
+    assert pointer(world).clean
+    assert snapshot_objects(world) == [pointer(world).object_name]
+
+
+def test_after_a_lost_volume_no_writer_is_told_that_a_lost_event_is_stored(world, run):
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"0", b"1", b"2"])
+            await running.flush()
+            await write(client, SEGMENTS[0], [b"3", b"4"], first=3)
+            await write(client, SEGMENTS[0], [b"x"], writer=OTHER)
+            await snapshot(running)
+        assert not pointer(world).clean
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == b"012"
+            assert await client.set_up(SEGMENTS[0], OTHER) == NO_NUMBER
+            assert await client.set_up(SEGMENTS[0], WRITER) == 2
+            await client.append(WRITER, 3, b"3")
+            await client.append(WRITER, 4, b"4")
+            await running.flush()
+            assert await client.read_all(SEGMENTS[0]) == b"01234"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("volume", ["lost", "there"])
+def test_numbers_that_came_back_from_the_log_are_taken_back_as_well(world, run, volume):
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"0"])
+            await running.flush()
+            await write(client, SEGMENTS[0], [b"1", b"2"], first=1)
+        async with killed(world) as running:  # on the same volume
+            await snapshot(running)
+        if volume == "lost":
+            lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.set_up(SEGMENTS[0], WRITER) == (0 if volume == "lost" else 2)
+            assert await client.read_all(SEGMENTS[0]) == (b"0" if volume == "lost" else b"012")
+
+    run(scenario())
+
+
+def test_what_reached_tier_2_after_the_last_snapshot_is_readable(world, run):
+    world.limits = replace(world.limits, snapshot_every_s=NEVER_S)
+
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await snapshot(running)
+            told = pointer(world)
+            await write(client, SEGMENTS[0], [b"first", b"second"])
+            await running.flush()
+            assert pointer(world) == told
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == b"firstsecond"
+            await write(client, SEGMENTS[0], [b"third"], writer=OTHER)
+            await running.flush()
+            assert await client.read_all(SEGMENTS[0]) == b"firstsecondthird"
+
+    run(scenario())
+
+
+def test_segments_that_went_after_the_last_snapshot_do_not_come_back(world, run):
+    usual = world.limits
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for segment in SEGMENTS[:4]:
+                await client.create(segment)
+                await write(client, segment, [segment.encode()])
+        world.limits = replace(usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+        async with killed(world) as running:  # goes on from its volume, and from a clean snapshot that is old by now
+            client = await running.connect()
+            await client.call(wire.DeleteSegment(4, SEGMENTS[0]))
+            await client.call(wire.MergeSegments(5, SEGMENTS[1], SEGMENTS[2]))
+            await write(client, SEGMENTS[3], [b"more"], first=1)
+            await running.flush()
+            await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
+        world.limits = usual
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            for gone in (SEGMENTS[0], SEGMENTS[2]):
+                assert isinstance(await client.call(wire.SetupAppend(6, WRITER, gone)), wire.NoSuchSegment)
+            assert await client.read_all(SEGMENTS[1]) == SEGMENTS[1].encode() + SEGMENTS[2].encode()
+            assert await client.read_all(SEGMENTS[3]) == SEGMENTS[3].encode() + b"more"
+
+    run(scenario())
+
+
+def test_a_merge_that_the_directory_does_not_have_yet_is_finished(world, run):
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            for segment in SEGMENTS[:2]:
+                await client.create(segment)
+                await write(client, segment, [segment.encode()])
+            await running.flush()
+            await client.call(wire.MergeSegments(5, SEGMENTS[0], SEGMENTS[1]))
+            await snapshot(running)
+            assert running.store.owned[0].container.segment(SEGMENTS[0]).moves
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == SEGMENTS[0].encode() + SEGMENTS[1].encode()
+            assert isinstance(await client.call(wire.SetupAppend(6, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
+
+    run(scenario())
+
+
+def test_a_segment_that_was_truncated_to_its_end_keeps_its_length(world, run):
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"0123456789"])
+            await running.flush()
+            await client.call(wire.TruncateSegment(4, SEGMENTS[0], 10))
+            await running.flush()
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await shape(client, SEGMENTS[0]) == (True, False, 10, 10)
+            assert await client.set_up(SEGMENTS[0], WRITER) == 0
+
+    run(scenario())
+
+
+def test_a_directory_that_lacks_what_the_snapshot_has_is_refused(world, run):
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            for number in range(2):
+                await write(client, SEGMENTS[0], [b"data"], first=number)
+                await running.flush()
+            await client.create(SEGMENTS[1])
+            await snapshot(running)
+        newest = world.metadata.query(f"chunks/{SEGMENTS[0]}", limit=9).records[-1]
+        world.metadata.write(Delete(newest.key, None))
+        lose_volume(world)
+        with pytest.raises(CorruptError, match="runs are missing"):
+            async with world.running():
+                pass
+
+    run(scenario())
+
+
+def test_a_journal_of_the_past_is_refused(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"old"])
+        old = world.disk
+        lose_volume(world)
+        async with killed(world) as running:  # another volume; nothing but its opening has to be told
+            client = await running.connect()
+            await write(client, SEGMENTS[0], [b"new"], first=1)
+        newer, world.disk = world.disk, old
+        with pytest.raises(CorruptError, match="belongs to the past"):
+            async with world.running():
+                pass
+        world.disk = newer
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == b"oldnew"
+
+    run(scenario())
+
+
+def test_a_deposed_owner_writes_no_pointer(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await snapshot(running)
+            told, container = pointer(world), running.store.owned[0].container
+            world.claim(0)
+            await client.create(SEGMENTS[1])
+            await passing_time_until(running, lambda: container.failure is not None)
+            assert isinstance(container.failure, FencedError)
+        assert pointer(world) == told
+        late = SnapshotStore(world.metadata, world.chunks, 0, told.epoch)
+        late._written = 100  # names that the owner of this epoch has not used
+        with pytest.raises(FencedError):
+            await late.replace([b"late"], clean=True)
+        assert pointer(world) == told
+        world.chunks.read_now(told.object_name, 0, told.length)
+
+    run(scenario())
+
+
+def test_a_snapshot_waits_for_the_log(world, run):
+    held = threading.Event()
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            disk = world.disk
+            disk.before = lambda step: held.wait(20) if step == "sync" else None
+            client.send(wire.CreateSegment(7, SEGMENTS[0], 0, 0))
+            container = running.store.owned[0].container
+            await running.until(lambda: SEGMENTS[0] in container.metadata.segments)
+            world.clock.advance(100)
+            for _ in range(50):
+                running.store.owned[0].writer.wake()
+                await asyncio.sleep(0.002)
+            assert container.log.durable_entry < container.log.last_entry
+            assert pointer(world) is None
+            held.set()
+            await running.until(lambda: pointer(world) is not None)
+
+    run(scenario())
+
+
+def test_a_lost_answer_of_the_pointer_write_is_got_over(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            honest = world.metadata.write
+
+            def answers_get_lost(*writes):
+                honest(*writes)
+                raise UnavailableError("the answer was lost")
+
+            world.metadata.write = answers_get_lost
+            await passing_time_until(running, lambda: pointer(world) is not None)
+            told = pointer(world)
+            world.metadata.write = honest
+            await running.until(lambda: pointer(world) != told)
+            assert running.store.owned[0].container.failure is None
+        assert pointer(world).clean
+
+    run(scenario())
+
+
+def test_a_restoring_that_was_interrupted_starts_again(world, run):
+    """The new log has a part of the checkpoint only."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"data"])
+        lose_volume(world)
+        epoch = world.claim(0)
+        journal = Journal(
+            world.disk, lambda: 1, asyncio.get_running_loop().call_soon_threadsafe, file_bytes=world.file_bytes
+        )
+        journal.start()
+        ledger = JournalLedgers(journal).open(0, epoch)
+        long = SegmentSnapshot(1, "x" * (1 << 20), 0, 0, False, 0, {})
+        parts = list(encode_snapshot(ContainerSnapshot(2, {}, [long, replace(long, name="second")])))
+        operation = data_frames.CheckpointOperation(0, False, memoryview(parts[0]))
+        assert len(parts) == 2
+        written = asyncio.get_running_loop().create_future()
+        ledger.append(data_frames.encode_operation(operation), written.set_result)
+        assert await written is None
+        await asyncio.to_thread(journal.close)
+        for _ in range(2):
+            async with killed(world) as running:
+                client = await running.connect()
+                assert set(running.store.owned[0].container.metadata.segments) == {SEGMENTS[0]}
+                assert await client.read_all(SEGMENTS[0]) == b"data"
+
+    run(scenario())
+
+
+def test_a_broken_snapshot_is_refused(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+        told = pointer(world)
+        data = bytearray(world.chunks.read_now(told.object_name, 0, told.length))
+        await world.chunks.delete([told.object_name])
+        for broken, problem in ((None, "is missing"), (bytes([data[0] ^ 1]) + data[1:], "checksum")):
+            if broken is not None:
+                await world.chunks.put(told.object_name, [broken])
+            lose_volume(world)
+            with pytest.raises(CorruptError, match=problem):
+                async with world.running():
+                    pass
+
+    run(scenario())
+
+
+def test_the_number_of_puts_follows_time(world, run):
+    puts = []
+    honest = world.chunks.put
+
+    async def counted(name, parts):
+        puts.append(name)
+        await honest(name, parts)
+
+    world.chunks.put = counted
+
+    async def rest(running):
+        for _ in range(20):
+            running.store.owned[0].writer.wake()
+            await asyncio.sleep(0.001)
+
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            for segment in SEGMENTS:
+                await client.create(segment)
+            await rest(running)
+            assert puts == []
+            await snapshot(running)
+            assert len(puts) == 1  # for six creations
+            await write(client, SEGMENTS[0], [b"data"] * 300)
+            world.clock.advance(world.limits.snapshot_every_s / 2)
+            await rest(running)
+            assert len(puts) == 1
+            await snapshot(running)
+            assert len(puts) == 2  # for three hundred appends
+            for _ in range(5):
+                world.clock.advance(world.limits.snapshot_every_s)
+                await rest(running)
+            assert len(puts) == 2  # nothing has changed
+
+    run(scenario())
+
+
+def test_pointer_record_as_it_is_stored():
+    told = SnapshotPointer("snapshots/container-0003/0000000007-0000000001", 120, 99, 7, True)
+    body = {
+        "object": "snapshots/container-0003/0000000007-0000000001",
+        "length": 120,
+        "crc32c": 99,
+        "epoch": 7,
+        "clean": True,
+    }
+    assert snapshot_body(told) == body
+    assert snapshot_pointer(body) == told
+    assert snapshot_sort(3) == "snapshot/0003"
+
+
+def test_a_listener_that_was_stopped_opens_no_session(world, run):
+    async def scenario():
+        async with world.running() as running:
+            pass
+        assert running.listener.open_session(object(), "a connection on its way in") is None
+
+    run(scenario())
