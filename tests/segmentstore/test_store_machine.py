@@ -8,19 +8,19 @@ than what was acknowledged.
 from __future__ import annotations
 
 import asyncio
-import threading
+import importlib.util
+import sys
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec import wire_commands as wire
 from headrace.model.chunks import chunk_partition, chunk_run
 from headrace.model.containers import ContainerClaim
@@ -45,6 +45,15 @@ from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.registration import claim_container
 
+_PATH = Path(__file__).with_name("store_machine_doubles.py")
+_SPEC = importlib.util.spec_from_file_location("store_machine_doubles", _PATH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+doubles = sys.modules[_SPEC.name] = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(doubles)
+Modelled, Gate, Faulty, Replies = doubles.Modelled, doubles.Gate, doubles.Faulty, doubles.Replies
+State = dict[str, Modelled]
+
 WAIT_S = 20.0
 NAMES = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 WRITERS = [1, 2]
@@ -53,109 +62,6 @@ LIMITS = StorageLimits(flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=40
 FAULTS = ["none", "put refused", "put answer lost", "write refused", "write answer lost", "query refused"]
 
 names = st.sampled_from(NAMES)
-
-
-class Modelled(NamedTuple):
-    """A segment as it should be."""
-
-    data: bytes = b""
-    start: int = 0
-    sealed: bool = False
-    attributes: tuple[tuple[int, int], ...] = ()
-
-    def attribute(self, key: int) -> int:
-        return dict(self.attributes).get(key, NO_VALUE)
-
-    def with_attribute(self, key: int, value: int) -> Modelled:
-        return self._replace(attributes=tuple(sorted({**dict(self.attributes), key: value}.items())))
-
-
-State = dict[str, Modelled]
-
-
-class Gate:
-    """Lets a thread wait in the middle of something until the machine says go on."""
-
-    def __init__(self) -> None:
-        self.armed = False
-        self.reached = threading.Event()
-        self._open = threading.Event()
-
-    def arm(self) -> None:
-        self.armed = True
-        self.reached.clear()
-        self._open.clear()
-
-    def pass_through(self) -> None:
-        if self.armed:
-            self.reached.set()
-            assert self._open.wait(WAIT_S)
-
-    def open(self) -> None:
-        self.armed = False
-        self._open.set()
-
-
-class Faulty:
-    """Tier 2's two halves, each call with the fault that is set."""
-
-    def __init__(self) -> None:
-        self.metadata = MemoryMetadataStore()
-        self.chunks = MemoryChunkStorage()
-        self.fault = "none"
-        self.before_write, self.after_write = Gate(), Gate()
-
-    def refuse(self, fault: str) -> None:
-        if self.fault == fault:
-            raise UnavailableError(fault)
-
-    # MetadataStore
-
-    def get(self, key: Any) -> Any:
-        return self.metadata.get(key)
-
-    def query(self, *args: Any, **fields: Any) -> Any:
-        self.refuse("query refused")
-        return self.metadata.query(*args, **fields)
-
-    def write(self, *writes: Any) -> None:
-        self.refuse("write refused")
-        self.before_write.pass_through()
-        self.metadata.write(*writes)
-        self.after_write.pass_through()
-        self.refuse("write answer lost")
-
-    # ChunkStorage
-
-    async def put(self, name: str, parts: Any) -> None:
-        self.refuse("put refused")
-        await self.chunks.put(name, parts)
-        self.refuse("put answer lost")
-
-    async def read(self, name: str, position: int, length: int) -> bytes:
-        await asyncio.sleep(0)
-        return await self.chunks.read(name, position, length)
-
-
-class Replies:
-    """The channel of a session: keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent = bytearray()
-        self.closed = False
-
-    def send(self, parts: Any) -> None:
-        for part in parts:
-            self.sent += part
-
-    def pause_receiving(self) -> None: ...
-
-    def resume_receiving(self) -> None: ...
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
 
 
 class StoreMachine(RuleBasedStateMachine):
