@@ -1,4 +1,4 @@
-"""A real process is replaced by one with an empty volume: nothing is missing after SIGTERM, only the tail after kill -9."""
+"""A real process is replaced by one with an empty volume: SIGTERM loses nothing, kill -9 no more than the tail."""
 
 from __future__ import annotations
 
