@@ -267,8 +267,12 @@ def test_bytes_may_come_one_by_one(on_segment):
         for byte in b"".join(map(wire.encode, frames)):
             client.send_raw(bytes([byte]))
             await client.drain_to_server()
-        replies = [await client.receive() for _ in frames]
-        assert {type(reply) for reply in replies} == {wire.DataAppended, wire.KeepAlive, wire.StreamSegmentInfo}
+        kinds, acknowledged = set(), 0
+        while acknowledged < 2 or len(kinds) < 3:  # one acknowledgement may speak for both appends
+            reply = await client.receive()
+            kinds.add(type(reply))
+            acknowledged = max(acknowledged, getattr(reply, "event_number", 0))
+        assert kinds == {wire.DataAppended, wire.KeepAlive, wire.StreamSegmentInfo}
         assert await client.read_all(SEGMENT) == b"first" + struct.pack(">ii", 0, 5) + b"event"
 
     on_segment(scenario)

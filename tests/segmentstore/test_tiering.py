@@ -31,7 +31,8 @@ def stored_bytes(world, segment):
 
 
 def objects(world):
-    return asyncio.run(world.chunks.list(""))
+    """What holds data; snapshots of containers lie beside them."""
+    return asyncio.run(world.chunks.list("container-"))
 
 
 async def write(client, segment, blocks, *, writer=WRITER, first=0):
