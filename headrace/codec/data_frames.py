@@ -144,9 +144,7 @@ Operation = (
 )
 
 
-def append_fields(
-    number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int
-) -> bytes:
+def append_fields(number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int) -> bytes:
     """What goes before the data of an append."""
     return _APPEND_FIELDS.pack(
         _APPEND, number, offset, writer_id >> 64, writer_id & _UINT64_MASK, event_number, event_count, now_ms

@@ -237,8 +237,9 @@ def test_the_log_lets_go_of_what_tier_2_has_and_a_recovery_needs_no_more(make_wo
             for first in range(0, len(blocks), 10):
                 await write(client, SEGMENTS[0], blocks[first : first + 10], first=first)
                 await running.until(
-                    lambda: sum(owned.container.log.ledger.held_bytes for owned in running.store.owned.values())
-                    < 1_500_000
+                    lambda: (
+                        sum(owned.container.log.ledger.held_bytes for owned in running.store.owned.values()) < 1_500_000
+                    )
                 )
             await running.until(lambda: len(world.disk.names()) <= 12)
         world.disk = world.disk.cut_power(3)

@@ -102,9 +102,7 @@ class AppendProcessor:
             return
         segment = container.metadata.segments.get(command.segment)
         if segment is None:
-            container.log.when_durable(
-                lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment))
-            )
+            container.log.when_durable(lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment)))
             return
         if len(self._writers) >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
             raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")

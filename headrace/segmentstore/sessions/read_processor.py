@@ -77,9 +77,7 @@ class ReadProcessor:
         elif command.offset < segment.start_offset:
             self._reply_later(
                 owned,
-                wire.SegmentIsTruncated(
-                    command.request_id, command.segment, segment.start_offset, "", command.offset
-                ),
+                wire.SegmentIsTruncated(command.request_id, command.segment, segment.start_offset, "", command.offset),
             )
         elif command.offset >= segment.readable_length:
             self._at_tail(owned, segment, command)
@@ -97,9 +95,7 @@ class ReadProcessor:
         else:
             message = f"offset {command.offset} lies behind the end {segment.readable_length} of a sealed segment"
             self._session.send(
-                wire.ErrorMessage(
-                    command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT
-                )
+                wire.ErrorMessage(command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
             )
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
@@ -144,9 +140,7 @@ class ReadProcessor:
         self, segment: Segment, command: wire.ReadSegment, parts: list[memoryview], blocks: list[Block]
     ) -> None:
         reached = command.offset + sum(map(len, parts)) >= segment.readable_length
-        self._send_data(
-            command, parts, blocks, at_tail=reached, end_of_segment=reached and segment.sealed_durably
-        )
+        self._send_data(command, parts, blocks, at_tail=reached, end_of_segment=reached and segment.sealed_durably)
 
     def _send_data(
         self,
