@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PARTS_PER_WRITE_MAX: Final = 1024  # IOV_MAX of Linux
 _ZEROS: Final = bytes(1 << 20)
+_SYNC_EVERY_BYTES: Final = 8 << 20
 _LOCK_NAME: Final = ".lock"
 _UNFINISHED_SUFFIX: Final = ".unfinished"
 
@@ -85,7 +86,8 @@ class DiskJournalDisk:
         try:
             for position in range(0, size_bytes, len(_ZEROS)):
                 _write_all(descriptor, position, [_ZEROS[: min(len(_ZEROS), size_bytes - position)]])
-                os.fdatasync(descriptor)
+                if position % _SYNC_EVERY_BYTES == 0:
+                    os.fdatasync(descriptor)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
