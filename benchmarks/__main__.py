@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from benchmarks.machine import machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
 from benchmarks.settings import MIB, QUICK, Settings
-from benchmarks.stack import StackError, local_stack
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, HeadraceError, connect
+from local_stack.failures import LocalStackError
+from local_stack.running import running_stack
 
 # A log that recycles its files can do what overwriting does: Headrace is held against that, the better of the two.
 RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"
@@ -52,7 +54,7 @@ def main() -> int:
                 measure_raw(results, directory, settings)
         else:
             measure(results, directory, settings, rounds)
-    except (StackError, WrongResultError, HeadraceError) as error:
+    except (LocalStackError, WrongResultError, HeadraceError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     facts["seconds"] = round(time.perf_counter() - started_s, 1)
@@ -67,18 +69,30 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
     """All rounds on one local stack, whose data is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch:
         stack_directory = Path(scratch)
+        limits = {
+            "HEADRACE_CACHE_BYTES": str(settings.cache_bytes),
+            "HEADRACE_FLUSH_AGE_S": str(settings.flush_age_s),
+        }
         try:
-            with local_stack(stack_directory, settings) as stack, connect(stack.url) as headrace:
-                for number in range(rounds):
-                    print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-                    measure_raw(results, directory, settings)
-                    s3 = s3_get_mb_per_s(stack.environment, settings.raw_seconds, settings.history_threads)
-                    results.add(RAW_S3, s3, "MB/s")
-                    measure_round(results, headrace, stack.url, number, settings)
+            with running_stack(stack_directory, segment_stores=1, environment=limits) as stack:
+                url = stack["endpoints"]["http"]
+                _measure_rounds(results, directory, settings, rounds, url, stack["environment"])
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():
                 shutil.copy(log, directory / "local-stack.log")
+
+
+def _measure_rounds(
+    results: Results, directory: Path, settings: Settings, rounds: int, url: str, aws: Mapping[str, str]
+) -> None:
+    with connect(url) as headrace:
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            measure_raw(results, directory, settings)
+            s3 = s3_get_mb_per_s(aws, settings.raw_seconds, settings.history_threads)
+            results.add(RAW_S3, s3, "MB/s")
+            measure_round(results, headrace, url, number, settings)
 
 
 def measure_raw(results: Results, directory: Path, settings: Settings) -> None:

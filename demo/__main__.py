@@ -21,11 +21,11 @@ from tqdm import tqdm
 from demo.chart import draw_delays
 from demo.flights import Delays, FlightEvent, expected_delays, flight_events, load_flights
 from demo.key_order import KeyedDigest
-from demo.stack import local_stack
 from headrace.client import Headrace, ScalingPolicy, StreamCut, connect
 from headrace.model.errors import HeadraceError
 from local_stack.failures import LocalStackError
 from local_stack.prerequisites import require_jdk
+from local_stack.running import running_stack
 
 SCOPE, STREAM = "flights", "departures"
 EVENTS_PER_SECOND = 30_000
@@ -64,8 +64,7 @@ class Demo:
             print(f"  {len(flights):,} flights")
         starting = self.phase("start", "Starting the local stack")
         starting.__enter__()
-        state_file = self.directory / "local-stack.json"
-        with local_stack(self.directory / "data", state_file, self.directory / "local-stack.log") as state:
+        with running_stack(self.directory, segment_stores=2, say=lambda line: print(f"  {line}", flush=True)) as state:
             starting.__exit__(None, None, None)
             with connect(state["endpoints"]["http"]) as headrace:
                 summary = self._job(headrace, flights, state["endpoints"]["http"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from demo.stack import local_stack
+from local_stack.running import running_stack
 
 
 @pytest.fixture
@@ -18,8 +18,7 @@ def start_stack(tmp_path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
     with contextlib.ExitStack() as stack:
 
         def start() -> dict[str, Any]:
-            arguments = tmp_path / "data", tmp_path / "state.json", tmp_path / "up.log"
-            return stack.enter_context(local_stack(*arguments))
+            return stack.enter_context(running_stack(tmp_path, segment_stores=2))
 
         yield start
 
