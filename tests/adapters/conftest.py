@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import socket
 import subprocess
@@ -12,10 +11,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -31,20 +30,10 @@ ROOT = Path(__file__).resolve().parents[2]
 READY = "ready endpoint="
 
 
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"headrace_tests_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def request_counter() -> type:
     """The class `RequestCounter`: `request_counter(client).counting()`."""
-    counter: type = _module("request_counter").RequestCounter
-    return counter
+    return RequestCounter
 
 
 @pytest.fixture(scope="session")

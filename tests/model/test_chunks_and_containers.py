@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.containers import (
     ContainerClaim,
+    SnapshotPointer,
     claim_body,
     claim_sort,
     container_claim,
     containers_of_store,
+    snapshot_body,
+    snapshot_pointer,
+    snapshot_sort,
 )
 
 INT63 = st.integers(0, 2**63 - 1)
@@ -49,3 +53,17 @@ def test_stores_share_all_containers(store_count: int):
     shares = [containers_of_store(index, store_count, 8) for index in range(store_count)]
     assert sorted(container for share in shares for container in share) == list(range(8))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_pointer_record_as_it_is_stored():
+    told = SnapshotPointer("snapshots/container-0003/0000000007-0000000001", 120, 99, 7, True)
+    body = {
+        "object": "snapshots/container-0003/0000000007-0000000001",
+        "length": 120,
+        "crc32c": 99,
+        "epoch": 7,
+        "clean": True,
+    }
+    assert snapshot_body(told) == body
+    assert snapshot_pointer(body) == told
+    assert snapshot_sort(3) == "snapshot/0003"

@@ -15,8 +15,6 @@ from headrace.codec import wire_commands as wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.containers import (
     CLUSTER_PARTITION,
-    SnapshotPointer,
-    snapshot_body,
     snapshot_pointer,
     snapshot_sort,
 )
@@ -462,28 +460,5 @@ def test_the_number_of_puts_follows_time(world, run):
                 world.clock.advance(world.limits.snapshot_every_s)
                 await rest(running)
             assert len(puts) == 2  # nothing has changed
-
-    run(scenario())
-
-
-def test_pointer_record_as_it_is_stored():
-    told = SnapshotPointer("snapshots/container-0003/0000000007-0000000001", 120, 99, 7, True)
-    body = {
-        "object": "snapshots/container-0003/0000000007-0000000001",
-        "length": 120,
-        "crc32c": 99,
-        "epoch": 7,
-        "clean": True,
-    }
-    assert snapshot_body(told) == body
-    assert snapshot_pointer(body) == told
-    assert snapshot_sort(3) == "snapshot/0003"
-
-
-def test_a_listener_that_was_stopped_opens_no_session(world, run):
-    async def scenario():
-        async with world.running() as running:
-            pass
-        assert running.listener.open_session(object(), "a connection on its way in") is None
 
     run(scenario())

@@ -276,3 +276,12 @@ def test_a_writer_cannot_take_the_id_of_an_attribute_of_the_store(world, run):
             assert await client.read_all(SEGMENT) == b"fine"
 
     run(scenario())
+
+
+def test_a_listener_that_was_stopped_opens_no_session(world, run):
+    async def scenario():
+        async with world.running() as running:
+            pass
+        assert running.listener.open_session(object(), "a connection on its way in") is None
+
+    run(scenario())

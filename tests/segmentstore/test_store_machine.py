@@ -8,16 +8,14 @@ than what was acknowledged.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from store_machine_doubles import Faulty, Gate, Modelled, Replies
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
@@ -45,13 +43,6 @@ from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.registration import claim_container
 
-_PATH = Path(__file__).with_name("store_machine_doubles.py")
-_SPEC = importlib.util.spec_from_file_location("store_machine_doubles", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-doubles = sys.modules[_SPEC.name] = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(doubles)
-Modelled, Gate, Faulty, Replies = doubles.Modelled, doubles.Gate, doubles.Faulty, doubles.Replies
 State = dict[str, Modelled]
 
 WAIT_S = 20.0

@@ -1,19 +1,13 @@
-"""One Spark session per test process, and a stream with its stores for each test.
-
-Tests have no packages: the doubles are made importable by name.
-"""
+"""One Spark session per test process, and a stream with its stores for each test."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

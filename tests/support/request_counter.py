@@ -5,8 +5,7 @@
         store.get(key)
     assert calls == {"GetItem": 1}
 
-Retries of one call count once (botocore's event `before-call`). pytest imports test files one by one, so load this
-module through a fixture: `request_counter` of the conftest beside it gives the class.
+Retries of one call count once (botocore's event `before-call`).
 """
 
 from __future__ import annotations
