@@ -57,7 +57,7 @@ bench: $(INSTALLED) ## measure beside the raw limits of this disk; writes build/
 
 lock: ## resolve the dependencies anew
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-		--all-extras --group test --group check --group infra --group demo pyproject.toml \
+		--all-extras --group test --group check --group infra --group demo --group fuzz pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock
 
 clean: ## remove what builds leave behind; keeps .venv
