@@ -21,6 +21,7 @@ from benchmarks.machine import machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
 from benchmarks.settings import MIB, QUICK, Settings
+from benchmarks.store_memory import resident_bytes
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, HeadraceError, connect
 from local_stack.failures import LocalStackError
@@ -32,6 +33,7 @@ RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
 RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
 RAW_LOOPBACK = "raw: loopback TCP"
 RAW_S3 = "raw: GET of 8 MiB from S3 (moto)"
+CACHE = "configured: cache of the store"
 
 
 def main() -> int:
@@ -77,6 +79,9 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
             with running_stack(stack_directory, segment_stores=1, environment=limits) as stack:
                 url = stack["endpoints"]["http"]
                 _measure_rounds(results, directory, settings, rounds, url, stack["environment"])
+                resident = resident_bytes(stack_directory / "data")
+                if resident:
+                    results.add("resident memory of the store, cache included", resident / MIB, "MiB", beside=CACHE)
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():
@@ -92,6 +97,7 @@ def _measure_rounds(
             measure_raw(results, directory, settings)
             s3 = s3_get_mb_per_s(aws, settings.raw_seconds, settings.history_threads)
             results.add(RAW_S3, s3, "MB/s")
+            results.add(CACHE, settings.cache_bytes / MIB, "MiB")
             measure_round(results, headrace, url, number, settings)
 
 
@@ -116,15 +122,34 @@ def measure_round(results: Results, headrace: Headrace, url: str, number: int, s
     """One round of every workload, each on a stream of its own and with tier 2 at rest."""
     for append in settings.appends:
         stream = f"append-{append.event_bytes}-{number}"
-        workloads.make_stream(headrace, stream, settings)
+        workloads.make_stream(headrace, stream, settings.segments)
         burst = workloads.append_burst(headrace, stream, append, settings)
         name = f"append, {_size(append.event_bytes)} events"
         results.add(name, burst.mb_per_s, "MB/s", beside=RAW_BANDWIDTH)
         results.add(f"{name}, rate", burst.events_per_s, "/s")
         workloads.await_tier2(headrace, stream, settings)
+    stream = f"one-by-one-{number}"
+    workloads.make_stream(headrace, stream, settings.segments)
+    single = workloads.append_one_by_one(headrace, stream, settings.one_by_one, settings)
+    results.add(f"append, {_size(settings.one_by_one.event_bytes)} events one by one, rate", single.events_per_s, "/s")
+    workloads.await_tier2(headrace, stream, settings)
+    _measure_paced(results, headrace, url, number, settings)
+    _measure_crowd(results, headrace, number, settings)
+    stream = f"catch-up-{number}"
+    workloads.make_stream(headrace, stream, settings.segments)
+    workloads.append_burst(headrace, stream, settings.catch_up, settings)
+    memory = workloads.catch_up_from_store(headrace, stream, settings.catch_up)
+    results.add("catch-up from the store's memory", memory.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
+    workloads.await_tier2(headrace, stream, settings)
+    history = workloads.catch_up_from_s3(headrace, stream, settings.catch_up, settings)
+    results.add("catch-up straight from S3 (moto)", history.mb_per_s, "MB/s", beside=RAW_S3)
+    _measure_company(results, headrace, url, stream, number, settings)
+
+
+def _measure_paced(results: Results, headrace: Headrace, url: str, number: int, settings: Settings) -> None:
     for paced in settings.paced:
         stream = f"paced-{paced.rate_per_s}-{number}"
-        workloads.make_stream(headrace, stream, settings)
+        workloads.make_stream(headrace, stream, settings.segments)
         latencies = workloads.paced_writes(headrace, url, stream, paced, settings)
         name = f"at {paced.rate_per_s:,}/s of {_size(paced.event_bytes)}"
         results.add(f"acknowledged, {name}, p50", latencies.acknowledged.p50_ms, "ms", beside=RAW_LATENCY)
@@ -132,14 +157,34 @@ def measure_round(results: Results, headrace: Headrace, url: str, number: int, s
         results.add(f"end to end, {name}, p50", latencies.delivered.p50_ms, "ms", beside=RAW_LATENCY)
         results.add(f"end to end, {name}, p99", latencies.delivered.p99_ms, "ms", beside=RAW_LATENCY_P99)
         workloads.await_tier2(headrace, stream, settings)
-    stream = f"catch-up-{number}"
-    workloads.make_stream(headrace, stream, settings)
-    workloads.append_burst(headrace, stream, settings.catch_up, settings)
-    memory = workloads.catch_up_from_store(headrace, stream, settings.catch_up)
-    results.add("catch-up from the store's memory", memory.mb_per_s, "MB/s", beside=RAW_LOOPBACK)
+
+
+def _measure_crowd(results: Results, headrace: Headrace, number: int, settings: Settings) -> None:
+    """The same rate spread over few and over many segments."""
+    few, _ = settings.crowd_segments
+    beside = f"acknowledged, {few} active segments, p95"
+    for segments in settings.crowd_segments:
+        stream = f"crowd-{segments}-{number}"
+        workloads.make_stream(headrace, stream, segments)
+        latencies = workloads.paced_acknowledgements(headrace, stream, settings.crowd, settings)
+        name = f"acknowledged, {segments} active segments, p95"
+        results.add(name, latencies.p95_ms, "ms", beside=None if name == beside else beside)
+        workloads.await_tier2(headrace, stream, settings)
+
+
+def _measure_company(
+    results: Results, headrace: Headrace, url: str, busy_stream: str, number: int, settings: Settings
+) -> None:
+    """Appends alone, and while somebody reads another stream from head to tail as fast as it goes."""
+    alone, accompanied = "acknowledged, no catch-up reader, p99", "acknowledged, beside a catch-up reader, p99"
+    stream = f"company-{number}"
+    workloads.make_stream(headrace, stream, settings.segments)
+    latencies = workloads.paced_acknowledgements(headrace, stream, settings.company, settings)
+    results.add(alone, latencies.p99_ms, "ms")
+    with workloads.catch_up_reader(url, busy_stream):
+        latencies = workloads.paced_acknowledgements(headrace, stream, settings.company, settings)
+    results.add(accompanied, latencies.p99_ms, "ms", beside=alone)
     workloads.await_tier2(headrace, stream, settings)
-    history = workloads.catch_up_from_s3(headrace, stream, settings.catch_up, settings)
-    results.add("catch-up straight from S3 (moto)", history.mb_per_s, "MB/s", beside=RAW_S3)
 
 
 def _size(size_bytes: int) -> str:

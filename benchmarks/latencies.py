@@ -12,6 +12,7 @@ class Latencies:
 
     count: int
     p50_ms: float
+    p95_ms: float
     p99_ms: float
     max_ms: float
 
@@ -21,7 +22,7 @@ class Latencies:
         ordered = sorted(taken_ns)
         if not ordered:
             raise ValueError("no latencies were measured")
-        return cls(len(ordered), *(_rank(ordered, part) / 1e6 for part in (0.50, 0.99, 1.0)))
+        return cls(len(ordered), *(_rank(ordered, part) / 1e6 for part in (0.50, 0.95, 0.99, 1.0)))
 
 
 def _rank(ordered: list[int], part: float) -> int:

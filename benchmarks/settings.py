@@ -36,7 +36,11 @@ class Settings:
     appends: tuple[AppendLoad, ...] = field(
         default=(AppendLoad(100, 500_000), AppendLoad(KIB, 128 * KIB), AppendLoad(10 * KIB, 20_000))
     )
+    one_by_one: AppendLoad = field(default=AppendLoad(100, 500_000))
     paced: tuple[PacedLoad, ...] = field(default=(PacedLoad(1_000, 4.0), PacedLoad(10_000, 4.0)))
+    crowd: PacedLoad = field(default=PacedLoad(2_000, 4.0))
+    crowd_segments: tuple[int, int] = (10, 500)
+    company: PacedLoad = field(default=PacedLoad(2_000, 4.0))
     catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
     history_threads: int = 4
     raw_seconds: float = 0.5
@@ -50,7 +54,11 @@ class Settings:
 QUICK = Settings(
     rounds=1,
     appends=(AppendLoad(100, 20_000), AppendLoad(KIB, 5_000), AppendLoad(10 * KIB, 500)),
+    one_by_one=AppendLoad(100, 20_000),
     paced=(PacedLoad(1_000, 0.5), PacedLoad(10_000, 0.5)),
+    crowd=PacedLoad(1_000, 0.5),
+    crowd_segments=(10, 30),
+    company=PacedLoad(1_000, 0.5),
     catch_up=AppendLoad(KIB, 5_000),
     raw_seconds=0.05,
     raw_recycled_bytes=4 * MIB,

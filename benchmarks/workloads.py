@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -52,9 +52,9 @@ class PacedLatencies:
     delivered: Latencies
 
 
-def make_stream(headrace: Headrace, stream: str, settings: Settings) -> None:
+def make_stream(headrace: Headrace, stream: str, segments: int) -> None:
     headrace.admin.create_scope(SCOPE, exist_ok=True)
-    headrace.admin.create_stream(SCOPE, stream, scaling=ScalingPolicy.fixed(settings.segments))
+    headrace.admin.create_stream(SCOPE, stream, scaling=ScalingPolicy.fixed(segments))
 
 
 def append_burst(headrace: Headrace, stream: str, load: AppendLoad, settings: Settings) -> Throughput:
@@ -73,6 +73,23 @@ def append_burst(headrace: Headrace, stream: str, load: AppendLoad, settings: Se
         return Throughput.of(load, time.perf_counter() - started_s)
 
 
+def append_one_by_one(headrace: Headrace, stream: str, load: AppendLoad, settings: Settings) -> Throughput:
+    """Writes the load with one call an event."""
+    event = os.urandom(load.event_bytes)
+    keys = _keys(settings)
+    with headrace.writer(SCOPE, stream) as writer:
+        write = writer.write
+        started_s = time.perf_counter()
+        for number in range(load.events):
+            write(event, keys[number % len(keys)])
+        writer.flush()
+        return Throughput.of(load, time.perf_counter() - started_s)
+
+
+def _keys(settings: Settings) -> list[str]:
+    return [f"key-{number}" for number in range(settings.routing_keys)]
+
+
 class _Group:
     """Events that share one acknowledgement: when each was due, and when it came."""
 
@@ -87,12 +104,25 @@ class _Group:
 
 
 def paced_writes(headrace: Headrace, url: str, stream: str, load: PacedLoad, settings: Settings) -> PacedLatencies:
-    """Writes event after event at the moments they are due, while another process reads at the tail.
+    """Writes event after event at the moments they are due, while another process reads at the tail."""
+    with tail_reader(url, stream, int(load.rate_per_s * load.seconds)) as reader:
+        acknowledged = paced_acknowledgements(headrace, stream, load, settings)
+        said = reader.stdout.readline() if reader.stdout else ""
+    if not said:
+        raise WrongResultError("the tail reader ended without a result")
+    return PacedLatencies(acknowledged, Latencies(**json.loads(said)))
+
+
+def paced_acknowledgements(headrace: Headrace, stream: str, load: PacedLoad, settings: Settings) -> Latencies:
+    """Writes event after event at the moments they are due.
 
     Latencies count from the due time, not from the call: a writer that falls behind does not hide it.
     """
     total = int(load.rate_per_s * load.seconds)
-    with tail_reader(url, stream, total) as reader, headrace.writer(SCOPE, stream) as writer:
+    with headrace.writer(SCOPE, stream) as writer:
+        for key in _keys(settings):  # set-up of connections and writers is no latency of an event
+            writer.write(bytes(load.event_bytes), key)
+        writer.flush()
         # What is kept for the figures makes full collections slow, and they would count as latency of the writer.
         gc.disable()
         try:
@@ -100,19 +130,16 @@ def paced_writes(headrace: Headrace, url: str, stream: str, load: PacedLoad, set
             writer.flush()
         finally:
             gc.enable()
-        said = reader.stdout.readline() if reader.stdout else ""
-    if not said:
-        raise WrongResultError("the tail reader ended without a result")
     acknowledged = Latencies.of_ns(group.done_ns - due_ns for group in groups for due_ns in group.due_ns)
     if acknowledged.count != total:
         raise WrongResultError(f"{acknowledged.count} of {total} events were acknowledged")
-    return PacedLatencies(acknowledged, Latencies(**json.loads(said)))
+    return acknowledged
 
 
 def _write_paced(write: object, load: PacedLoad, total: int, settings: Settings) -> list[_Group]:
     assert callable(write)
     rest = os.urandom(load.event_bytes - STAMP.size)
-    keys = [f"key-{number}" for number in range(settings.routing_keys)]
+    keys = _keys(settings)
     groups: dict[Ack, _Group] = {}
     started_ns = time.monotonic_ns()
     for number in range(total):
@@ -129,14 +156,23 @@ def _write_paced(write: object, load: PacedLoad, total: int, settings: Settings)
     return list(groups.values())
 
 
+def tail_reader(url: str, stream: str, events: int) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Another process that reads `events` events from the tail on."""
+    return _helper_process("benchmarks.tail_reader", url, SCOPE, stream, str(events))
+
+
+def catch_up_reader(url: str, stream: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Another process that reads the stream from head to tail, again and again."""
+    return _helper_process("benchmarks.catch_up_reader", url, SCOPE, stream)
+
+
 @contextmanager
-def tail_reader(url: str, stream: str, events: int) -> Iterator[subprocess.Popen[str]]:
-    """Another process that reads `events` events from the tail on; it has said `ready`, and ends with the block."""
-    command = [sys.executable, "-m", "benchmarks.tail_reader", url, SCOPE, stream, str(events)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def _helper_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """It has said `ready`, and ends with the block."""
+    with subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None or process.stdout.readline().strip() != "ready":
-                raise WrongResultError("the tail reader did not start")
+                raise WrongResultError(f"{module} did not start")
             yield process
         finally:
             process.terminate()

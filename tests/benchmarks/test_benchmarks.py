@@ -17,8 +17,8 @@ from benchmarks.workloads import Throughput
 
 
 def test_percentiles_are_by_nearest_rank():
-    assert Latencies.of_ns(n * 1_000_000 for n in range(100, 0, -1)) == Latencies(100, 50.0, 99.0, 100.0)
-    assert Latencies.of_ns([7_000_000]) == Latencies(1, 7.0, 7.0, 7.0)
+    assert Latencies.of_ns(n * 1_000_000 for n in range(100, 0, -1)) == Latencies(100, 50.0, 95.0, 99.0, 100.0)
+    assert Latencies.of_ns([7_000_000]) == Latencies(1, 7.0, 7.0, 7.0, 7.0)
     assert Latencies.of_ns([1_000_000] * 98 + [9_000_000] * 2).p99_ms == 9.0
     with pytest.raises(ValueError, match="no latencies"):
         Latencies.of_ns([])
