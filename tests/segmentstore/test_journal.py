@@ -119,6 +119,34 @@ def test_a_power_cut_keeps_what_was_reported_and_a_prefix_of_the_rest(seed):
     assert recovered(survivor) == found  # cut once, the end stays where it is
 
 
+@pytest.mark.parametrize("sync_failed", [False, True])
+def test_what_a_killed_process_left_unsynced_is_durable_before_it_is_told(sync_failed):
+    """A start finds a whole commit that was never synced, tells it, and then power fails."""
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    append_all(JournalLedgers(journal).open(0, 1), [b"synced"])
+    journal.close()
+    journal = open_journal(disk, seed=1)
+
+    def fails(step):
+        if step == "sync":
+            raise OSError("killed here")
+
+    disk.before = fails
+    ledger = JournalLedgers(journal).open(0, 2)
+    unsynced = [b"never" * 200, b"synced" * 200]
+    assert all(isinstance(outcome, UnavailableError) for outcome in append_all(ledger, unsynced))
+    journal.close()
+    disk.before = lambda step: None
+    if sync_failed:
+        disk.forget_unsynced()
+
+    told = recovered(disk)
+    assert told[:2] == [b"synced", unsynced[0]]
+    for seed in range(10):
+        assert recovered(disk.cut_power(seed)) == told
+
+
 def test_rot_before_a_later_commit_is_loud():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)

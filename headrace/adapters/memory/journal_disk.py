@@ -103,6 +103,11 @@ class MemoryJournalDisk:
             left._files[name] = _Content(survived, bytearray(survived))
         return left
 
+    def forget_unsynced(self) -> None:
+        """Take what was written for synced, though it is not: so does a kernel after a sync that failed."""
+        for content in self._files.values():
+            content.unsynced.clear()
+
     def damage(self, name: str, position: int, length: int = 1) -> None:
         """Flip bits of durable bytes, as rot does."""
         content = self._files[name]

@@ -78,6 +78,7 @@ class Journal:
         self._closing = False
         self._failure: UnavailableError | None = None
         self._recovered: dict[int, list[StoredEntry]] = {}
+        self._last_commit: tuple[LogFile, int] | None = None  # the file and where in it the commit begins
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._spare_thread: Thread | None = None
         self.synced_commits = 0
@@ -92,6 +93,7 @@ class Journal:
             CorruptError: durable entries are missing or damaged.
         """
         self._load()
+        self._settle_last_commit()
         self._files.activate_next()
         self._files.prepare_spare()
         for container, entries in self._recovered.items():
@@ -148,8 +150,21 @@ class Journal:
             end = loaded[index + 1][1].previous_end if index + 1 < len(loaded) else None
             content = log_file.file.read(0, log_file.file.size_bytes)
             records, log_file.end = journal_format.scan_records(memoryview(content), header.salt, end, log_file.name)
+            self._last_commit = (log_file, records[-1].header.commit_start if records else log_file.end)
             for record in records:
                 self._take_recovered(log_file, record, next_entries)
+
+    def _settle_last_commit(self) -> None:
+        """Make durable what was found of the last commit, before anybody hears of it.
+
+        A process that was killed before its sync left it in the system's cache only; after a failed sync the system
+        even takes it for written, so it is written again.
+        """
+        if self._last_commit is None:
+            return
+        log_file, start = self._last_commit
+        log_file.file.write(start, [log_file.file.read(start, log_file.end - start)])
+        log_file.file.sync()
 
     def _take_recovered(self, log_file: LogFile, record: Record, next_entries: dict[int, int]) -> None:
         container, entry = record.header.container, record.header.entry
