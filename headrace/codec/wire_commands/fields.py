@@ -23,6 +23,7 @@ _INT32 = Struct(">i")
 _EVENT_HEADER = Struct(">ii")
 _EVENT_TYPE = 0
 _TEXT_BYTES_MAX = 0xFFFF
+_TOKEN_BYTES_MAX = 256
 _UUID_BYTES = 16
 
 
@@ -140,6 +141,24 @@ class CountedDataStep:
 
     def write(self, values: Sequence[Any], sink: Sink) -> None:
         sink.put_counted_data(values[0])
+
+
+class TokenStep:
+    """i32 length and a few bytes, copied: whoever keeps a token does not keep the data it came with."""
+
+    bytes_min = _INT32.size
+    count = 1
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        length, position = _read_int32(payload, position)
+        end = _end_of(payload, position, length)
+        if length > _TOKEN_BYTES_MAX:
+            raise WireFormatError(f"a token of {length} bytes is none of ours: at most {_TOKEN_BYTES_MAX}")
+        values.append(bytes(payload[position:end]))
+        return end
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        sink.put(_INT32.pack(len(values[0])) + values[0])
 
 
 class RestStep:
@@ -309,6 +328,7 @@ Bool = Annotated[bool, Fixed("B", _read_bool, int)]
 Uuid = Annotated[int, _UUID_FIELD]
 Text = Annotated[str, TextStep()]
 Data = Annotated[Buffer, CountedDataStep()]
+Token = Annotated[bytes, TokenStep()]
 Rest = Annotated[Buffer, RestStep()]
 Event = Annotated[Buffer, EventStep()]
 Texts = Annotated[tuple[str, ...], ListStep(_UINT16.size, read_text, write_text)]

@@ -26,6 +26,7 @@ _VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (vocabulary.Uuid, _UUID),
     (vocabulary.Text, _TEXT),
     (vocabulary.Data, st.binary(max_size=100)),
+    (vocabulary.Token, st.binary(max_size=256)),
     (vocabulary.Rest, st.binary(max_size=100)),
     (vocabulary.Event, st.binary(max_size=100)),
     (vocabulary.Texts, st.lists(_TEXT, max_size=4).map(tuple)),
@@ -101,6 +102,8 @@ def test_impossible_frame_lengths(length_bytes: int) -> None:
         (10, "0003 732f74 0000000000000004 01 00 7fffffff", "claims 2147483647 bytes"),
         (5, "00" * 32 + "00000001 00000000", "expected an event"),
         (1, "00", "ends inside"),
+        (9, "0003 732f74 0000000000000004 00000400 0000 0000000000000007 ffffffff", "claims -1 bytes"),
+        (9, "0003 732f74 0000000000000004 00000400 0000 0000000000000007 00000101" + "00" * 257, "token of 257 bytes"),
     ],
 )
 def test_malformed_payloads(type_code: int, payload: str, message: str) -> None:
@@ -138,5 +141,5 @@ def test_data_is_not_copied() -> None:
 @given(st.lists(st.binary(max_size=50), max_size=5))
 def test_encode_around_data_in_many_parts(parts: list[bytes]) -> None:
     data = b"".join(parts)
-    head, tail = wire.encode_around(wire.SegmentRead("s/t", 4, True, False, b"", 7), len(data))
-    assert head + data + tail == wire.encode(wire.SegmentRead("s/t", 4, True, False, data, 7))
+    head, tail = wire.encode_around(wire.SegmentRead("s/t", 4, True, False, b"", 7, 300, b"token"), len(data))
+    assert head + data + tail == wire.encode(wire.SegmentRead("s/t", 4, True, False, data, 7, 300, b"token"))
