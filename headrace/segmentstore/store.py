@@ -19,6 +19,7 @@ from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.recovery import Recovery
+from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
@@ -58,6 +59,7 @@ class SegmentStore:
         self.pool = pool
         self.clock = clock
         self.container_count = container_count
+        self.metrics = StoreMetrics()
         self._ledgers = ledgers
         self._metadata_store = metadata_store
         self._chunk_storage = chunk_storage
@@ -79,6 +81,7 @@ class SegmentStore:
             FencedError: its log belongs to a newer owner.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
+        started_s = self.clock.monotonic_s()
         ledger = self._ledgers.open(container, epoch)
         directory = ChunkDirectory(self._metadata_store, container, epoch)
         snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
@@ -103,18 +106,20 @@ class SegmentStore:
         reader = StorageReader(directory, self._chunk_storage)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
+        segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         self._owned[container] = OwnedContainer(segment_container, writer, reader)
         writer.start()
         for name in list(recovery.metadata.segments):
             if is_transient_segment_name(name):  # its connection did not survive
                 self.run_background(segment_container.delete(name))
         _log.info(
-            "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d",
+            "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d seconds=%.3f",
             container,
             epoch,
             len(recovery.metadata.segments),
             len(recovery.dirty),
             ledger.next_entry,
+            segment_container.metrics.recovery_s,
         )
 
     def owner_of(self, segment_name: str) -> OwnedContainer:

@@ -80,18 +80,26 @@ class WireListener:
         for connection in list(self._connections):
             connection.session.abort()
 
+    @property
+    def held_reads(self) -> int:
+        """Reads of all connections that wait for data at a tail."""
+        return sum(connection.session.held_reads for connection in self._connections)
+
     def open_session(self, connection: _Connection, peer: str) -> Session | None:
         """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
         if self._stopping:
             return None
         if len(self._connections) >= CONNECTIONS_MAX:
+            self._store.metrics.connections_refused += 1
             _log.warning("event=connection_refused peer=%s connections=%d", peer, len(self._connections))
             return None
         self._connections.add(connection)
+        self._store.metrics.connections = len(self._connections)
         return Session(self._store, connection, self._scratch, peer, self._random_uuid)
 
     def forget(self, connection: _Connection) -> None:
         self._connections.discard(connection)
+        self._store.metrics.connections = len(self._connections)
 
     def _check_stalled(self) -> None:
         now_s = self._store.clock.monotonic_s()

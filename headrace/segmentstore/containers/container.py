@@ -33,6 +33,7 @@ from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_M
 from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
 from headrace.segmentstore.reading.read_index import WriterMark
 
@@ -63,6 +64,7 @@ class SegmentContainer:
         self.log = OperationLog(ledger, self._stopped)
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
+        self.metrics = ContainerMetrics()
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._clock = clock
@@ -123,6 +125,10 @@ class SegmentContainer:
         segment.attributes[writer_id] = event_number
         segment.count_events(event_count)
         segment.last_modified_ms = now_ms
+        metrics = self.metrics
+        metrics.appends += 1
+        metrics.append_bytes += end - offset
+        metrics.append_events += event_count
         self.index_data(segment, offset, data, entry, mark)
         return end
 

@@ -132,6 +132,16 @@ class Journal:
             if len(self._queue) == 1:
                 self._condition.notify()
 
+    @property
+    def queued_entries(self) -> int:
+        """Entries that wait for the commit under way to end."""
+        return len(self._queue)
+
+    @property
+    def failure(self) -> UnavailableError | None:
+        """Why it takes nothing any more; None while it works."""
+        return self._failure
+
     def close(self) -> None:
         """Commit what is queued, then stop. Blocks until the thread has ended."""
         with self._condition:

@@ -72,11 +72,22 @@ class BlockPool:
         self._current: Block | None = None
         self._used = 0
         self.unstored_bytes = 0
+        self.evicted_blocks = 0
         self.on_pressure: Callable[[], None] | None = None
 
     @property
     def capacity_bytes(self) -> int:
         return self._blocks_max * self._block_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """In blocks that hold anything."""
+        return (self._made - len(self._free)) * self._block_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Who waits for room."""
+        return len(self._waiters)
 
     @property
     def reservation_bytes_max(self) -> int:
@@ -197,6 +208,7 @@ class BlockPool:
             if block.dropped or block.unstored or not block.filled:
                 continue  # noted twice, or used again since it was noted
             block.dropped = True
+            self.evicted_blocks += 1
             for resident in block.residents:
                 if resident.live:
                     if resident.on_drop is not None:

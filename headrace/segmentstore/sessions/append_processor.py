@@ -40,7 +40,8 @@ _TAIL_FRAME: Final = struct.Struct(">ii")
 @dataclass(slots=True, eq=False)
 class WriterState:
     """One writer on one segment. `stored` is the number of its last accepted event, `acknowledged` of the last one
-    told to the peer. `due` is what is durable and not told yet: number, request id, length of the segment."""
+    told to the peer. `due` is what is durable and not told yet: number, request id, length of the segment; the first
+    append of it was received at `due_received_s`."""
 
     writer_id: int
     segment: Segment
@@ -49,6 +50,7 @@ class WriterState:
     acknowledged: int
     dropped: bool = False
     due: tuple[int, int, int] | None = None
+    due_received_s: float = 0.0
 
 
 class AppendProcessor:
@@ -75,8 +77,12 @@ class AppendProcessor:
         """What is durable and not told yet: one DataAppended for each writer, whatever number of appends it covers."""
         due, self._due = self._due, []
         parts: list[Buffer] = []
+        if not due:
+            return parts
+        now_s, latency = self._session.store.clock.monotonic_s(), self._session.store.metrics.append_seconds
         for writer in due:
             if writer.due is not None:
+                latency.record(now_s - writer.due_received_s)
                 event_number, request_id, length = writer.due
                 writer.due = None
                 parts.append(
@@ -180,7 +186,7 @@ class AppendProcessor:
             raise wire.WireFormatError(
                 f"writer {writer.writer_id:032x} sends event {frame.event_number}, {writer.stored} was sent before"
             )
-        length = data.length
+        length, received_s = data.length, self._session.received_s
         try:
             end = writer.container.append(
                 writer.segment,
@@ -189,7 +195,7 @@ class AppendProcessor:
                 frame.event_number,
                 frame.event_count,
                 data,
-                lambda error: self._appended(writer, frame, end, length, error),
+                lambda error: self._appended(writer, frame, end, length, received_s, error),
                 expected_offset=frame.expected_offset,
             )
         except HeadraceError as error:
@@ -200,7 +206,13 @@ class AppendProcessor:
         self._session.count_outstanding(length)
 
     def _appended(
-        self, writer: WriterState, frame: AppendFrame, end: int, length: int, error: HeadraceError | None
+        self,
+        writer: WriterState,
+        frame: AppendFrame,
+        end: int,
+        length: int,
+        received_s: float,
+        error: HeadraceError | None,
     ) -> None:
         session = self._session
         if session.closed:
@@ -211,6 +223,7 @@ class AppendProcessor:
         session.count_outstanding(-length)
         if writer.due is None:
             self._due.append(writer)
+            writer.due_received_s = received_s
         writer.due = (frame.event_number, frame.request_id, end)
         session.schedule_flush()
 

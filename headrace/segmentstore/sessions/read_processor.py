@@ -41,6 +41,10 @@ class ReadProcessor:
         """Whether this connection has as many reads open as it may."""
         return len(self._held) + len(self._unsent) >= HELD_READS_MAX
 
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         return {wire.ReadSegment: self.read}
 
@@ -127,6 +131,9 @@ class ReadProcessor:
             self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
             self._session.close()
             return
+        metrics = self._session.store.metrics
+        metrics.storage_reads += 1
+        metrics.storage_read_bytes += len(data)
         self._send_found(segment, command, [memoryview(data)], [])
         self.sending_possible()
 
@@ -139,7 +146,10 @@ class ReadProcessor:
     def _send_found(
         self, segment: Segment, command: wire.ReadSegment, parts: list[memoryview], blocks: list[Block]
     ) -> None:
-        reached = command.offset + sum(map(len, parts)) >= segment.readable_length
+        length, metrics = sum(map(len, parts)), self._session.store.metrics
+        metrics.reads += 1
+        metrics.read_bytes += length
+        reached = command.offset + length >= segment.readable_length
         self._send_data(command, parts, blocks, at_tail=reached, end_of_segment=reached and segment.sealed_durably)
 
     def _send_data(

@@ -72,7 +72,8 @@ class Session:
         self._outstanding_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._untaken_bytes = 0
-        self._last_progress_s = self._blocked_since_s = store.clock.monotonic_s()
+        # Of the newest bytes, or of the moment since which the peer can be blamed for sending none.
+        self.received_s = self._blocked_since_s = store.clock.monotonic_s()
         self.assembler = FrameAssembler(store.pool, scratch, self)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
@@ -83,7 +84,7 @@ class Session:
 
     def received(self, count: int) -> None:
         """`count` bytes have been received into `assembler.writable()`."""
-        self._last_progress_s = self.store.clock.monotonic_s()
+        self.received_s = self.store.clock.monotonic_s()
         self._guarded(lambda: self.assembler.received(count))
 
     def writing_paused(self) -> None:
@@ -106,7 +107,7 @@ class Session:
         """Close the connection if the peer owes bytes, or takes none, for too long."""
         owes = self.closed or (self.assembler.inside_frame and not self._receiving_paused)
         # What a peer sends is no sign that it takes anything.
-        if (owes and now_s - self._last_progress_s > STALL_S) or (
+        if (owes and now_s - self.received_s > STALL_S) or (
             self.sending_blocked and now_s - self._blocked_since_s > STALL_S
         ):
             _log.warning("event=connection_stalled peer=%s", self.peer)
@@ -151,13 +152,18 @@ class Session:
         if not self.closed:
             self._flush()
             self._channel.close()
-            self._last_progress_s = self.store.clock.monotonic_s()
+            self.received_s = self.store.clock.monotonic_s()
             self._end()
 
     def abort(self) -> None:
         """Close at once; replies that wait are dropped."""
         self._channel.abort()
         self._end()
+
+    @property
+    def held_reads(self) -> int:
+        """Reads that wait for data at a tail."""
+        return self._reads.held
 
     # From the assembler (see CommandHandler)
 
@@ -217,6 +223,7 @@ class Session:
         try:
             step()
         except wire.WireFormatError as error:
+            self.store.metrics.protocol_errors += 1
             _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
             self.close()
         except HeadraceError as error:
@@ -234,7 +241,7 @@ class Session:
             self._channel.pause_receiving()
         elif wanted and self._receiving_paused and self._outstanding_bytes <= OUTSTANDING_APPEND_BYTES_MAX // 2:
             self._receiving_paused = False
-            self._last_progress_s = self.store.clock.monotonic_s()
+            self.received_s = self.store.clock.monotonic_s()
             self._channel.resume_receiving()
             self._loop.call_soon(self._resume_assembler)
 

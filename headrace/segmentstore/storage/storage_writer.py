@@ -108,6 +108,7 @@ class StorageWriter:
             except (UnavailableError, ThrottledError) as error:
                 if self._container.failure is not None:
                     return
+                self._container.metrics.storage_retries += 1
                 _log.warning(
                     "event=storage_retry container=%d retry_s=%.1f error=%r",
                     self._container.container,
@@ -192,6 +193,8 @@ class StorageWriter:
         finally:
             pool.unpin(packed.blocks)
         await self._enter(packed.runs, started_s)
+        self._container.metrics.flushes += 1
+        self._container.metrics.flushed_bytes += packed.length
         _log.info(
             "event=flush container=%d object=%s bytes=%d runs=%d seconds=%.3f",
             self._container.container,

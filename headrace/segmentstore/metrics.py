@@ -1,0 +1,107 @@
+"""What a segment store counts about itself. Recording is an addition to an integer or to one place of a list: no locks,
+no objects, no clock of its own.
+
+Every counter and histogram has one writing thread; readers on other threads see each number whole, though not all of
+them at one moment. What can be asked for when somebody looks (queue lengths, bytes in the cache) is not counted here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+LATENCY_BOUNDS_S: Final = (
+    *(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0),
+)
+SIZE_BOUNDS_BYTES: Final = tuple(1 << shift for shift in range(10, 28, 2))
+
+
+class Histogram:
+    """How many values fell at or under each of the ascending `bounds`, and, last, above all of them; and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total: float = 0
+
+    def record(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class RequestMetrics:
+    """Requests to one service: how long each took, successful or not, and how many failed, by error code."""
+
+    __slots__ = ("errors", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = Histogram(LATENCY_BOUNDS_S)
+        self.errors: dict[str, int] = {}
+
+    def count_error(self, code: str) -> None:
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+
+class ContainerMetrics:
+    """Of one container since it was opened."""
+
+    __slots__ = (
+        "append_bytes",
+        "append_events",
+        "appends",
+        "flushed_bytes",
+        "flushes",
+        "recovery_s",
+        "storage_retries",
+    )
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.append_bytes = 0
+        self.append_events = 0
+        self.flushes = 0
+        self.flushed_bytes = 0
+        self.storage_retries = 0
+        self.recovery_s = 0.0
+
+
+class StoreMetrics:
+    """Of what the containers of a store share. `connections` is as of now, everything else since the start.
+
+    `reads` are those that were answered with data, `storage_reads` those of them for which tier 2 was asked.
+    """
+
+    __slots__ = (
+        "append_seconds",
+        "connections",
+        "connections_refused",
+        "protocol_errors",
+        "read_bytes",
+        "reads",
+        "storage_read_bytes",
+        "storage_reads",
+    )
+
+    def __init__(self) -> None:
+        self.append_seconds = Histogram(LATENCY_BOUNDS_S)
+        self.connections = 0
+        self.connections_refused = 0
+        self.protocol_errors = 0
+        self.reads = 0
+        self.read_bytes = 0
+        self.storage_reads = 0
+        self.storage_read_bytes = 0
+
+
+class JournalMetrics:
+    """Of the journal; written by its thread."""
+
+    __slots__ = ("commit_bytes", "commit_seconds")
+
+    def __init__(self) -> None:
+        self.commit_seconds = Histogram(LATENCY_BOUNDS_S)
+        self.commit_bytes = Histogram(SIZE_BOUNDS_BYTES)
