@@ -1,8 +1,10 @@
-"""Operations of a segment container as they lie in its durable log: one operation, one frame, one ledger entry.
+"""Operations of a segment container as they lie in its durable log, and the data frames that hold them.
 
-A frame is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are never
-copied here. Frames name segments by the number that the container gave them at creation. The ledger guards frames with
-checksums, so a frame that does not decode is corruption (or a newer version), never something to skip.
+An operation is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are
+never copied here. Operations name segments by the number that the container gave them at creation. A frame is a header
+and then operations, each behind its length; one that no frame could hold goes on at the begin of the next ones. Up to
+0.1.0 every operation was a ledger entry of its own. The ledger guards entries with checksums, so one that does not
+decode is corruption (or a newer version), never something to skip.
 """
 
 from __future__ import annotations
@@ -25,6 +27,14 @@ _MERGE: Final = 7
 _STORED: Final = 8
 _DELETION_STORED: Final = 9
 _CHECKPOINT: Final = 10
+
+_FRAME: Final = 0xF1
+"""Where an operation has its kind: no operation ever gets this number."""
+
+_FRAME_HEADER = struct.Struct(">BQqI")
+_OPERATION_LENGTH = struct.Struct(">I")
+FRAME_HEADER_BYTES: Final = _FRAME_HEADER.size
+OPERATION_LENGTH_BYTES: Final = _OPERATION_LENGTH.size
 
 _UINT64_MASK: Final = (1 << 64) - 1
 
@@ -144,6 +154,52 @@ Operation = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """`first_sequence` is the sequence number of the first operation that begins in the frame, or of the next one if
+    none does. `ordering` grows from frame to frame. The first `continued_bytes` are of the operation before."""
+
+    first_sequence: int
+    ordering: int
+    continued_bytes: int
+
+
+def encode_frame_header(header: FrameHeader) -> bytes:
+    return _FRAME_HEADER.pack(_FRAME, header.first_sequence, header.ordering, header.continued_bytes)
+
+
+def is_frame(entry: memoryview) -> bool:
+    """Whether a ledger entry is a frame, not a single operation."""
+    return len(entry) > 0 and entry[0] == _FRAME
+
+
+def decode_frame(frame: memoryview) -> tuple[FrameHeader, memoryview]:
+    """The header and what follows it.
+
+    Raises:
+        CorruptError: these bytes are no frame.
+    """
+    if len(frame) <= FRAME_HEADER_BYTES or not is_frame(frame):
+        raise CorruptError(f"a log entry of {len(frame)} bytes is no data frame")
+    header = FrameHeader(*_FRAME_HEADER.unpack_from(frame)[1:])
+    if header.continued_bytes > len(frame) - FRAME_HEADER_BYTES:
+        raise CorruptError(f"a data frame of {len(frame)} bytes claims to continue with {header.continued_bytes}")
+    return header, frame[FRAME_HEADER_BYTES:]
+
+
+def encode_operation_length(length: int) -> bytes:
+    """What goes before an operation in a frame."""
+    return _OPERATION_LENGTH.pack(length)
+
+
+def decode_operation_length(content: memoryview) -> int:
+    """The length of the operation that begins here; raises CorruptError if it is cut."""
+    if len(content) < OPERATION_LENGTH_BYTES:
+        raise CorruptError(f"a data frame ends with {len(content)} bytes that are no operation")
+    (length,) = _OPERATION_LENGTH.unpack_from(content)
+    return int(length)
+
+
 def append_fields(number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int) -> bytes:
     """What goes before the data of an append."""
     return _APPEND_FIELDS.pack(
@@ -152,7 +208,7 @@ def append_fields(number: int, offset: int, writer_id: int, event_number: int, e
 
 
 def encode_operation(operation: Operation) -> list[bytes | memoryview]:
-    """The frame as parts to be written one after the other; data and snapshots are not copied."""
+    """The operation as parts to be written one after the other; data and snapshots are not copied."""
     match operation:
         case AppendOperation(number, offset, writer_id, event_number, event_count, now_ms, data):
             return [append_fields(number, offset, writer_id, event_number, event_count, now_ms), data]
@@ -181,16 +237,16 @@ def encode_operation(operation: Operation) -> list[bytes | memoryview]:
             return [_CHECKPOINT_FIELDS.pack(_CHECKPOINT, part, last), snapshot]
 
 
-def decode_operation(frame: memoryview) -> Operation:
-    """The operation in a frame; data and snapshots are views into `frame`.
+def decode_operation(raw: memoryview) -> Operation:
+    """The operation in these bytes; data and snapshots are views into `raw`.
 
     Raises:
-        CorruptError: these bytes are no frame of a known kind.
+        CorruptError: these bytes are no operation of a known kind.
     """
     try:
-        return _decode(frame)
+        return _decode(raw)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise CorruptError(f"a log frame of {len(frame)} bytes does not decode: {error}") from error
+        raise CorruptError(f"a logged operation of {len(raw)} bytes does not decode: {error}") from error
 
 
 def _decode(frame: memoryview) -> Operation:

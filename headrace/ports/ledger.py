@@ -35,6 +35,11 @@ class Ledger(Protocol):
         ...
 
     @property
+    def entry_bytes_max(self) -> int:
+        """How large an entry may be."""
+        ...
+
+    @property
     def found_epoch(self) -> int | None:
         """The epoch of the owner that wrote the newest entry found when the ledger was opened; None if it had none."""
         ...
@@ -63,6 +68,7 @@ class Ledger(Protocol):
         """Queue an entry made of `parts` and return its number; the parts must not change until `done` is called.
 
         Raises:
+            InvalidRequestError: more than `entry_bytes_max`.
             FencedError: a newer owner has opened the ledger.
             UnavailableError: the log has failed or is closed; nothing of this owner becomes durable any more.
         """

@@ -18,6 +18,8 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.operation_log import OperationLog
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -65,6 +67,7 @@ class SegmentStore:
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
         self._on_failure = on_failure
+        self._ordering_clock = OrderingClock(clock)
         self._owned: dict[int, OwnedContainer] = {}
         self._background: set[asyncio.Task[None]] = set()
         pool.on_pressure = self._hurry
@@ -89,13 +92,20 @@ class SegmentStore:
         recovery = Recovery(container, self.pool, self.clock)
         # On the loop's thread: recovery fills the shared cache, which is not made for several threads.
         recovery.run(ledger)
+        self._ordering_clock.observe(recovery.frames.last_ordering)
         restored = recovery.told_nothing and pointer is not None
         if not recovery.told_nothing and ledger.found_epoch is not None:
             check_log_is_newest(container, ledger.found_epoch, pointer)
         elif pointer is not None:
             recovery.restore(await restore_container(snapshots, directory, pointer))
         segment_container = SegmentContainer(
-            container, epoch, recovery.metadata, ledger, self.pool, self.clock, self._container_failed
+            container,
+            epoch,
+            recovery.metadata,
+            OperationLog(ledger, self._ordering_clock, recovery.frames.next_sequence),
+            self.pool,
+            self.clock,
+            self._container_failed,
         )
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
@@ -161,7 +171,7 @@ class SegmentStore:
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()
-            each.container.log.ledger.close()
+            each.container.log.close()
         self._owned.clear()
 
     def _hurry(self) -> None:

@@ -42,7 +42,7 @@ class Checkpoints:
     def write(self) -> None:
         """Log a checkpoint of this moment."""
         container = self._container
-        first = container.log.ledger.next_entry
+        first = container.log.flush()  # a truncation point has to be the begin of a frame
         parts = list(encode_snapshot(container.metadata.snapshot()))
         for part, snapshot in enumerate(parts):
             last = part == len(parts) - 1
@@ -66,7 +66,7 @@ class Checkpoints:
             return False
         ledger = self._container.log.ledger
         held_bytes = ledger.held_bytes
-        ledger.truncate(usable)
+        self._container.log.truncate(usable)
         self._truncated_before = usable
         self._held_bytes_after -= held_bytes - ledger.held_bytes
         return True

@@ -27,7 +27,6 @@ from headrace.model.errors import (
 )
 from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
-from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
 from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
@@ -52,7 +51,7 @@ class SegmentContainer:
         container: int,
         epoch: int,
         metadata: ContainerMetadata,
-        ledger: Ledger,
+        log: OperationLog,
         pool: BlockPool,
         clock: Clock,
         on_failure: Callable[[SegmentContainer, HeadraceError], None],
@@ -61,7 +60,8 @@ class SegmentContainer:
         self.epoch = epoch
         self.metadata = metadata
         self.pool = pool
-        self.log = OperationLog(ledger, self._stopped)
+        self.log = log
+        log.on_failure = self._stopped
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
         self.metrics = ContainerMetrics()

@@ -1,60 +1,125 @@
 """What a container has put into its ledger, how much of that is durable, and who waits for it.
 
-The ledger reports entries in their order; this keeps that order for everybody who waits. After a failure nobody is
-told success any more.
+Operations that are accepted in one turn of the event loop gather in one data frame, which is one ledger entry; no timer
+holds it back. An operation that is larger than a frame is split over several. Any number of frames may be under way;
+the ledger reports them in their order, and an operation is done with the frame that has its last byte. After a failure
+nobody is told success any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from headrace.codec import data_frames
+from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES, FrameHeader
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.ledger import Ledger
+from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
+
+FRAME_BYTES_MAX: Final = (1 << 20) + (64 << 10)
+"""A block of 1 MiB is whole in one frame."""
+
+FRAME_BYTES_MIN: Final = 256
+"""The fields of an append are never split."""
 
 Parts = Sequence[bytes | memoryview]
+Reached = Callable[[HeadraceError | None], None]
 
 
 class OperationLog:
-    """`on_failure` is called once, with the first error."""
+    """`next_sequence` is that of the first operation. `on_failure` is called once, with the first error.
 
-    def __init__(self, ledger: Ledger, on_failure: Callable[[HeadraceError], None]) -> None:
+    `current_ordering` is that of the frame with the last byte of the operation logged last. An entry up to
+    `durable_entry` holds no begin of an operation that is not durable.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        ordering_clock: OrderingClock,
+        next_sequence: int = 0,
+    ) -> None:
         self.ledger = ledger
         self.failure: HeadraceError | None = None
-        self.last_entry = ledger.next_entry - 1
-        self.durable_entry = self.last_entry
-        self._on_failure = on_failure
-        self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        self.on_failure: Callable[[HeadraceError], None] | None = None
+        self.current_ordering = 0
+        self.last_sequence = self.durable_sequence = next_sequence - 1
+        self.durable_entry = ledger.next_entry - 1
+        self._frame_bytes_max = min(FRAME_BYTES_MAX, ledger.entry_bytes_max)
+        if self._frame_bytes_max < FRAME_BYTES_MIN:
+            raise InvalidRequestError(f"a log with entries of {ledger.entry_bytes_max} bytes holds no frame")
+        self._ordering_clock = ordering_clock
+        self._open: _Frame | None = None
+        self._youngest: _Frame | None = None  # of those that are not durable
+        self._flush_scheduled = False
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def append(self, parts: Parts, reached: Callable[[HeadraceError | None], None]) -> int:
-        """Log an entry and return its number; `reached` gets None when it is durable, else why it may not be.
+    def append(self, parts: Parts, reached: Reached) -> int:
+        """Log an operation and return the number of the entry with its first byte.
+
+        `reached` gets None when the operation is durable, else why it may not be. The parts must not change until then.
 
         Raises:
-            InvalidRequestError: the entry is too large; nothing was logged.
+            InvalidRequestError: the operation is too large; nothing was logged.
             UnavailableError, FencedError: the log has failed or was taken over; it stays so.
         """
         if self.failure is not None:
             raise self.failure
-        entry = self.ledger.next_entry
-        try:
-            self.ledger.append(parts, _Logged(self, entry, reached))
-        except InvalidRequestError:
-            raise
-        except HeadraceError as error:
-            self.fail(error)
-            raise
-        self.last_entry = entry
+        length = sum(map(len, parts))
+        if length > OPERATION_BYTES_MAX:
+            raise InvalidRequestError(f"an operation of {length} bytes exceeds {OPERATION_BYTES_MAX}")
+        framed_bytes = OPERATION_LENGTH_BYTES + length
+        frame = self._open
+        if frame is None or frame.length + framed_bytes > self._frame_bytes_max:
+            frame = self._next_frame()
+        entry = frame.entry
+        self.last_sequence += 1
+        if frame.length + framed_bytes > self._frame_bytes_max:
+            frame = self._split(frame, [data_frames.encode_operation_length(length), *parts], framed_bytes)
+        else:
+            frame.parts.append(data_frames.encode_operation_length(length))
+            frame.parts.extend(parts)
+            frame.length += framed_bytes
+        frame.last_sequence = self.last_sequence
+        frame.reached.append(reached)
         return entry
 
+    def flush(self) -> int:
+        """End the frame that gathers; the number of the entry that begins with the next operation."""
+        frame, self._open = self._open, None
+        if frame is not None:
+            self._submit(frame)
+        return self.ledger.next_entry
+
+    def truncate(self, before_entry: int) -> None:
+        """Entries before this one are not needed any more; raises as `append` does."""
+        self.flush()
+        self.ledger.truncate(before_entry)
+
+    def close(self) -> None:
+        """Let what was accepted go its way, and take no more."""
+        self.flush()
+        self.ledger.close()
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything logged so far is durable."""
+        return self._youngest is None
+
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything logged so far is durable: at once if it is, never if the log fails."""
-        if self.durable_entry >= self.last_entry:
-            if self.failure is None:
-                callback()
+        """Call back once everything logged so far is durable, and before anything logged later is told.
+
+        At once if it is durable now, never if the log fails.
+        """
+        if self.failure is not None:
+            return
+        if self._youngest is None:
+            callback()
         else:
-            self._barriers.append((self.last_entry, callback))
+            self._youngest.reached.append(lambda error: None if error else callback())
 
     async def durable(self) -> None:
         """Return once everything logged so far is durable.
@@ -62,12 +127,9 @@ class OperationLog:
         Raises:
             UnavailableError, FencedError: the log has failed or was taken over.
         """
-        if self.failure is not None:
-            raise self.failure
-        if self.durable_entry < self.last_entry:
-            future = self.expect()
-            self._barriers.append((self.last_entry, lambda: resolve(future)))
-            await future
+        future = self.expect()
+        self.when_durable(lambda: resolve(future))
+        await future
 
     def expect(self) -> asyncio.Future[None]:
         """A future that gets the failure if there is one; somebody else resolves it otherwise."""
@@ -85,16 +147,61 @@ class OperationLog:
             return
         self.failure = error
         self.ledger.close()
-        self._barriers.clear()
+        frame, self._open = self._open, None
+        if frame is not None:  # not from here: those who wait in it may be in the middle of something
+            asyncio.get_running_loop().call_soon(frame, error)
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
-        self._on_failure(error)
+        if self.on_failure is not None:
+            self.on_failure(error)
 
-    def advance(self, entry: int) -> None:
-        self.durable_entry = entry
-        while self._barriers and self._barriers[0][0] <= entry:
-            self._barriers.popleft()[1]()
+    def frame_durable(self, frame: _Frame) -> None:
+        """For frames only: everything up to this one is durable, but an operation that it does not end."""
+        self.durable_entry = max(self.durable_entry, frame.durable_entry)
+        self.durable_sequence = max(self.durable_sequence, frame.last_sequence)
+        if self._youngest is frame:
+            self._youngest = None
+
+    def _next_frame(self, continued_bytes: int = 0) -> _Frame:
+        """Open a frame, which begins with the rest of an operation."""
+        entry = self.flush()
+        if self.failure is not None:
+            raise self.failure
+        ordering = self.current_ordering = self._ordering_clock.next()
+        header = FrameHeader(self.last_sequence + 1, ordering, continued_bytes)
+        self._open = self._youngest = frame = _Frame(self, entry, data_frames.encode_frame_header(header))
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return frame
+
+    def _split(self, frame: _Frame, parts: Parts, pending_bytes: int) -> _Frame:
+        """Fill frames with an operation that none could hold; the one with its end, which is still open."""
+        for whole in parts:
+            part = memoryview(whole)
+            while len(part):
+                room = self._frame_bytes_max - frame.length
+                if not room:
+                    frame.durable_entry = -1
+                    frame = self._next_frame(min(pending_bytes, self._frame_bytes_max - FRAME_HEADER_BYTES))
+                    continue
+                piece, part = part[:room], part[room:]
+                frame.parts.append(piece)
+                frame.length += len(piece)
+                pending_bytes -= len(piece)
+        return frame
+
+    def _end_turn(self) -> None:
+        self._flush_scheduled = False
+        self.flush()
+
+    def _submit(self, frame: _Frame) -> None:
+        try:
+            self.ledger.append(frame.parts, frame)
+        except HeadraceError as error:
+            self._open = frame
+            self.fail(error)
 
 
 def resolve(future: asyncio.Future[None]) -> None:
@@ -103,22 +210,24 @@ def resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class _Logged:
-    """Waits for one entry. After a failure every entry is reported as failed, durable or not."""
+class _Frame:
+    """A frame on its way, and who waits for it. After a failure all are told so, durable or not."""
 
-    __slots__ = ("_entry", "_log", "_reached")
+    __slots__ = ("durable_entry", "entry", "last_sequence", "length", "log", "parts", "reached")
 
-    def __init__(self, log: OperationLog, entry: int, reached: Callable[[HeadraceError | None], None]) -> None:
-        self._log = log
-        self._entry = entry
-        self._reached = reached
+    def __init__(self, log: OperationLog, entry: int, header: bytes) -> None:
+        self.log = log
+        self.entry = self.durable_entry = entry
+        self.parts: list[bytes | memoryview] = [header]
+        self.length = FRAME_HEADER_BYTES
+        self.last_sequence = -1
+        self.reached: list[Reached] = []
 
     def __call__(self, error: Exception | None) -> None:
-        log = self._log
+        log = self.log
         if error is not None:
             log.fail(error if isinstance(error, HeadraceError) else UnavailableError(f"the log failed: {error}"))
-        if log.failure is not None:
-            self._reached(log.failure)
-            return
-        self._reached(None)
-        log.advance(self._entry)
+        if log.failure is None:
+            log.frame_durable(self)
+        for reached in self.reached:
+            reached(log.failure)

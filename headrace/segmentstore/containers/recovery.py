@@ -12,6 +12,7 @@ from headrace.codec.data_frames import AppendOperation, CheckpointOperation
 from headrace.model.errors import CorruptError
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
+from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -23,6 +24,7 @@ class Recovery:
     def __init__(self, container: int, pool: BlockPool, clock: Clock) -> None:
         self.metadata = ContainerMetadata(container, pool)
         self.dirty: dict[int, Segment] = {}
+        self.frames = FrameReader(container)
         self._pool = pool
         self._clock = clock
         self._snapshot_parts: list[bytes] = []
@@ -36,27 +38,30 @@ class Recovery:
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
         """
-        first, starts_with = True, -1
+        starts_with: int | None = None
         for stored in ledger.recover():
-            if first:
-                starts_with = stored.entry
-            operation = data_frames.decode_operation(stored.payload)
-            if isinstance(operation, CheckpointOperation):
-                self._take_checkpoint(operation, starts_log=first)
-            elif self._snapshot_parts and not self._restored:
-                raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
-            else:
-                self.told_nothing = False
-                if isinstance(operation, AppendOperation):
-                    self._append(operation, stored.entry)
-                else:
-                    self.metadata.apply(operation, stored.entry)()
-            first = False
+            for logged in self.frames.read(stored.entry, stored.payload):
+                self._replay(logged, starts_log=starts_with is None)
+                if starts_with is None:
+                    starts_with = stored.entry
         if self._restored:
             self.told_nothing = False
         elif self._snapshot_parts and starts_with:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
         self._collect_dirty()
+
+    def _replay(self, logged: LoggedOperation, *, starts_log: bool) -> None:
+        operation = data_frames.decode_operation(logged.content)
+        if isinstance(operation, CheckpointOperation):
+            self._take_checkpoint(operation, starts_log=starts_log)
+        elif self._snapshot_parts and not self._restored:
+            raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+        else:
+            self.told_nothing = False
+            if isinstance(operation, AppendOperation):
+                self._append(operation, logged.entry)
+            else:
+                self.metadata.apply(operation, logged.entry)()
 
     def restore(self, snapshot: ContainerSnapshot) -> None:
         """Start from a snapshot of tier 2 instead of a log that told nothing; every length in it is a stored one."""

@@ -50,6 +50,10 @@ class JournalLedger:
         return self._next_entry
 
     @property
+    def entry_bytes_max(self) -> int:
+        return self._journal.entry_bytes_max
+
+    @property
     def found_epoch(self) -> int | None:
         return self._found_epoch
 

@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A snapshot of the moment when `entry` was the newest log entry."""
+    """A snapshot of the moment when `sequence` was the newest operation."""
 
     snapshot: ContainerSnapshot
-    entry: int
+    sequence: int
     changes: int
     taken_s: float
 
@@ -48,8 +48,8 @@ class SnapshotWriter:
         self._snapshots = snapshots
         self._clock = clock
         self._limits = limits
-        self._opened_entry = container.log.last_entry
-        self._entry: int | None = container.log.last_entry if covered else None
+        self._opened_sequence = container.log.last_sequence
+        self._sequence: int | None = container.log.last_sequence if covered else None
         self._changes = container.changes if covered else -1
         self._changed_since_s: float | None = None
         self._taken_s = clock.monotonic_s()
@@ -66,12 +66,12 @@ class SnapshotWriter:
             self._waiting = self._take()
             self._container.log.when_durable(self._container.tell_news)
         taken = self._waiting
-        if taken is None or self._container.log.durable_entry < taken.entry:
+        if taken is None or self._container.log.durable_sequence < taken.sequence:
             return
         self._waiting = None  # after a failure the next one is of a later moment
         parts = await asyncio.to_thread(lambda: list(encode_snapshot(taken.snapshot)))
         await self._snapshots.replace(parts, clean=False)
-        self._entry, self._changes, self._taken_s = taken.entry, taken.changes, taken.taken_s
+        self._sequence, self._changes, self._taken_s = taken.sequence, taken.changes, taken.taken_s
         self._changed_since_s = None
         for told in taken.snapshot.segments:
             segment = self._container.metadata.segments.get(told.name)
@@ -87,13 +87,13 @@ class SnapshotWriter:
         """
         self._mark_epoch()
         log = self._container.log
-        while log.durable_entry < log.last_entry or log.failure is not None:
+        while not log.is_durable or log.failure is not None:
             await log.durable()
         # Nothing else runs between here and the ledger's end: what the snapshot tells is what the container was.
         metadata = self._container.metadata
         clean = all(segment.is_stored for segment in metadata.segments.values())
         parts = list(encode_snapshot(metadata.stored_snapshot()))
-        log.ledger.close()
+        log.close()
         retry_s = self._limits.retry_first_s
         while True:
             try:
@@ -110,15 +110,15 @@ class SnapshotWriter:
         self._mark_epoch()
         container = self._container
         snapshot = container.metadata.stored_snapshot()
-        return _Taken(snapshot, container.log.last_entry, container.changes, self._clock.monotonic_s())
+        return _Taken(snapshot, container.log.last_sequence, container.changes, self._clock.monotonic_s())
 
     def _mark_epoch(self) -> None:
-        """Have an entry of this owner in the log before the pointer names its epoch.
+        """Have an operation of this owner in the log before the pointer names its epoch.
 
         A log whose newest entry is older than the pointer is the past of a container that went on elsewhere.
         """
         log = self._container.log
-        if log.last_entry == self._opened_entry:
+        if log.last_sequence == self._opened_sequence:
             log.append(data_frames.encode_operation(data_frames.StoredOperation(())), _unwatched)
 
     @property
@@ -129,7 +129,7 @@ class SnapshotWriter:
                 self._changed_since_s = now_s
             if now_s - self._changed_since_s >= self._limits.snapshot_soon_s:
                 return True
-        changed = self._container.log.last_entry != self._entry
+        changed = self._container.log.last_sequence != self._sequence
         return changed and now_s - self._taken_s >= self._limits.snapshot_every_s
 
     def _warn(self, error: HeadraceError, retry_s: float) -> None:

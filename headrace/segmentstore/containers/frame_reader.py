@@ -1,0 +1,95 @@
+"""Reads operations back from the entries of a container's log, whole again if they were split, and none missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.codec import data_frames
+from headrace.model.errors import CorruptError
+
+OPERATION_BYTES_MAX: Final = 17 << 20
+"""An append of two whole wire frames with its fields fits. A longer operation is refused, or damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOperation:
+    """`entry` holds the first byte; `ordering` is that of the frame with the last one, 0 before there were frames.
+    `content` is valid until the reader goes on."""
+
+    entry: int
+    ordering: int
+    content: memoryview
+
+
+class FrameReader:
+    """`next_sequence` is the sequence number behind the last whole operation, `last_ordering` the greatest found."""
+
+    def __init__(self, container: int) -> None:
+        self.next_sequence = 0
+        self.last_ordering = 0
+        self._container = container
+        self._started = False
+        self._unfinished: bytearray | None = None
+        self._unfinished_bytes = 0
+        self._unfinished_entry = 0
+
+    def read(self, entry: int, payload: memoryview) -> Iterator[LoggedOperation]:
+        """The operations that end in this entry; entries must come in their order.
+
+        An operation whose end never came is dropped when the log goes on without it: its owner died, and told nobody.
+
+        Raises:
+            CorruptError: the entry is no frame, or does not continue the one before.
+        """
+        if not data_frames.is_frame(payload):  # as long as there were no frames, an operation was an entry
+            self._unfinished = None
+            self.next_sequence += 1
+            yield LoggedOperation(entry, 0, payload)
+            return
+        header, content = data_frames.decode_frame(payload)
+        self._check(entry, header)
+        self.last_ordering = header.ordering
+        position = header.continued_bytes
+        if position:
+            yield from self._continued(entry, header.ordering, content[:position])
+        while position < len(content):
+            length = data_frames.decode_operation_length(content[position:])
+            if not 0 < length <= OPERATION_BYTES_MAX:
+                raise self._corrupt(entry, f"holds an operation of {length} bytes")
+            position += data_frames.OPERATION_LENGTH_BYTES
+            whole = content[position : position + length]
+            position += length
+            if len(whole) < length:
+                self._unfinished, self._unfinished_bytes, self._unfinished_entry = bytearray(whole), length, entry
+                return
+            self.next_sequence += 1
+            yield LoggedOperation(entry, header.ordering, whole)
+
+    def _check(self, entry: int, header: data_frames.FrameHeader) -> None:
+        continues = header.continued_bytes > 0
+        if not continues:
+            self._unfinished = None
+        elif self._unfinished is None:
+            raise self._corrupt(entry, "continues an operation whose begin is missing")
+        if header.ordering <= self.last_ordering:
+            raise self._corrupt(entry, f"has ordering {header.ordering} behind {self.last_ordering}")
+        expected = self.next_sequence + continues
+        if self._started and header.first_sequence != expected:
+            raise self._corrupt(entry, f"goes on with operation {header.first_sequence}, expected {expected}")
+        self._started = True
+        self.next_sequence = header.first_sequence - continues
+
+    def _continued(self, entry: int, ordering: int, piece: memoryview) -> Iterator[LoggedOperation]:
+        unfinished = self._unfinished
+        if unfinished is None or len(unfinished) + len(piece) > self._unfinished_bytes:
+            raise self._corrupt(entry, "continues an operation beyond its end")
+        unfinished += piece
+        if len(unfinished) == self._unfinished_bytes:
+            self._unfinished = None
+            self.next_sequence += 1
+            yield LoggedOperation(self._unfinished_entry, ordering, memoryview(unfinished))
+
+    def _corrupt(self, entry: int, what: str) -> CorruptError:
+        return CorruptError(f"entry {entry} of the log of container {self._container} {what}: operations are missing")
