@@ -45,6 +45,9 @@ GOLDEN = [
     (data_frames.CheckpointOperation(2, True, memoryview(b"part")), "0a000000020170617274"),
 ]
 
+FRAME = data_frames.FrameHeader(3, -2, 4)
+FRAME_HEX = "f10000000000000003fffffffffffffffe00000004"
+
 uint64 = st.integers(0, (1 << 64) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 attributes = st.lists(st.tuples(st.integers(0, (1 << 128) - 1), int64), max_size=5).map(tuple)
@@ -74,6 +77,12 @@ def frame_of(operation):
 def test_operations_keep_their_bytes(operation, frame):
     assert frame_of(operation).hex() == frame
     assert decode_operation(memoryview(bytes.fromhex(frame))) == operation
+
+
+def test_a_data_frame_keeps_its_bytes():
+    assert data_frames.encode_frame_header(FRAME).hex() == FRAME_HEX
+    assert data_frames.encode_operation_length(258).hex() == "00000102"
+    assert data_frames.decode_frame(memoryview(bytes.fromhex(FRAME_HEX) + b"four...")) == (FRAME, b"four...")
 
 
 @given(operations)

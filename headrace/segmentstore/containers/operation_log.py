@@ -52,6 +52,7 @@ class OperationLog:
         if self._frame_bytes_max < FRAME_BYTES_MIN:
             raise InvalidRequestError(f"a log with entries of {ledger.entry_bytes_max} bytes holds no frame")
         self._ordering_clock = ordering_clock
+        self._loop = asyncio.get_running_loop()
         self._open: _Frame | None = None
         self._youngest: _Frame | None = None  # of those that are not durable
         self._flush_scheduled = False
@@ -133,7 +134,7 @@ class OperationLog:
 
     def expect(self) -> asyncio.Future[None]:
         """A future that gets the failure if there is one; somebody else resolves it otherwise."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
             return future
@@ -149,7 +150,7 @@ class OperationLog:
         self.ledger.close()
         frame, self._open = self._open, None
         if frame is not None:  # not from here: those who wait in it may be in the middle of something
-            asyncio.get_running_loop().call_soon(frame, error)
+            self._loop.call_soon(frame, error)
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
@@ -173,7 +174,7 @@ class OperationLog:
         self._open = self._youngest = frame = _Frame(self, entry, data_frames.encode_frame_header(header))
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            self._loop.call_soon(self._end_turn)
         return frame
 
     def _split(self, frame: _Frame, parts: Parts, pending_bytes: int) -> _Frame:
