@@ -8,19 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _OFFSET_DIGITS = 20
 
 
+class RunTimes(NamedTuple):
+    """When the bytes of a run were appended: between the frames of these numbers (`headrace.model.time_points`).
+
+    `block_length` bytes at `block_position` of the run's object tell it more exactly, if it is not 0.
+    """
+
+    first: int
+    last: int
+    block_position: int = 0
+    block_length: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRun:
-    """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`."""
+    """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
+
+    `times` is None for runs that were written before there were numbers.
+    """
 
     offset: int
     length: int
     object_name: str
     position: int
+    times: RunTimes | None = None
 
     @property
     def end(self) -> int:
@@ -38,9 +54,13 @@ def chunk_sort(offset: int) -> str:
 
 
 def chunk_body(run: ChunkRun) -> dict[str, Any]:
-    return {"length": run.length, "object": run.object_name, "position": run.position}
+    body: dict[str, Any] = {"length": run.length, "object": run.object_name, "position": run.position}
+    if run.times is not None:
+        body["times"] = list(run.times if run.times.block_length else run.times[:2])
+    return body
 
 
 def chunk_run(sort: str, body: Mapping[str, Any]) -> ChunkRun:
     """The run stored under `sort`."""
-    return ChunkRun(int(sort.removeprefix("run/")), body["length"], body["object"], body["position"])
+    times = RunTimes(*body["times"]) if "times" in body else None
+    return ChunkRun(int(sort.removeprefix("run/")), body["length"], body["object"], body["position"], times)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.containers import (
     ContainerClaim,
     SnapshotPointer,
@@ -30,9 +30,21 @@ def test_golden_chunk_record():
     assert run.end == 1536
 
 
-@given(offset=INT63, length=INT63, position=INT63, name=st.text(min_size=1))
-def test_chunk_records_come_back(offset: int, length: int, position: int, name: str):
-    run = ChunkRun(offset, length, name, position)
+@pytest.mark.parametrize(
+    ("times", "body"), [(RunTimes(5, 6), [5, 6]), (RunTimes(5, 9, 700, 30), [5, 9, 700, 30])], ids=["run", "block"]
+)
+def test_golden_chunk_record_with_times(times: RunTimes, body: list[int]):
+    run = ChunkRun(1024, 512, "chunks/0/7", 99, times)
+    assert chunk_body(run) == {"length": 512, "object": "chunks/0/7", "position": 99, "times": body}
+    assert chunk_run(chunk_sort(1024), chunk_body(run)) == run
+
+
+TIMES = st.builds(RunTimes, INT63, INT63) | st.builds(RunTimes, INT63, INT63, INT63, st.integers(1, 2**20))
+
+
+@given(offset=INT63, length=INT63, position=INT63, name=st.text(min_size=1), times=st.none() | TIMES)
+def test_chunk_records_come_back(offset: int, length: int, position: int, name: str, times: RunTimes | None):
+    run = ChunkRun(offset, length, name, position, times)
     assert chunk_run(chunk_sort(offset), chunk_body(run)) == run
 
 
