@@ -39,7 +39,10 @@ def test_golden_chunk_record_with_times(times: RunTimes, body: list[int]):
     assert chunk_run(chunk_sort(1024), chunk_body(run)) == run
 
 
-TIMES = st.builds(RunTimes, INT63, INT63) | st.builds(RunTimes, INT63, INT63, INT63, st.integers(1, 2**20))
+NO_BLOCK = st.just(0)
+TIMES = st.builds(RunTimes, INT63, INT63, NO_BLOCK, NO_BLOCK) | st.builds(
+    RunTimes, INT63, INT63, INT63, st.integers(1, 2**20)
+)
 
 
 @given(offset=INT63, length=INT63, position=INT63, name=st.text(min_size=1), times=st.none() | TIMES)
