@@ -30,6 +30,7 @@ from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.storage.storage_writer import StorageWriter
+from headrace.segmentstore.tables.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class OwnedContainer:
     container: SegmentContainer
     writer: StorageWriter
     reader: StorageReader
+    tables: TableStore
 
 
 class SegmentStore:
@@ -117,7 +119,8 @@ class SegmentStore:
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
-        self._owned[container] = OwnedContainer(segment_container, writer, reader)
+        tables = TableStore(segment_container, reader)
+        self._owned[container] = OwnedContainer(segment_container, writer, reader, tables)
         writer.start()
         for name in list(recovery.metadata.segments):
             if is_transient_segment_name(name):  # its connection did not survive

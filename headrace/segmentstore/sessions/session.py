@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.reading.block_pool import Block, Reservation
 from headrace.segmentstore.sessions.append_processor import AppendProcessor
 from headrace.segmentstore.sessions.frame_assembler import AppendFrame, FrameAssembler
 from headrace.segmentstore.sessions.limits import (
@@ -25,6 +25,7 @@ from headrace.segmentstore.sessions.limits import (
 )
 from headrace.segmentstore.sessions.read_processor import ReadProcessor
 from headrace.segmentstore.sessions.segment_processor import SegmentProcessor
+from headrace.segmentstore.sessions.table_processor import TableProcessor
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ class Session:
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
         self._segments = SegmentProcessor(self, random_uuid)
+        self._tables = TableProcessor(self)
         self._handlers = self._appends.handlers() | self._reads.handlers() | self._segments.handlers()
+        self._handlers |= self._tables.handlers()
 
     # From the channel
 
@@ -89,6 +92,7 @@ class Session:
 
     def writing_paused(self) -> None:
         self.sending_blocked = True
+        self._tables.sending_possible(possible=False)
         self._blocked_since_s = self.store.clock.monotonic_s()
 
     def writing_resumed(self) -> None:
@@ -96,6 +100,7 @@ class Session:
         self._untaken_bytes = 0
         self._unpin()
         self._reads.sending_possible()
+        self._tables.sending_possible(possible=True)
         self._check_receiving()
 
     def disconnected(self) -> None:
@@ -183,6 +188,9 @@ class Session:
     def on_append(self, frame: AppendFrame) -> None:
         self._appends.accept(frame)
 
+    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        self._tables.accept(type_code, received)
+
     def on_command(self, command: wire.WireCommand) -> None:
         handler = self._handlers.get(type(command))
         if handler is None:
@@ -206,6 +214,7 @@ class Session:
         self.assembler.close()
         self._appends.close()
         self._reads.close()
+        self._tables.close()
         for task in self._tasks:
             task.cancel()
         self._segments.close()
