@@ -62,6 +62,7 @@ class Session:
         self.store = store
         self.peer = peer
         self.closed = False
+        self._finishing = False
         self.sending_blocked = False
         self._channel = channel
         self._loop = asyncio.get_running_loop()
@@ -152,6 +153,13 @@ class Session:
         if change_bytes > 0 or self._receiving_paused:
             self._check_receiving()
 
+    async def finish(self) -> None:
+        """Take no more commands; return when no request is under way. Appends are answered when the log has them."""
+        self._finishing = True
+        self._check_receiving()
+        while self._tasks and not self.closed:
+            await asyncio.wait(self._tasks)
+
     def close(self) -> None:
         """Send what is due and close; nothing more is accepted."""
         if not self.closed:
@@ -176,6 +184,7 @@ class Session:
     def accepts_commands(self) -> bool:
         return not (
             self.closed
+            or self._finishing
             or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
             or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
             or len(self._tasks) >= RUNNING_REQUESTS_MAX
