@@ -8,7 +8,6 @@ importing is most of a cold start.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -33,8 +32,6 @@ T = TypeVar("T")
 
 CHUNK_LINKS_EXPIRE_S = 900
 
-SQS_CONNECT_TIMEOUT_S = 2
-SQS_READ_TIMEOUT_S = 10
 
 _lock = threading.RLock()
 _forget: list[Callable[[], None]] = []
@@ -79,18 +76,9 @@ def metadata_store() -> MetadataStore:
 
 @_once
 def sqs_client() -> SQSClient:
-    import botocore.session
-    from botocore.config import Config
+    from headrace.adapters.sqs.client import sqs_client
 
-    config = Config(
-        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        connect_timeout=SQS_CONNECT_TIMEOUT_S,
-        read_timeout=SQS_READ_TIMEOUT_S,
-        retries={"total_max_attempts": 3, "mode": "standard"},
-        tcp_keepalive=True,
-    )
-    client: SQSClient = botocore.session.get_session().create_client("sqs", config=config)  # type: ignore[assignment]
-    return client
+    return sqs_client()
 
 
 @_once

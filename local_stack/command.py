@@ -21,6 +21,8 @@ from local_stack.failures import EXIT_FAILED, LocalStackError
 from local_stack.stack import LocalStack, StackOptions
 
 HTTP_PORT_DEFAULT = 10080
+GRPC_PORT_DEFAULT = 9090
+GRPC_OFF = "off"
 STATE_FILE_DEFAULT = Path("build/local-stack.json")
 _EXIT_INTERRUPTED = 130
 _PORT_MAX = 65535
@@ -70,6 +72,13 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         help=f"of the HTTP API; 0: any free one (default {HTTP_PORT_DEFAULT})",
     )
     parser.add_argument(
+        "--grpc-port",
+        type=_grpc_port,
+        default=GRPC_PORT_DEFAULT,
+        metavar="PORT",
+        help=f"for Pravega's own clients; 0: any free one; off: not served (default {GRPC_PORT_DEFAULT})",
+    )
+    parser.add_argument(
         "--segment-stores", type=_store_count, default=1, metavar="N", help="how many to run (default 1)"
     )
     parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
@@ -82,7 +91,12 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
     )
     chosen = parser.parse_args(arguments)
     return StackOptions(
-        chosen.data_dir, chosen.http_port, chosen.segment_stores, not chosen.no_restart, chosen.state_file
+        data_dir=chosen.data_dir,
+        http_port=chosen.http_port,
+        grpc_port=chosen.grpc_port,
+        segment_stores=chosen.segment_stores,
+        restart=not chosen.no_restart,
+        state_file=chosen.state_file,
     )
 
 
@@ -91,6 +105,10 @@ def _port(text: str) -> int:
     if not 0 <= number <= _PORT_MAX:
         raise argparse.ArgumentTypeError(f"{number} is no port: expected 0 to {_PORT_MAX}")
     return number
+
+
+def _grpc_port(text: str) -> int | None:
+    return None if text == GRPC_OFF else _port(text)
 
 
 def _store_count(text: str) -> int:

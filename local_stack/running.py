@@ -25,10 +25,13 @@ def running_stack(
     directory: Path,
     *,
     segment_stores: int,
+    grpc: bool = False,
     environment: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
     """Runs the stack on free ports with its data below `directory`; yields what its state file says, then stops it.
+
+    It serves Pravega's own clients only with `grpc`.
 
     `environment` is added to this process's own, `say` gets each line that the stack prints.
 
@@ -37,6 +40,7 @@ def running_stack(
     """
     state_file, log_file = directory / "local-stack.json", directory / "local-stack.log"
     command = [sys.executable, "-m", "local_stack", "--http-port", "0", "--segment-stores", str(segment_stores)]
+    command += ["--grpc-port", "0" if grpc else "off"]
     command += ["--data-dir", str(directory / "data"), "--state-file", str(state_file)]
     with log_file.open("w") as log:
         process = subprocess.Popen(

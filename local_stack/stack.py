@@ -25,6 +25,7 @@ from local_stack.aws_double import READY_PREFIX
 from local_stack.child_process import ChildProcess
 from local_stack.data_directory import DataDirectory, World
 from local_stack.failures import LocalStackError
+from local_stack.grpc_bridge_process import GrpcBridgeProcess, check_port
 from local_stack.http_gateway import HttpGateway
 from local_stack.lambda_host import LambdaHost
 from local_stack.queue_pollers import QueuePoller
@@ -51,10 +52,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the user may choose. Port 0 lets the system choose; without `data_dir` nothing is kept."""
+    """What the user may choose. Port 0: the system chooses; None: no gRPC. Without `data_dir` nothing is kept."""
 
     data_dir: Path | None
     http_port: int
+    grpc_port: int | None
     segment_stores: int
     restart: bool
     state_file: Path
@@ -73,6 +75,7 @@ class LocalStack:
         self._state_lock = threading.Lock()
         self._state_file = StateFile(options.state_file)
         self._is_ready = False
+        self._bridge: GrpcBridgeProcess | None = None
 
     def start(self) -> None:
         """Returns when every part answers.
@@ -103,6 +106,8 @@ class LocalStack:
     def _start(self) -> None:
         self.gateway = HttpGateway(self._clock, self._options.http_port)
         self._parts.callback(self.gateway.stop)
+        if self._options.grpc_port is not None:
+            check_port(self._options.grpc_port)
         data = DataDirectory(self._options.data_dir)
         self._parts.callback(data.close)
         self.world = data.open(self._options.segment_stores)
@@ -114,6 +119,7 @@ class LocalStack:
             self._parts.callback(self._save_aws)
         self._start_stores(self.world)
         self._start_functions()
+        self._start_bridge(self.world)
         self._check_health()
         self._publish_state(first=True)
         self._parts.callback(self._state_file.remove)
@@ -180,6 +186,13 @@ class LocalStack:
         self.gateway.serve(self.functions)
         self._parts.callback(self.gateway.stop)  # again: the last to answer is the first to stop
 
+    def _start_bridge(self, world: World) -> None:
+        if self._options.grpc_port is None:
+            return
+        self._bridge = GrpcBridgeProcess(self._options.grpc_port, os.environ, world.logs_dir / "grpc.log")
+        self._parts.callback(self._bridge.stop)
+        self._bridge.start(self._fail)
+
     def _stop_background_work(self) -> None:
         for timer in self.timers:
             timer.ask_to_stop()
@@ -226,12 +239,15 @@ class LocalStack:
                 return
             self._is_ready = True
             pids = {"stack": os.getpid(), "aws": self._aws.pid}
-            self._state_file.write(
-                state(self.gateway.url, self.resources, self.world.directory, pids, self.stores.statuses)
-            )
+            endpoints = {"http": self.gateway.url, "aws": self.resources.endpoint}
+            if self._bridge is not None:
+                pids["grpc"], endpoints["grpc"] = self._bridge.pid, self._bridge.url
+            self._state_file.write(state(endpoints, self.resources, self.world.directory, pids, self.stores.statuses))
 
     def _announce(self, data: DataDirectory) -> None:
         self._say(f"http      {self.gateway.url}")
+        if self._bridge is not None:
+            self._say(f"grpc      {self._bridge.url} (for Pravega's own clients)")
         self._say(f"aws       {self.resources.endpoint} (moto: DynamoDB, SQS, S3)")
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")

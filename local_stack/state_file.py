@@ -33,13 +33,18 @@ class StateFile:
 
 
 def state(
-    http_url: str, resources: Resources, data_dir: Path, pids: dict[str, int], stores: list[StoreStatus]
+    endpoints: dict[str, str],
+    resources: Resources,
+    data_dir: Path,
+    pids: dict[str, int],
+    stores: list[StoreStatus],
 ) -> dict[str, Any]:
     """What the file holds."""
     return {
-        "endpoints": {"http": http_url, "aws": resources.endpoint},
+        "endpoints": endpoints,
         "pid": pids["stack"],
         "awsPid": pids["aws"],
+        "grpcPid": pids.get("grpc"),
         "dataDir": str(data_dir),
         "table": resources.table,
         "bucket": resources.bucket,

@@ -26,7 +26,7 @@ from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_c
 from headrace.model.epochs import Epoch, front_of_scale
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
-from headrace.model.names import check_known_name, container_of_segment, segment_name
+from headrace.model.names import check_segment_name_part, container_of_segment, segment_name
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
@@ -110,7 +110,8 @@ class SegmentService:
             UnavailableError: no segment store has claimed the container yet.
         """
         segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Refuses what is no id at all.
-        name = segment_name(check_known_name("scope", scope), check_known_name("stream", stream), segment_id)
+        scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
+        name = segment_name(scope, stream, segment_id)
         container = container_of_segment(name, self._container_count)
         record = self._store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
         if record is None:

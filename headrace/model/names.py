@@ -11,6 +11,7 @@ from headrace.model.segments import segment_epoch, segment_id, segment_number
 
 _USER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
 _KNOWN_NAME = re.compile(r"_?[A-Za-z0-9.\-]+")
+_SEGMENT_NAME_PART = re.compile(r"[A-Za-z0-9._\-]+")
 _EPOCH_DELIMITER = ".#epoch."
 _TRANSACTION_DELIMITER = "#transaction."
 _TRANSIENT_DELIMITER = "#transient."
@@ -35,6 +36,17 @@ def check_known_name(kind: str, name: str) -> str:
             f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "
             "letters A-Z and a-z, the digits, '.' and '-', after at most one '_'",
             details={"kind": kind, "characters_max": limits.SCOPE_NAME_CHARACTERS_MAX},
+            code="invalid_name",
+        )
+    return name
+
+
+def check_segment_name_part(kind: str, name: str) -> str:
+    """Returns `name` if it may be the scope or stream in a segment's name: clients name tables of their own so."""
+    if not _SEGMENT_NAME_PART.fullmatch(name):
+        raise InvalidRequestError(
+            f"{kind} {name[:300]!r} cannot be part of a segment's name: use letters A-Z and a-z, digits, '.', '-', '_'",
+            details={"kind": kind},
             code="invalid_name",
         )
     return name

@@ -71,10 +71,17 @@ def test_questions_about_names_that_cannot_exist_are_refused(world: Any, name: s
         lambda: world.streams.seal_stream(name, "t"),
         lambda: world.streams.list_streams(name, 10),
         lambda: world.scopes.get_scope(name),
-        lambda: world.segments.endpoint("s", name, 0),
     ):
         with pytest.raises(InvalidRequestError) as refused:
             ask()
+        assert refused.value.specific_code == "invalid_name"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\n", "ä", "a#b"])
+def test_an_endpoint_is_asked_for_with_what_can_be_part_of_a_segments_name(world: Any, name: str):
+    for scope, stream in (("s", name), (name, "t")):
+        with pytest.raises(InvalidRequestError) as refused:
+            world.segments.endpoint(scope, stream, 0)
         assert refused.value.specific_code == "invalid_name"
 
 

@@ -35,7 +35,10 @@ class Up:
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.state_file = directory / "state" / "local-stack.json"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "local_stack", "--http-port", "0", "--state-file", str(self.state_file), *arguments],
+            [
+                *(sys.executable, "-m", "local_stack", "--http-port", "0", "--grpc-port", "off"),
+                *("--state-file", str(self.state_file), *arguments),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -282,20 +285,45 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
-    code, said = refused("--http-port", str(taken_port), "--data-dir", str(directory / "data"))
+    code, said = refused("--http-port", str(taken_port), "--grpc-port", "off", "--data-dir", str(directory / "data"))
     assert (code, said) == (2, f"headrace up: cannot listen on 127.0.0.1:{taken_port}: Address already in use\n")
     assert not (directory / "data").exists()
 
 
+def test_a_taken_grpc_port_is_one_clear_line(taken_port: int, directory: Path):
+    code, said = refused("--http-port", "0", "--grpc-port", str(taken_port), "--data-dir", str(directory / "data"))
+    assert code == 2
+    assert said == (
+        f"headrace up: cannot serve Pravega's clients on 127.0.0.1:{taken_port}: Address already in use; "
+        "choose another port with --grpc-port, or --grpc-port off\n"
+    )
+    assert not (directory / "data").exists()
+
+
+def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: list[Up]):
+    up = Up(directory, "--grpc-port", "0")
+    starts.append(up)
+    up.await_line("ready")
+    assert up.state["endpoints"]["grpc"].startswith("tcp://127.0.0.1:")
+    pidfds = children(up)
+    os.kill(up.state["grpcPid"], signal.SIGKILL)
+    up.process.wait(HANG_S)
+    code, said = up.end()
+    assert code == 1
+    assert "headrace up: the gRPC bridge ended with code -9" in said
+    await_end(pidfds)
+
+
 def test_a_data_directory_that_cannot_be_written_is_one_clear_line(directory: Path):
     (directory / "file").touch()
-    code, said = refused("--http-port", "0", "--data-dir", str(directory / "file" / "data"))
+    code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file" / "data"))
     assert code == 1
     assert re.fullmatch(r"headrace up: cannot write to data directory .*: Not a directory\n", said)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--http-port", "70000"), ("--http-port", "x"), ("--segment-stores", "0"), ("--unknown",)]
+    "arguments",
+    [("--http-port", "70000"), ("--http-port", "x"), ("--grpc-port", "on"), ("--segment-stores", "0"), ("--unknown",)],
 )
 def test_a_command_line_that_makes_no_sense_is_refused(arguments: tuple[str, ...]):
     code, said = refused(*arguments)

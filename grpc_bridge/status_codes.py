@@ -1,0 +1,96 @@
+"""The error tree as gRPC: one table for the statuses inside replies, one for the status of a call.
+
+Most replies of Pravega's controller carry a status of their own, and a client acts on these. What an rpc has no status
+for becomes the status of the call, which also says whether clients try again: INVALID_ARGUMENT, NOT_FOUND,
+ALREADY_EXISTS, PERMISSION_DENIED and OUT_OF_RANGE are final for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from grpc_bridge import controller_pb2 as pb
+from headrace.model import errors
+
+DEADLINE_EXCEEDED = "deadline_exceeded"
+
+CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
+    errors.HeadraceError: grpc.StatusCode.INTERNAL,
+    errors.InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnauthorizedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.IllegalStateError: grpc.StatusCode.OUT_OF_RANGE,
+    errors.ConflictError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.FencedError: grpc.StatusCode.UNAVAILABLE,
+    errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.CorruptError: grpc.StatusCode.INTERNAL,
+}
+"""A class that is not listed is answered as its nearest listed parent. Clients repeat FAILED_PRECONDITION, so only what
+repeating can heal is answered with it."""
+
+_CODE_BY_SPECIFIC_CODE = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
+
+REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = {
+    "createScope": {
+        errors.AlreadyExistsError: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
+        "invalid_name": pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
+    },
+    "deleteScope": {
+        errors.NotFoundError: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+        "scope_not_empty": pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
+    },
+    "checkScopeExists": {errors.NotFoundError: pb.ExistsResponse(exists=False)},
+    "createStream": {
+        errors.AlreadyExistsError: pb.CreateStreamStatus(status=pb.CreateStreamStatus.STREAM_EXISTS),
+        errors.NotFoundError: pb.CreateStreamStatus(status=pb.CreateStreamStatus.SCOPE_NOT_FOUND),
+        "invalid_name": pb.CreateStreamStatus(status=pb.CreateStreamStatus.INVALID_STREAM_NAME),
+    },
+    "checkStreamExists": {errors.NotFoundError: pb.ExistsResponse(exists=False)},
+    "listStreamsInScope": {
+        errors.NotFoundError: pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "listStreamsInScopeForTag": {
+        errors.NotFoundError: pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "sealStream": {errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND)},
+    "deleteStream": {
+        errors.NotFoundError: pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_FOUND),
+        "stream_not_sealed": pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_SEALED),
+    },
+    "scale": {
+        errors.InvalidRequestError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+        errors.IllegalStateError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+    },
+    "checkScale": {errors.NotFoundError: pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)},
+    "isSegmentValid": {errors.NotFoundError: pb.SegmentValidityResponse(response=False)},
+    "isStreamCutValid": {
+        errors.NotFoundError: pb.StreamCutValidityResponse(response=False),
+        errors.InvalidRequestError: pb.StreamCutValidityResponse(response=False),
+        errors.TruncatedError: pb.StreamCutValidityResponse(response=False),
+    },
+}
+"""By rpc, then by the error's specific code, else by its class or the nearest parent."""
+
+
+def reply_of(rpc: str, error: errors.HeadraceError) -> Message | None:
+    """The reply that tells the error in the rpc's own words, if it has words for it."""
+    reply: Message | None = _nearest(REPLY_BY_ERROR.get(rpc, {}), error)
+    return reply
+
+
+def code_of(error: errors.HeadraceError) -> grpc.StatusCode:
+    """The status of a call that ends with the error."""
+    code: grpc.StatusCode = _CODE_BY_SPECIFIC_CODE.get(error.specific_code) or _nearest(CODE_BY_CLASS, error)
+    return code
+
+
+def _nearest(table: Mapping[Any, Any], error: errors.HeadraceError) -> Any:
+    if error.specific_code in table:
+        return table[error.specific_code]
+    return next((table[kind] for kind in type(error).__mro__ if kind in table), None)

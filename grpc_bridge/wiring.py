@@ -1,0 +1,45 @@
+"""One bridge process put together: the only module here that chooses adapters."""
+
+from __future__ import annotations
+
+from grpc_bridge.config import BridgeConfig
+from grpc_bridge.server import BridgeServer, CallThreads
+from grpc_bridge.service import ControllerService
+from grpc_bridge.waiting import Waits
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.sqs.client import sqs_client
+from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+from headrace.controller.scopes import ScopeService
+from headrace.controller.segments import SegmentService
+from headrace.controller.streams import StreamService
+
+
+class BridgeProcess:
+    """Made on the event loop on which it runs."""
+
+    def __init__(self, config: BridgeConfig) -> None:
+        self._config = config
+        self._port = config.listen_port
+        metadata = DynamoMetadataStore(config.metadata_table)
+        self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
+        threads = CallThreads()
+        service = ControllerService(
+            ScopeService(metadata),
+            StreamService(metadata, SqsRequestQueue(config.requests_queue_url, sqs_client()), SystemClock()),
+            SegmentService(metadata, self._stores, config.container_count),
+            Waits(threads.run, config.stream_deadline_s),
+            lambda: (config.advertised_host, self._port),
+        )
+        self._server = BridgeServer(service.rpcs(), threads)
+
+    async def start(self) -> str:
+        """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""
+        self._port = await self._server.start(self._config.listen_host, self._config.listen_port)
+        return f"ready grpc host={self._config.listen_host} port={self._port}"
+
+    async def stop(self) -> None:
+        """Takes nothing more and gives calls under way the deadline."""
+        await self._server.stop(self._config.stop_deadline_s)
+        self._stores.close()

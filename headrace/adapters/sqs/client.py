@@ -1,0 +1,28 @@
+"""The SQS client: time-outs that fail fast, and a few retries, since messages carry an id that makes twins harmless."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+CONNECT_TIMEOUT_S = 2
+READ_TIMEOUT_S = 10
+
+
+def sqs_client() -> SQSClient:
+    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads."""
+    import botocore.session
+    from botocore.config import Config
+
+    config = Config(
+        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"total_max_attempts": 3, "mode": "standard"},
+        tcp_keepalive=True,
+    )
+    client: SQSClient = botocore.session.get_session().create_client("sqs", config=config)  # type: ignore[assignment]
+    return client
