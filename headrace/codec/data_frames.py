@@ -27,6 +27,7 @@ _MERGE: Final = 7
 _STORED: Final = 8
 _DELETION_STORED: Final = 9
 _CHECKPOINT: Final = 10
+_MERGE_BATCH: Final = 13
 
 _FRAME: Final = 0xF1
 """Where an operation has its kind: no operation ever gets this number."""
@@ -45,6 +46,7 @@ _ATTRIBUTE = struct.Struct(">QQq")
 _SEGMENT_FIELDS = struct.Struct(">BQQ")
 _TRUNCATE_FIELDS = struct.Struct(">BQQQ")
 _MERGE_FIELDS = struct.Struct(">BQQQQQI")
+_MERGE_BATCH_FIELDS = struct.Struct(">BI")
 _STORED_FIELDS = struct.Struct(">BI")
 _STORED_LENGTH = struct.Struct(">QQ")
 _DELETION_STORED_FIELDS = struct.Struct(">BQ")
@@ -118,6 +120,13 @@ class MergeOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeBatchOperation:
+    """Merges that happen together, one after the other."""
+
+    merges: tuple[MergeOperation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredOperation:
     """Pairs of segment number and the offset up to which tier 2 has the segment: saves work at the next recovery."""
 
@@ -148,6 +157,7 @@ Operation = (
     | TruncateOperation
     | DeleteOperation
     | MergeOperation
+    | MergeBatchOperation
     | StoredOperation
     | DeletionStoredOperation
     | CheckpointOperation
@@ -228,6 +238,12 @@ def encode_operation(operation: Operation) -> list[bytes | memoryview]:
         case MergeOperation(target, source, offset, length, attributes, now_ms):
             fields = _MERGE_FIELDS.pack(_MERGE, target, source, offset, length, now_ms, len(attributes))
             return [fields + _encode_attributes(attributes)]
+        case MergeBatchOperation(merges):
+            pieces = [_MERGE_BATCH_FIELDS.pack(_MERGE_BATCH, len(merges))]
+            for merge in merges:
+                (raw_merge,) = encode_operation(merge)
+                pieces += [_OPERATION_LENGTH.pack(len(raw_merge)), bytes(raw_merge)]
+            return [b"".join(pieces)]
         case StoredOperation(storage_lengths):
             pairs = [_STORED_LENGTH.pack(number, length) for number, length in storage_lengths]
             return [b"".join([_STORED_FIELDS.pack(_STORED, len(pairs)), *pairs])]
@@ -283,8 +299,28 @@ def _decode(frame: memoryview) -> Operation:
         case 10:
             _, part, last = _CHECKPOINT_FIELDS.unpack_from(frame)
             return CheckpointOperation(part, bool(last), frame[_CHECKPOINT_FIELDS.size :])
+        case 13:
+            return MergeBatchOperation(_decode_merges(frame))
         case kind:
             raise CorruptError(f"a log frame has the unknown kind {kind}: was it written by a newer version?")
+
+
+def _decode_merges(frame: memoryview) -> tuple[MergeOperation, ...]:
+    _, count = _MERGE_BATCH_FIELDS.unpack_from(frame)
+    merges: list[MergeOperation] = []
+    position = _MERGE_BATCH_FIELDS.size
+    while position < len(frame):
+        (length,) = _OPERATION_LENGTH.unpack_from(frame, position)
+        position += _OPERATION_LENGTH.size
+        raw, position = frame[position : position + length], position + length
+        if raw[0] != _MERGE or position > len(frame):
+            raise CorruptError(f"a batch of {count} merges holds something else at {position - length}")
+        merge = _decode(raw)
+        if isinstance(merge, MergeOperation):
+            merges.append(merge)
+    if len(merges) != count:
+        raise CorruptError(f"a batch of {count} merges holds {len(merges)}")
+    return tuple(merges)
 
 
 def _encode_attributes(attributes: Attributes) -> bytes:

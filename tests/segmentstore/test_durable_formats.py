@@ -14,6 +14,12 @@ from headrace.segmentstore.log.journal_format import FileHeader, RecordHeader
 
 ATTRIBUTES = (((1 << 127) | 1, 5), (7, -(1 << 63)))
 
+MERGE = data_frames.MergeOperation(3, 4, 10, 20, ((7, 1),), 1000)
+MERGE_HEX = (
+    "0700000000000000030000000000000004000000000000000a000000000000001400000000000003e800000001"
+    "000000000000000000000000000000070000000000000001"
+)
+
 GOLDEN = [
     (
         data_frames.CreateOperation(3, "s/t/0", ATTRIBUTES, 1000),
@@ -32,10 +38,12 @@ GOLDEN = [
     (data_frames.SealOperation(3, 1000), "04000000000000000300000000000003e8"),
     (data_frames.TruncateOperation(3, 8, 1000), "050000000000000003000000000000000800000000000003e8"),
     (data_frames.DeleteOperation(3, 1000), "06000000000000000300000000000003e8"),
+    (MERGE, MERGE_HEX),
     (
-        data_frames.MergeOperation(3, 4, 10, 20, ((7, 1),), 1000),
-        "0700000000000000030000000000000004000000000000000a000000000000001400000000000003e800000001"
-        "000000000000000000000000000000070000000000000001",
+        data_frames.MergeBatchOperation((MERGE, data_frames.MergeOperation(3, 5, 30, 1, (), 1000))),
+        "0d00000002"
+        "00000045" + MERGE_HEX + "0000002d"
+        "07000000000000000300000000000000050000000000000" + "01e000000000000000100000000000003e800000000",
     ),
     (
         data_frames.StoredOperation(((3, 9), (4, 10))),
@@ -52,6 +60,7 @@ uint64 = st.integers(0, (1 << 64) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 attributes = st.lists(st.tuples(st.integers(0, (1 << 128) - 1), int64), max_size=5).map(tuple)
 views = st.binary(max_size=50).map(memoryview)
+merges = st.builds(data_frames.MergeOperation, uint64, uint64, uint64, uint64, attributes, uint64)
 operations = st.one_of(
     st.builds(data_frames.CreateOperation, uint64, st.text(max_size=40), attributes, uint64),
     st.builds(
@@ -62,7 +71,8 @@ operations = st.one_of(
     st.builds(data_frames.SealOperation, uint64, uint64),
     st.builds(data_frames.TruncateOperation, uint64, uint64, uint64),
     st.builds(data_frames.DeleteOperation, uint64, uint64),
-    st.builds(data_frames.MergeOperation, uint64, uint64, uint64, uint64, attributes, uint64),
+    merges,
+    st.builds(data_frames.MergeBatchOperation, st.lists(merges, max_size=3).map(tuple)),
     st.builds(data_frames.StoredOperation, st.lists(st.tuples(uint64, uint64), max_size=5).map(tuple)),
     st.builds(data_frames.DeletionStoredOperation, uint64),
     st.builds(data_frames.CheckpointOperation, st.integers(0, (1 << 32) - 1), st.booleans(), views),

@@ -170,6 +170,42 @@ def test_merging_appends_all_of_the_source_and_removes_it(on_segment):
     on_segment(scenario)
 
 
+def test_a_batch_merges_in_its_order_all_or_none(on_segment):
+    names = [f"{SEGMENT}#transaction.{number:032x}" for number in range(4)]
+
+    async def scenario(running, client):
+        for number, name in enumerate(names[:3]):
+            await client.create(name)
+            await client.set_up(name, 5)
+            await client.append(5, 1, b"%d" % number * (number + 1))
+        await client.append(WRITER, 1, b"target,")
+
+        order = (names[2], names[3], names[0], names[2], names[1])  # one was never there, one is named twice
+        batch = await client.call(wire.MergeSegmentsBatch(3, SEGMENT, order))
+        lengths = [10, 10, 11, 11, 13]
+        assert batch == wire.SegmentsBatchMerged(3, SEGMENT, tuple(map(wire.MergedSource, order, lengths)))
+        assert await client.read_all(SEGMENT) == b"target,222011"
+        assert await client.call(wire.GetSegmentAttribute(4, SEGMENT, 1 << 127 | 1)) == wire.SegmentAttribute(4, 4)
+        again = await client.call(wire.MergeSegmentsBatch(5, SEGMENT, order))
+        assert again == wire.SegmentsBatchMerged(5, SEGMENT, tuple(wire.MergedSource(name, 13) for name in order))
+
+        for name in names[:2]:
+            await client.create(name)
+        await client.set_up(names[1], 5)
+        await client.append(5, 1, b"cut")
+        await client.call(wire.TruncateSegment(6, names[1], 1))
+        refused = await client.call(wire.MergeSegmentsBatch(7, SEGMENT, (names[0], names[1])))
+        assert isinstance(refused, wire.ErrorMessage)
+        assert (await client.call(wire.GetStreamSegmentInfo(8, names[0]))).exists
+        assert await client.read_all(SEGMENT) == b"target,222011"
+        missing = "scope/other/0.#epoch.0"
+        assert await client.call(wire.MergeSegmentsBatch(9, missing, ())) == wire.NoSuchSegment(9, missing)
+        many = await client.call(wire.MergeSegmentsBatch(10, SEGMENT, tuple(map(str, range(1001)))))
+        assert isinstance(many, wire.ErrorMessage)
+
+    on_segment(scenario)
+
+
 def test_merging_with_a_condition_on_an_attribute(on_segment):
     async def scenario(running, client):
         await client.create(TRANSACTION)

@@ -225,27 +225,81 @@ class SegmentContainer:
             ConflictError: an attribute condition on the target does not hold (code "attribute").
             IllegalStateError: the source was truncated, or is the target.
         """
-        await self._existing(target_name)
-        source = await self._settled_for_removal(source_name)
-        target = await self._existing(target_name)  # again: time may have passed
+        (source,) = await self._settled_sources(target_name, [source_name])
+        if source is None:
+            raise NotFoundError(
+                f"there is no segment {source_name}", details={"segment": source_name}, code="segment_not_found"
+            )
+        target = await self._merge_target(target_name, [source])
+        (operation,) = self._merge_operations(target, [source], updated_attributes(target, updates))
+        await self._apply(operation)
+        self.tell_news()
+        return operation.offset + operation.length
+
+    async def merge_batch(self, target_name: str, source_names: Sequence[str]) -> list[int]:
+        """Merge all of the sources in their order, or none; the target's length after each.
+
+        A source that does not exist counts as merged: an earlier attempt may have done that. Raises as `merge`.
+        """
+        found = await self._settled_sources(target_name, source_names)
+        sources = list(dict.fromkeys(source for source in found if source is not None))
+        target = await self._merge_target(target_name, sources)
+        lengths, merged, length = [], set[Segment](), target.length
+        for source in found:
+            if source is not None and source not in merged:
+                merged.add(source)
+                length += source.length
+            lengths.append(length)
+        if sources:
+            await self._apply(data_frames.MergeBatchOperation(self._merge_operations(target, sources, ())))
+            self.tell_news()
+        else:
+            await self.log.durable()
+        return lengths
+
+    async def _settled_sources(self, target_name: str, source_names: Sequence[str]) -> list[Segment | None]:
+        """The sources, None for those that do not exist, when no write of their directories is under way."""
+        while True:
+            target = await self._existing(target_name)
+            sources: list[Segment | None] = []
+            for name in source_names:
+                try:
+                    sources.append(await self._settled_for_removal(name))
+                except NotFoundError:
+                    sources.append(None)
+            there = [source for source in sources if source is not None]
+            # Each of them may have changed while the next one was waited for.
+            if not target.removed and not any(source.removed or source.flushing for source in there):
+                return sources
+
+    async def _merge_target(self, name: str, sources: Sequence[Segment]) -> Segment:
+        """The target of a merge that may happen; does not wait if it may."""
+        target = self.segment(name)
         if target.sealed:
             await self.log.durable()
-            raise SealedError(f"segment {target_name} is sealed", details={"segment": target_name})
-        if source is target or source.removed or source.start_offset:
-            raise IllegalStateError(f"segment {source_name} cannot be merged into {target_name}: it was truncated")
-        attributes = updated_attributes(target, updates)
-        operation = data_frames.MergeOperation(
-            target.number, source.number, target.length, source.length, attributes, self._clock.now_ms()
-        )
-        self.dirty.pop(source.number, None)
+            raise SealedError(f"segment {name} is sealed", details={"segment": name})
+        for source in sources:
+            if source is target or source.start_offset:
+                raise IllegalStateError(
+                    f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
+                )
+        return target
+
+    def _merge_operations(
+        self, target: Segment, sources: Sequence[Segment], attributes: data_frames.Attributes
+    ) -> tuple[data_frames.MergeOperation, ...]:
+        operations, offset, now_ms = [], target.length, self._clock.now_ms()
+        for source in sources:
+            operations.append(
+                data_frames.MergeOperation(target.number, source.number, offset, source.length, attributes, now_ms)
+            )
+            offset += source.length
+            self.dirty.pop(source.number, None)
+            self._count_change(source.name)
         self.dirty[target.number] = target
         if target.unstored_since_s is None:
             target.unstored_since_s = self._clock.monotonic_s()
-        end = target.length + source.length
-        self._count_change(source_name)
-        await self._apply(operation)
-        self.tell_news()
-        return end
+        return tuple(operations)
 
     async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate]) -> None:
         """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""

@@ -6,7 +6,7 @@ same state. Nothing is checked here: `SegmentContainer` accepts or refuses befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot
@@ -80,6 +80,8 @@ class ContainerMetadata:
                 return lambda: _settle_removal(segment)
             case data_frames.MergeOperation():
                 return self._merge(operation, ledger_entry)
+            case data_frames.MergeBatchOperation():
+                return _in_turn([self._merge(merge, ledger_entry) for merge in operation.merges])
             case data_frames.DeletionStoredOperation():
                 self._forget_deletion(operation.number)
                 return _nothing
@@ -172,6 +174,14 @@ class ContainerMetadata:
 
 def _nothing() -> None:
     """Readers see no difference."""
+
+
+def _in_turn(settles: Sequence[Settle]) -> Settle:
+    def settle() -> None:
+        for each in settles:
+            each()
+
+    return settle
 
 
 def _settle_removal(segment: Segment) -> None:

@@ -33,3 +33,5 @@ STALL_S: Final = 60.0
 
 WRITERS_PER_CONNECTION_MAX: Final = 10_000
 TRANSIENT_SEGMENTS_PER_CONNECTION_MAX: Final = 1_000
+MERGE_BATCH_SOURCES_MAX: Final = 1_000
+"""Each source that is not in memory may have to be looked for."""

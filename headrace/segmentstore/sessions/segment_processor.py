@@ -6,7 +6,7 @@ the request and the name it came with.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.codec import wire_commands as wire
@@ -24,7 +24,7 @@ from headrace.model.errors import (
 )
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
-from headrace.segmentstore.sessions.limits import TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
+from headrace.segmentstore.sessions.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from headrace.segmentstore.containers.container import SegmentContainer
@@ -88,7 +88,7 @@ class SegmentProcessor:
             await handler(command)
         except HeadraceError as error:
             name = _segment_of(command)
-            self._session.send(error_reply(error, command.request_id, name))
+            self._session.send(_error_reply(error, command.request_id, name))
 
     def _container(self, name: str) -> SegmentContainer:
         return self._store.owner_of(name).container
@@ -101,7 +101,7 @@ class SegmentProcessor:
     # Life cycle
 
     async def _create(self, command: wire.CreateSegment) -> None:
-        name = checked_name(command.segment)
+        name = _checked_name(command.segment)
         if command.scale_type not in _SCALE_TYPES:
             raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
         created = (
@@ -119,7 +119,7 @@ class SegmentProcessor:
             raise InvalidRequestError(
                 f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
             )
-        parent = checked_name(command.parent_segment)
+        parent = _checked_name(command.parent_segment)
         name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
         created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
         self._transient.append(name)
@@ -131,7 +131,6 @@ class SegmentProcessor:
         self._session.send(wire.SegmentSealed(command.request_id, command.segment))
 
     async def _truncate(self, command: wire.TruncateSegment) -> None:
-        self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
         try:
             await self._container(command.segment).truncate(command.segment, command.truncation_offset)
         except TruncatedError:
@@ -145,11 +144,7 @@ class SegmentProcessor:
         self._session.send(wire.SegmentTruncated(command.request_id, command.segment))
 
     async def _delete(self, command: wire.DeleteSegment) -> None:
-        owned = self._store.owner_of(command.segment)
-        if self._is_table(command.segment):
-            await owned.tables.delete(command.segment)
-        else:
-            await owned.container.delete(command.segment)
+        await self._container(command.segment).delete(command.segment)
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
 
     # Merging
@@ -160,48 +155,35 @@ class SegmentProcessor:
             for update in command.attribute_updates
         ]
         try:
-            length = await self._merge_one(command.target, command.source, updates)
+            container = self._container_of_merge(command.target, [command.source])
+            length = await container.merge(command.target, command.source, updates)
         except ConflictError as error:
             if error.specific_code != "attribute":
                 raise
             self._session.send(wire.SegmentAttributeUpdated(command.request_id, False))
             return
+        self._forget_transient([command.source])
         self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
 
     async def _merge_batch(self, command: wire.MergeSegmentsBatch) -> None:
-        container = self._container(command.target)
-        merged = []
-        for source in command.sources:
-            try:
-                length = await self._merge_one(command.target, source, [])
-            except NotFoundError as error:
-                if error.details.get("segment") != source:
-                    raise
-                length = container.segment(command.target).length  # merged by an earlier attempt
-                await container.log.durable()
-            merged.append(wire.MergedSource(source, length))
-        if not merged:
-            container.segment(command.target)
-        self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, tuple(merged)))
+        if len(command.sources) > MERGE_BATCH_SOURCES_MAX:
+            raise InvalidRequestError(f"a batch merges at most {MERGE_BATCH_SOURCES_MAX} segments")
+        container = self._container_of_merge(command.target, command.sources)
+        lengths = await container.merge_batch(command.target, command.sources)
+        self._forget_transient(command.sources)
+        merged = tuple(map(wire.MergedSource, command.sources, lengths))
+        self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))
 
-    async def _merge_one(self, target: str, source: str, updates: list[AttributeUpdate]) -> int:
-        for name in (target, source):
-            self._refuse_table(name, "merged")
+    def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
         container = self._container(target)
-        if self._container(source) is not container:
-            raise InvalidRequestError(f"segments {target} and {source} do not share a container: they cannot merge")
-        length = await container.merge(target, source, updates)
-        if source in self._transient:
-            self._transient.remove(source)
-        return length
+        for source in sources:
+            if self._container(source) is not container:
+                raise InvalidRequestError(f"segments {target} and {source} do not share a container: they cannot merge")
+        return container
 
-    def _is_table(self, name: str) -> bool:
-        segment = self._container(name).metadata.segments.get(name)
-        return segment is not None and segment.is_table
-
-    def _refuse_table(self, name: str, deed: str) -> None:
-        if self._is_table(name):
-            raise InvalidRequestError(f"segment {name} is a table, which cannot be {deed}")
+    def _forget_transient(self, merged: Sequence[str]) -> None:
+        gone = set(merged)
+        self._transient = [name for name in self._transient if name not in gone]
 
     # Attributes
 
@@ -283,8 +265,7 @@ def _segment_of(command: Any) -> str:
     return ""
 
 
-def checked_name(name: str) -> str:
-    """Raises InvalidRequestError: no segment can have this name."""
+def _checked_name(name: str) -> str:
     if not name or len(name.encode()) > NAME_BYTES_MAX - _NAME_PREFIX_BYTES:
         raise InvalidRequestError(
             f"a segment name has 1 to {NAME_BYTES_MAX - _NAME_PREFIX_BYTES} bytes, not {len(name.encode())}"
@@ -292,7 +273,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
+def _error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
     """The one table from errors to wire replies."""
     match error:
         case FencedError() | UnavailableError():

@@ -1,0 +1,151 @@
+"""Raw connections of the wire protocol, over a socket or to a session in this process; the store may die under them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.codec import wire_commands as wire
+from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.session import Session
+from headrace.segmentstore.store import SegmentStore
+
+WAIT_S = 60.0
+"""Far beyond what any answer takes: it only turns a hang into a failure."""
+
+
+class Connection(Protocol):
+    """Answers come in the order of the requests for as long as one request at a time is under way."""
+
+    def send(self, command: wire.WireCommand) -> None: ...
+
+    async def receive(self) -> wire.WireCommand:
+        """Raises ConnectionError: the store is gone."""
+        ...
+
+    async def call(self, command: wire.WireCommand) -> wire.WireCommand: ...
+
+    def close(self) -> None: ...
+
+
+class SocketConnection:
+    """To a store on this machine."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int) -> SocketConnection:
+        connection = cls(*await asyncio.open_connection("127.0.0.1", port))
+        hello = await connection.call(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
+        if not isinstance(hello, wire.Hello):
+            raise AssertionError(hello)
+        return connection
+
+    def send(self, command: wire.WireCommand) -> None:
+        self._writer.write(wire.encode(command))
+
+    async def receive(self) -> wire.WireCommand:
+        try:
+            header = await asyncio.wait_for(self._reader.readexactly(wire.FRAME_HEADER.size), WAIT_S)
+            type_code, length = wire.decode_header(header)
+            payload = await asyncio.wait_for(self._reader.readexactly(length), WAIT_S)
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionError("the store has closed the connection") from error
+        return wire.decode(type_code, memoryview(payload))
+
+    async def call(self, command: wire.WireCommand) -> wire.WireCommand:
+        self.send(command)
+        return await self.receive()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MemoryConnection:
+    """To a session in this process; takes every reply at once."""
+
+    def __init__(self, store: SegmentStore, random_uuid: Callable[[], int], *, piece_bytes: int = 1 << 30) -> None:
+        """The session gets at most `piece_bytes` at once."""
+        self._channel = _MemoryChannel(piece_bytes)
+        scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
+        self.session = self._channel.session = Session(store, self._channel, scratch, "memory", random_uuid)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended it."""
+        return self._channel.closed
+
+    def send(self, command: wire.WireCommand) -> None:
+        self.send_bytes(wire.encode(command))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Any bytes."""
+        self._channel.waiting += data
+        self._channel.feed()
+
+    async def receive(self) -> wire.WireCommand:
+        reply = await asyncio.wait_for(self._channel.replies.get(), WAIT_S)
+        if reply is None:
+            raise ConnectionError("the session is closed")
+        return reply
+
+    async def call(self, command: wire.WireCommand) -> wire.WireCommand:
+        self.send(command)
+        return await self.receive()
+
+    def close(self) -> None:
+        self._channel.closed = True
+        self.session.disconnected()
+
+    def break_off(self) -> None:
+        """As if the other side had died: nothing more arrives, here or there."""
+        self._channel.close()
+
+
+class _MemoryChannel:
+    session: Session
+
+    def __init__(self, piece_bytes: int) -> None:
+        self.closed = False
+        self.waiting = bytearray()
+        self.replies: asyncio.Queue[wire.WireCommand | None] = asyncio.Queue()
+        self._piece_bytes = piece_bytes
+        self._paused = False
+        self._receiver = wire.FrameReceiver()
+
+    def send(self, parts: Sequence[wire.Buffer]) -> None:
+        for part in parts:
+            rest = memoryview(part)
+            while len(rest):
+                space = self._receiver.writable()
+                count = min(len(space), len(rest))
+                space[:count] = rest[:count]
+                rest = rest[count:]
+                for type_code, payload in self._receiver.received(count):
+                    self.replies.put_nowait(wire.decode(type_code, payload))
+
+    def pause_receiving(self) -> None:
+        self._paused = True
+
+    def resume_receiving(self) -> None:
+        self._paused = False
+        asyncio.get_running_loop().call_soon(self.feed)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.replies.put_nowait(None)
+            asyncio.get_running_loop().call_soon(self.session.disconnected)
+
+    abort = close
+
+    def feed(self) -> None:
+        while self.waiting and not self._paused and not self.closed:
+            space = self.session.assembler.writable()
+            count = min(len(space), len(self.waiting), self._piece_bytes)
+            space[:count] = self.waiting[:count]
+            del self.waiting[:count]
+            self.session.received(count)

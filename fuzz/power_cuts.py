@@ -1,0 +1,347 @@
+"""Power cuts of a whole store in this process: every step that survives it is recorded, then it is cut anywhere.
+
+A load runs once, with kills in between, while a trace notes every write, sync, rename and so on of the journal's disk
+and every write to tier 2. Then the world is built anew as it was after some step of the trace, with what was written
+and not synced kept, dropped, torn or reordered; a store recovers from it and is checked against what had been
+acknowledged until then. That recovery is traced and cut too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+
+from fuzz.checker import Verdict, WrongStateError, check
+from fuzz.connections import MemoryConnection
+from fuzz.histories import History
+from fuzz.lanes import Lane, Load
+from fuzz.randomness import Random
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.system_clock import SystemClock
+from headrace.model.containers import ContainerClaim
+from headrace.model.errors import UnavailableError
+from headrace.ports.chunk_storage import StoredObject
+from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.registration import claim_container
+
+CONTAINERS: Final = 2
+LANES: Final = 3
+JOURNAL_FILE_BYTES: Final = 48 << 10
+CACHE_BYTES: Final = 2 << 20
+CACHE_BLOCK_BYTES: Final = 32 << 10
+PAYLOAD_BYTES_MAX: Final = 700
+ANSWERS_PER_LIFE: Final = (5, 150)
+LIVES_PER_TRACE: Final = 3
+LIMITS: Final = StorageLimits(
+    flush_bytes=6_000,
+    flush_age_s=0.004,
+    object_bytes_max=4_000,
+    checkpoint_every_bytes=8_000,
+    retry_first_s=0.001,
+    tick_s=0.002,
+    snapshot_every_s=0.02,
+    snapshot_soon_s=0.003,
+)
+_CLAIM: Final = ContainerClaim("store-0", "127.0.0.1", 1, "local")
+
+Step = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class Survivor:
+    """What outlives a store: its disk and tier 2."""
+
+    disk: MemoryJournalDisk = field(default_factory=MemoryJournalDisk)
+    writes: list[tuple[Write, ...]] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
+
+
+class Trace:
+    """All steps that a survivor has taken since it was `origin`."""
+
+    def __init__(self, origin: Survivor) -> None:
+        self.origin = origin
+        self.steps: list[Step] = []
+        self.lock = Lock()
+
+    @property
+    def position(self) -> int:
+        return len(self.steps)
+
+
+class Replay:
+    """A survivor as it was after some step of a trace; `advance` goes forward only."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.position = 0
+        self._trace = trace
+        self._disk = trace.origin.disk.cut_power(0)
+        self._files: dict[int, MemoryJournalFile] = {}
+        self._writes = list(trace.origin.writes)
+        self._objects = dict(trace.origin.objects)
+
+    def advance(self, position: int) -> None:
+        for name, arguments in self._trace.steps[self.position : position]:
+            if name == "open":
+                self._files[arguments[0]] = self._disk.open(arguments[1])
+            elif name == "write":
+                self._files[arguments[0]].write(*arguments[1:])
+            elif name == "sync":
+                self._files[arguments[0]].sync()
+            elif name == "metadata":
+                self._writes.append(arguments)
+            elif name == "put":
+                self._objects[arguments[0]] = arguments[1]
+            elif name == "delete":
+                self._objects.pop(arguments[0], None)
+            else:
+                getattr(self._disk, name)(*arguments)
+        self.position = position
+
+    def cut(self, seed: int) -> Survivor:
+        """What is left if the power goes now."""
+        return Survivor(self._disk.cut_power(seed), list(self._writes), dict(self._objects))
+
+
+class TracedPorts:
+    """The disk and tier 2 of one store process, step by step into a trace; they end with the process."""
+
+    def __init__(
+        self, trace: Trace, disk: MemoryJournalDisk, metadata: MemoryMetadataStore, chunks: MemoryChunkStorage
+    ) -> None:
+        self.alive = True
+        self._trace = trace
+        self._disk = disk
+        self._metadata = metadata
+        self._chunks = chunks
+
+    def end(self) -> None:
+        """Every step from now on fails."""
+        with self._trace.lock:
+            self.alive = False
+
+    def step(self, name: str, arguments: tuple[Any, ...], take: Callable[[], None]) -> None:
+        with self._trace.lock:
+            if not self.alive:
+                raise OSError("the process is dead")
+            take()
+            self._trace.steps.append((name, arguments))
+
+    # JournalDisk
+
+    def names(self) -> list[str]:
+        return self._disk.names()
+
+    def create(self, name: str, size_bytes: int) -> None:
+        self.step("create", (name, size_bytes), lambda: self._disk.create(name, size_bytes))
+
+    def open(self, name: str) -> _TracedFile:
+        file = _TracedFile(self, self._disk.open(name))
+        self.step("open", (id(file), name), lambda: None)
+        return file
+
+    def rename(self, old: str, new: str) -> None:
+        self.step("rename", (old, new), lambda: self._disk.rename(old, new))
+
+    def remove(self, name: str) -> None:
+        self.step("remove", (name,), lambda: self._disk.remove(name))
+
+    # MetadataStore
+
+    def get(self, key: Key) -> Record | None:
+        return self._metadata.get(key)
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        return self._metadata.get_many(keys)
+
+    def query(self, partition: str, **arguments: Any) -> Page:
+        return self._metadata.query(partition, **arguments)
+
+    def write(self, *writes: Write) -> None:
+        try:
+            self.step("metadata", writes, lambda: self._metadata.write(*writes))
+        except OSError as error:
+            raise UnavailableError("the process is dead") from error
+
+    # ChunkStorage
+
+    async def put(self, name: str, parts: Sequence[Any]) -> None:
+        data = b"".join(parts)
+        await self._chunks.put(name, [data])
+        with contextlib.suppress(OSError):  # the dead do not see that it arrived
+            self.step("put", (name, data), lambda: None)
+
+    async def read(self, name: str, position: int, length: int) -> bytes:
+        return await self._chunks.read(name, position, length)
+
+    async def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.step("delete", (name,), lambda: None)
+        await self._chunks.delete(names)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Sequence[StoredObject]:
+        return await self._chunks.list(prefix, after=after, limit=limit)
+
+
+class _TracedFile:
+    """One open file; a trace knows it by its identity, since files change their names while they are open."""
+
+    def __init__(self, ports: TracedPorts, file: MemoryJournalFile) -> None:
+        self._ports = ports
+        self._file = file
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    def write(self, position: int, parts: Sequence[Any]) -> None:
+        copies = [bytes(part) for part in parts]
+        self._ports.step("write", (id(self), position, copies), lambda: self._file.write(position, copies))
+
+    def sync(self) -> None:
+        self._ports.step("sync", (id(self),), self._file.sync)
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._file.read(position, length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class World:
+    """A survivor that goes on: stores run on it one after the other, and all that they do is traced."""
+
+    def __init__(self, origin: Survivor, random: Random) -> None:
+        self.trace = Trace(origin)
+        self._random = random
+        self._disk = origin.disk.cut_power(0)
+        self._metadata = MemoryMetadataStore()
+        for writes in origin.writes:
+            self._metadata.write(*writes)
+        self._objects = origin.objects
+        self._chunks = MemoryChunkStorage()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[RunningStore]:
+        """A store, recovered from what is there. It ends as by kill -9."""
+        if self._objects:
+            for name, data in self._objects.items():
+                await self._chunks.put(name, [data])
+            self._objects = {}
+        ports = TracedPorts(self.trace, self._disk, self._metadata, self._chunks)
+        random, loop = Random(self._random.random()), asyncio.get_running_loop()
+        journal = Journal(
+            ports, lambda: random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=JOURNAL_FILE_BYTES
+        )
+        store = SegmentStore(
+            JournalLedgers(journal), BlockPool(CACHE_BYTES, CACHE_BLOCK_BYTES), SystemClock(), ports, ports,
+            container_count=CONTAINERS, limits=LIMITS,
+        )  # fmt: skip
+        running = RunningStore(store, ports, lambda: random.getrandbits(128))
+        try:
+            journal.start()
+            for container in range(CONTAINERS):
+                await store.open_container(container, claim_container(ports, container, _CLAIM))
+            yield running
+        finally:
+            running.kill()
+            await store.close(0)
+            await asyncio.to_thread(journal.close)
+
+
+class RunningStore:
+    """A store and the connections to it."""
+
+    def __init__(self, store: SegmentStore, ports: TracedPorts, random_uuid: Callable[[], int]) -> None:
+        self.store = store
+        self._ports = ports
+        self._random_uuid = random_uuid
+        self._connections: list[MemoryConnection] = []
+
+    async def connect(self) -> MemoryConnection:
+        if not self._ports.alive:
+            raise ConnectionError("the process is dead")
+        self._connections.append(MemoryConnection(self.store, self._random_uuid))
+        return self._connections[-1]
+
+    def kill(self) -> None:
+        """Nothing that it does from now on has an effect."""
+        self._ports.end()
+        for connection in self._connections:
+            connection.break_off()
+
+
+async def live(running: RunningStore, lanes: Sequence[Lane], history: History, answers: int, trace: Trace) -> None:
+    """Load until so many answers have come, then kill."""
+    left = answers
+
+    def answered() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            running.kill()
+
+    load = Load(history, running.connect, lambda: trace.position, answered, PAYLOAD_BYTES_MAX)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes:
+                group.create_task(lane.live(load))
+    except* ConnectionError:
+        if left > 0:
+            raise
+
+
+async def check_survivor(survivor: Survivor, history: History, moment: int, random: Random, depth: int) -> Verdict:
+    """Recover and check; then cut that recovery `depth` times more, and check what is left each time."""
+    world = World(survivor, random)
+    async with world.running() as running:
+        verdict = await check(await running.connect(), history, moment)
+        told_at = world.trace.position
+    if depth:
+        replay = Replay(world.trace)
+        cut_at = random.choice([random.randint(0, told_at), told_at])
+        replay.advance(cut_at)
+        again = await check_survivor(replay.cut(random.getrandbits(32)), history, moment, random, depth - 1)
+        if cut_at == told_at and set(again.decided) != set(verdict.decided):
+            raise WrongStateError("a power cut after a recovery took back what the recovery had told")
+    return verdict
+
+
+async def torture(seed: int, *, generations: int, cuts: int) -> int:
+    """Load, cuts anywhere in its trace, then more load on what one of them left; the number of cuts.
+
+    Raises:
+        WrongStateError, ContentError: something acknowledged was lost, or something else is there.
+    """
+    random = Random(seed)
+    history, survivor, done = History(), Survivor(), 0
+    lanes = [Lane(f"scope/stream/{number}", Random(random.random())) for number in range(LANES)]
+    for _ in range(generations):
+        world = World(survivor, random)
+        for _ in range(random.randint(1, LIVES_PER_TRACE)):
+            async with world.running() as running:
+                verdict = await check(await running.connect(), history)
+                verdict.settle(world.trace.position)
+                await live(running, lanes, history, random.randint(*ANSWERS_PER_LIFE), world.trace)
+        replay = Replay(world.trace)
+        for moment in sorted(random.randint(0, world.trace.position) for _ in range(cuts)):
+            replay.advance(moment)
+            cut_seed = random.getrandbits(32)
+            verdict = await check_survivor(replay.cut(cut_seed), history, moment, random, random.choice((0, 0, 1, 2)))
+            done += 1
+        survivor = replay.cut(cut_seed)
+        history.forget_later(moment)
+        verdict.settle(-1)
+    return done
