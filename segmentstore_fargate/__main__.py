@@ -1,7 +1,7 @@
 """`python -m segmentstore_fargate`: one segment store, configured by its environment (see config.py).
 
 Prints one line `ready ...` to stdout when it serves; logs go to stderr. Exit codes: 0 after SIGTERM or SIGINT, 1 after
-a failure, 2 if it could not start as configured.
+a failure or a stop that was cut short, 2 if it could not start as configured.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Final, NoReturn
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, read_config
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 _log = logging.getLogger("segmentstore_fargate")
+
+STOP_SLACK_S: Final = 5.0
+"""Beyond the deadline of a stop, for closing the journal and for requests to AWS that do not answer."""
 
 
 def main() -> int:
@@ -31,8 +35,8 @@ def main() -> int:
         level=config.log_level,
         format=f"%(asctime)s level=%(levelname)s store={config.store_id} logger=%(name)s %(message)s",
     )
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        return runner.run(_serve(config))
+    # Not closed: closing waits for threads that wait for AWS, and the process ends here.
+    return asyncio.Runner(loop_factory=_fast_loop()).run(_serve(config))
 
 
 async def _serve(config: StoreConfig) -> int:
@@ -40,7 +44,7 @@ async def _serve(config: StoreConfig) -> int:
         process = SegmentStoreProcess(config, os.environ)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, process.request_stop)
+            loop.add_signal_handler(number, _stop_or_end, process)
         ready = await process.start()
     except (HeadraceError, OSError) as error:
         _log.critical("event=start_failed error=%r", str(error))
@@ -52,8 +56,29 @@ async def _serve(config: StoreConfig) -> int:
         # What is in memory cannot be told from what the failure left behind: the log has it, the next start reads it.
         _log.critical("event=failed exit_code=%d", code)
         return code
-    await process.stop()
+    try:
+        await asyncio.wait_for(process.stop(), config.stop_deadline_s + STOP_SLACK_S)
+    except TimeoutError:
+        return _cut_short("the deadline is over")
     return code
+
+
+def _stop_or_end(process: SegmentStoreProcess) -> None:
+    """Whoever asks twice does not want to wait: what was acknowledged is in the log, as after a crash."""
+    if not process.request_stop():
+        _end(_cut_short("a second signal came"))
+
+
+def _cut_short(reason: str) -> int:
+    _log.warning("event=stop_cut_short reason=%r", reason)
+    return 1
+
+
+def _end(code: int) -> NoReturn:
+    """Threads that wait for AWS must not delay the end of a process that has nothing left to do."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -67,8 +92,4 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 if __name__ == "__main__":
-    code = main()
-    logging.shutdown()
-    sys.stdout.flush()
-    # Threads that wait for AWS must not delay the end of a process that has nothing left to do.
-    os._exit(code)
+    _end(main())

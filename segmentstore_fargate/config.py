@@ -14,7 +14,7 @@
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
-| HEADRACE_HEALTH_PORT | serve GET /health there; 0: nowhere | 0 |
+| HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | for storing what is in memory after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
 
@@ -45,7 +45,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """One process. `advertised_host` None: ask the platform."""
+    """One process. `advertised_host` None: ask the platform. `health_port` None: no pages."""
 
     store_id: str
     containers: tuple[int, ...]
@@ -60,7 +60,7 @@ class StoreConfig:
     cache_bytes: int
     journal_file_bytes: int
     limits: StorageLimits
-    health_port: int
+    health_port: int | None
     stop_deadline_s: float
     log_level: str
 
@@ -95,7 +95,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
             flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
             checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
         ),
-        health_port=read.integer("HEADRACE_HEALTH_PORT", 0, least=0, most=65535),
+        health_port=read.optional_integer("HEADRACE_HEALTH_PORT", least=0, most=65535),
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
     )
@@ -110,6 +110,9 @@ class _Reader:
         if not value:
             raise InvalidRequestError(f"the environment variable {name} is missing")
         return value
+
+    def optional_integer(self, name: str, *, least: int, most: int) -> int | None:
+        return self.integer(name, least, least=least, most=most) if self._environment.get(name) else None
 
     def integer(self, name: str, default: int, *, least: int, most: int | None = None) -> int:
         value = self._environment.get(name, "")

@@ -1,25 +1,45 @@
-"""GET /health over plain HTTP: 200 while every claimed container is served, 503 otherwise. Nothing else is answered."""
+"""The pages of a store over plain HTTP: GET /health, /ready and /metrics, and nothing else.
+
+Whoever asks is bounded: in the bytes of its request, in the time it takes, in how many ask at once. One request a
+connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
+CONNECTIONS_MAX: Final = 64
 
-Status = Callable[[], tuple[bool, Mapping[str, Any]]]
-"""Whether all is well, and what to show."""
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`well` False: 503, with the same content."""
+
+    well: bool
+    content_type: str
+    content: bytes
+
+
+Page = Callable[[], Answer]
+
+
+def json_answer(well: bool, shown: Mapping[str, Any]) -> Answer:
+    return Answer(well, "application/json", json.dumps(shown).encode())
 
 
 class HealthServer:
-    """`status` is asked anew for each request."""
+    """Serves `pages` by path; each is made anew for each request."""
 
-    def __init__(self, status: Status) -> None:
-        self._status = status
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = dict(pages)
         self._server: asyncio.Server | None = None
+        self._connections = 0
 
     @property
     def port(self) -> int:
@@ -39,25 +59,30 @@ class HealthServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
         try:
-            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_TIMEOUT_S)
-            writer.write(self._answer(request))
-            await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
+            if self._connections <= CONNECTIONS_MAX:
+                request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_TIMEOUT_S)
+                writer.write(self._answer(request))
+                await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return  # whoever asked is gone, too slow or no HTTP client
         finally:
+            self._connections -= 1
             writer.close()
 
     def _answer(self, request: bytes) -> bytes:
         method, _, rest = request.partition(b" ")
-        path = rest.partition(b" ")[0]
-        if method not in (b"GET", b"HEAD") or path != b"/health":
-            return _response("404 Not Found", {"error": "only GET /health is served here"})
-        well, shown = self._status()
-        return _response("200 OK" if well else "503 Service Unavailable", shown)
-
-
-def _response(status: str, body: Mapping[str, Any]) -> bytes:
-    content = json.dumps(body).encode()
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n"
-    return head.encode() + b"connection: close\r\n\r\n" + content
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("ascii", "replace")
+        page = self._pages.get(path)
+        if method not in (b"GET", b"HEAD") or page is None:
+            served = ", ".join(sorted(self._pages))
+            answer, status = json_answer(False, {"error": f"only GET {served} are served here"}), "404 Not Found"
+        else:
+            answer = page()
+            status = "200 OK" if answer.well else "503 Service Unavailable"
+        head = (
+            f"HTTP/1.1 {status}\r\ncontent-type: {answer.content_type}\r\n"
+            f"content-length: {len(answer.content)}\r\nconnection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if method == b"HEAD" else answer.content)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -19,11 +18,13 @@ from headrace.model.errors import FencedError, HeadraceError
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
-from segmentstore_fargate.health import HealthServer
+from segmentstore_fargate.health import Answer, HealthServer, json_answer
+from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import claim_container, own_address
 
 _log = logging.getLogger(__name__)
@@ -37,27 +38,42 @@ class SegmentStoreProcess:
         self._environment = environment
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._started = False
+        self._clock = SystemClock()
         self._disk = DiskJournalDisk(config.data_dir / "journal")
+        measured_disk = MeasuredJournalDisk(self._disk, self._clock)
         self._journal = Journal(
-            self._disk,
+            measured_disk,
             lambda: secrets.randbits(64),
             self._loop.call_soon_threadsafe,
             file_bytes=config.journal_file_bytes,
         )
-        self._metadata_store = DynamoMetadataStore(config.metadata_table)
+        self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
         self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
+        measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
         self._store = SegmentStore(
             JournalLedgers(self._journal),
             BlockPool(config.cache_bytes),
-            SystemClock(),
+            self._clock,
             self._metadata_store,
-            self._chunk_storage,
+            measured_chunks,
             container_count=config.container_count,
             limits=config.limits,
             on_failure=self._container_failed,
         )
         self._listener = WireListener(self._store, lambda: secrets.randbits(128))
-        self._health = HealthServer(self._health_status)
+        self._metrics = MetricsPage(
+            MeasuredStore(
+                self._store,
+                self._listener,
+                self._journal,
+                measured_disk.metrics,
+                measured_chunks,
+                self._metadata_store,
+                lambda: self._serves,
+            )
+        )
+        self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
@@ -73,15 +89,17 @@ class SegmentStoreProcess:
         bound = bind_socket(config.listen_host, config.listen_port)
         port = bound.getsockname()[1]
         host = config.advertised_host or own_address(self._environment, config.listen_host)
+        if config.health_port is not None:
+            await self._health.start(config.listen_host, config.health_port)
+            _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
         await asyncio.to_thread(self._journal.start)
         claim = ContainerClaim(config.store_id, host, port, config.zone)
         for container in config.containers:
             epoch = await asyncio.to_thread(claim_container, self._metadata_store, container, claim)
             await self._store.open_container(container, epoch)
         await self._listener.start(bound)
-        if config.health_port:
-            await self._health.start(config.listen_host, config.health_port)
         self._collector.start()
+        self._started = True
         containers = ",".join(map(str, config.containers))
         return f"ready store={config.store_id} host={host} port={port} containers={containers}"
 
@@ -89,17 +107,21 @@ class SegmentStoreProcess:
         """The exit code, once there is one."""
         return await asyncio.shield(self._ended)
 
-    def request_stop(self) -> None:
-        """End in good order."""
-        if not self._ended.done():
-            self._ended.set_result(0)
+    def request_stop(self) -> bool:
+        """End in good order; False if that was asked for before."""
+        if self._ended.done():
+            return False
+        self._ended.set_result(0)
+        return True
 
     async def stop(self) -> None:
-        """Take nothing more, bring to tier 2 what the deadline allows, close the log."""
+        """Take nothing more, answer what was taken, bring to tier 2 what the deadline allows, close the log."""
         _log.info("event=stopping store=%s", self._config.store_id)
+        deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        await self._listener.drain(self._config.stop_deadline_s)
         await self._listener.stop()
-        await self._store.close(self._config.stop_deadline_s)
+        await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))
         await self._health.stop()
         await asyncio.to_thread(self._journal.close)
         await asyncio.to_thread(self._chunk_storage.close)
@@ -114,14 +136,24 @@ class SegmentStoreProcess:
         if not self._ended.done():
             self._ended.set_result(1)
 
-    def _health_status(self) -> tuple[bool, Mapping[str, Any]]:
-        served = sorted(self._store.owned)
-        well = served == sorted(self._config.containers) and not self._ended.done()
-        return well, {
-            "status": "ok" if well else "failing",
-            "store": self._config.store_id,
-            "containers": served,
-            "commits": self._journal.synced_commits,
-            "unstoredBytes": self._store.pool.unstored_bytes,
-            "cacheBytes": self._store.pool.capacity_bytes,
-        }
+    @property
+    def _serves(self) -> bool:
+        """Whether every claimed container is served, and nothing has ended that."""
+        return self._started and not self._ended.done() and sorted(self._store.owned) == sorted(self._config.containers)
+
+    def _alive(self) -> Answer:
+        """That there is an answer says that the loop turns; the journal has a thread of its own."""
+        well = self._journal.failure is None
+        return json_answer(well, {"status": "ok" if well else "failing", "store": self._config.store_id})
+
+    def _ready(self) -> Answer:
+        status = "ready" if self._serves else "stopping" if self._ended.done() else "starting"
+        if status == "starting" and self._started:
+            status = "incomplete"
+        return json_answer(
+            self._serves,
+            {"status": status, "store": self._config.store_id, "containers": sorted(self._store.owned)},
+        )
+
+    def _metrics_answer(self) -> Answer:
+        return Answer(True, CONTENT_TYPE, self._metrics.render())

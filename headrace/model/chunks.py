@@ -7,7 +7,7 @@ A segment's runs are contiguous, do not overlap, and start and end on append bou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 _OFFSET_DIGITS = 20
@@ -29,7 +29,8 @@ class RunTimes(NamedTuple):
 class ChunkRun:
     """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
 
-    `times` is None for runs that were written before there were numbers.
+    `times` is None for runs that were written before there were numbers. `version` is that of its record: what was read
+    of a run is only changed if nobody changed it meanwhile.
     """
 
     offset: int
@@ -37,6 +38,7 @@ class ChunkRun:
     object_name: str
     position: int
     times: RunTimes | None = None
+    version: int = field(default=0, compare=False)
 
     @property
     def end(self) -> int:
@@ -60,7 +62,7 @@ def chunk_body(run: ChunkRun) -> dict[str, Any]:
     return body
 
 
-def chunk_run(sort: str, body: Mapping[str, Any]) -> ChunkRun:
+def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
     """The run stored under `sort`."""
     times = RunTimes(*body["times"]) if "times" in body else None
-    return ChunkRun(int(sort.removeprefix("run/")), body["length"], body["object"], body["position"], times)
+    return ChunkRun(int(sort.removeprefix("run/")), body["length"], body["object"], body["position"], times, version)

@@ -35,3 +35,10 @@ SEGMENTS_BETWEEN_MAX = 20_000
 STREAM_CUT_TEXT_CHARACTERS_MAX = 256 * 1024
 STREAM_CUT_PLAIN_BYTES_MAX = 1024 * 1024
 """A stream cut's text form, packed and unpacked (ours: 1,000 segments need about 50 KB unpacked)."""
+
+TABLE_KEY_BYTES_MAX = 8 * 1024
+TABLE_VALUE_BYTES_MAX = 1024 * 1024 - TABLE_KEY_BYTES_MAX
+"""Of one key and one value of a table (Pravega: 8 KiB, and 1 MiB together)."""
+
+TABLE_PAGE_BYTES_MAX = 2 * 1024 * 1024
+"""After so many bytes a page of a table's keys or entries ends, whatever number was asked for."""

@@ -66,6 +66,8 @@ class _MeasuredJournalFile:
 
     def sync(self) -> None:
         self._file.sync()
+        if not self._written_bytes:
+            return
         self._metrics.commit_seconds.record(self._clock.monotonic_s() - self._started_s)
         self._metrics.commit_bytes.record(self._written_bytes)
         self._written_bytes = 0

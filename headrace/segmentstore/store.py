@@ -23,13 +23,17 @@ from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.chores import Chores
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.garbage_collector import GarbageCollector
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.object_names import ObjectNames
 from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.storage.storage_writer import StorageWriter
+from headrace.segmentstore.tables.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +45,8 @@ class OwnedContainer:
     container: SegmentContainer
     writer: StorageWriter
     reader: StorageReader
+    tables: TableStore
+    chores: Chores
 
 
 class SegmentStore:
@@ -86,7 +92,7 @@ class SegmentStore:
         """
         started_s = self.clock.monotonic_s()
         ledger = self._ledgers.open(container, epoch)
-        directory = ChunkDirectory(self._metadata_store, container, epoch)
+        directory = ChunkDirectory(self._metadata_store, container, epoch, self.clock)
         snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
         pointer = await snapshots.pointer()
         recovery = Recovery(container, self.pool, self.clock)
@@ -110,15 +116,20 @@ class SegmentStore:
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
         snapshot_writer = SnapshotWriter(segment_container, snapshots, self.clock, self._limits, covered=covered)
+        names = ObjectNames(container, epoch)
         writer = StorageWriter(
-            segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer
+            segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer, names
         )
+        collector = GarbageCollector(directory, self._chunk_storage, names, self.clock, self._limits)
+        chores = Chores(segment_container, [collector], self._limits)
         reader = StorageReader(directory, self._chunk_storage)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
-        self._owned[container] = OwnedContainer(segment_container, writer, reader)
+        tables = TableStore(segment_container, reader)
+        self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, chores)
         writer.start()
+        chores.start()
         for name in list(recovery.metadata.segments):
             if is_transient_segment_name(name):  # its connection did not survive
                 self.run_background(segment_container.delete(name))
@@ -160,6 +171,8 @@ class SegmentStore:
         for task in list(self._background):
             task.cancel()
         owned = list(self._owned.values())
+        for each in owned:
+            await each.chores.stop()
         closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
         if closing:
             _, late = await asyncio.wait(closing, timeout=deadline_s)

@@ -144,7 +144,7 @@ class SegmentStoreZone(Construct):
 
 
 def _health_check() -> ecs.HealthCheck:
-    url = f"http://127.0.0.1:{SEGMENT_STORES.health_port}/health"
+    url = f"http://127.0.0.1:{SEGMENT_STORES.health_port}/ready"
     ask = f"import urllib.request as r; r.urlopen('{url}', timeout={HEALTH_TIMEOUT_S - 1})"
     return ecs.HealthCheck(
         command=["CMD", "python", "-c", ask],

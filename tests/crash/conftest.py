@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import botocore.session
@@ -51,6 +52,15 @@ class StoreProcess:
         self._process.send_signal(signal.SIGTERM)
         return self._reap()
 
+    def stop_at_once(self) -> int:
+        """SIGTERM again and again, until it ends; the exit code."""
+        assert self._process is not None
+        while self.is_running():
+            self._process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)
+        return self._reap()
+
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -63,30 +73,35 @@ class StoreProcess:
 
 
 @pytest.fixture
-def aws_environment() -> Iterator[dict[str, str]]:
-    """Standard AWS variables for an AWS double with the store's table and bucket."""
+def aws_double() -> Iterator[subprocess.Popen[str]]:
+    """An AWS double of the test's own; it has said nothing yet."""
     double = subprocess.Popen(
         [sys.executable, "-m", "local_stack.aws_double", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert double.stdout is not None
-        endpoint = double.stdout.readline().strip().partition("endpoint=")[2]
-        assert endpoint
-        environment = {
-            **os.environ,
-            "AWS_ENDPOINT_URL": endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-        }
-        _create_resources(endpoint)
-        yield environment
+        yield double
     finally:
         double.kill()
         double.wait()
         if double.stdout is not None:
             double.stdout.close()
+
+
+@pytest.fixture
+def aws_environment(aws_double: subprocess.Popen[str]) -> dict[str, str]:
+    """Standard AWS variables for an AWS double with the store's table and bucket."""
+    assert aws_double.stdout is not None
+    endpoint = aws_double.stdout.readline().strip().partition("endpoint=")[2]
+    assert endpoint
+    _create_resources(endpoint)
+    return {
+        **os.environ,
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
 
 
 def _create_resources(endpoint: str) -> None:

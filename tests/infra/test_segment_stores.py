@@ -86,7 +86,7 @@ def test_a_process_that_dies_finds_its_volume_again(assembly, services):
         assert "EntryPoint" not in container
         assert container["StopTimeout"] == SEGMENT_STORES.stop_timeout_s <= 120
         check = container["HealthCheck"]
-        assert f":{SEGMENT_STORES.health_port}/health" in check["Command"][-1]
+        assert f":{SEGMENT_STORES.health_port}/ready" in check["Command"][-1]
         assert check["Interval"] * check["Retries"] >= 1_800  # a replaced task loses what S3 does not have
 
 

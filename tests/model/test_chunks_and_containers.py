@@ -18,6 +18,15 @@ from headrace.model.containers import (
     snapshot_pointer,
     snapshot_sort,
 )
+from headrace.model.packed_objects import (
+    ObjectCount,
+    object_body,
+    object_count,
+    object_partition,
+    packed_epoch,
+    packed_name,
+    packed_prefix,
+)
 
 INT63 = st.integers(0, 2**63 - 1)
 
@@ -54,6 +63,29 @@ def test_chunk_records_come_back(offset: int, length: int, position: int, name: 
 @given(left=INT63, right=INT63)
 def test_chunk_keys_sort_as_offsets(left: int, right: int):
     assert (chunk_sort(left) < chunk_sort(right)) == (left < right)
+
+
+def test_golden_object_count():
+    assert object_partition(3) == "objects/container-0003"
+    assert packed_name(3, 7, 12) == "container-0003/packed/0000000007-0000000012"
+    assert packed_name(3, 7, 12).startswith(packed_prefix(3))
+    used, empty = ObjectCount(2, 30, 100), ObjectCount(0, 0, 100, 5)
+    assert object_body(used) == {"runs": 2, "bytes": 30, "length": 100}
+    assert object_body(empty) == {"runs": 0, "bytes": 0, "length": 100, "emptiedAtMs": 5}
+    assert [object_count(object_body(count)) for count in (used, empty)] == [used, empty]
+
+
+def test_an_object_is_dated_as_long_as_nothing_of_it_is_used():
+    used = ObjectCount(2, 30, 100)
+    empty = used.changed(-2, -30, 5)
+    assert empty == ObjectCount(0, 0, 100, 5)
+    assert empty.changed(1, 10, 6) == ObjectCount(1, 10, 100)
+
+
+def test_only_names_of_counted_objects_have_an_epoch():
+    assert packed_epoch(3, packed_name(3, 7, 12)) == 7
+    for other in ("container-0003/0000000007-0000000012", packed_name(4, 7, 12), packed_name(3, 7, 12) + "0", "x" * 21):
+        assert packed_epoch(3, other) is None
 
 
 def test_golden_claim():

@@ -231,7 +231,7 @@ def test_a_failed_condition_changes_nothing_and_the_number_may_be_used_again(on_
         struct.pack(">ii", 20, (256 << 10) + 1),  # no control frame is so large
         struct.pack(">ii", 20, 3) + b"abc",
         struct.pack(">ii", 4, 10) + bytes(10),
-        struct.pack(">ii", 70, 20) + bytes(20),  # a table command: not served yet
+        struct.pack(">ii", 72, 20) + bytes(20),  # a table command that was retired
         struct.pack(">iiQQii", 4, 100, 0, 1, 4, 1 << 23),
         struct.pack(">iiQQqqii", 5, 100, 0, 1, 1, 1, 1, 4),
     ],

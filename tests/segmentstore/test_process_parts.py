@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -10,8 +11,9 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import Key
+from segmentstore_fargate import health
 from segmentstore_fargate.config import read_config
-from segmentstore_fargate.health import HealthServer
+from segmentstore_fargate.health import HealthServer, json_answer
 from segmentstore_fargate.registration import claim_container, own_address
 
 REQUIRED = {
@@ -42,6 +44,7 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_CACHE_BYTES", "lots"),
         ("HEADRACE_STORE_INDEX", "1"),
         ("HEADRACE_LISTEN_PORT", "65536"),
+        ("HEADRACE_HEALTH_PORT", "65536"),
         ("HEADRACE_CONTAINER_COUNT", "0"),
         ("HEADRACE_FLUSH_AGE_S", "-1"),
         ("HEADRACE_FLUSH_AGE_S", "nan"),
@@ -67,24 +70,50 @@ def test_outside_of_ecs_the_listening_address_is_advertised():
     assert own_address({}, "127.0.0.1") == "127.0.0.1"
 
 
-@pytest.mark.parametrize(
-    ("request_bytes", "well", "status"),
-    [
-        (b"GET /health HTTP/1.1\r\n\r\n", True, b"200"),
-        (b"GET /health HTTP/1.1\r\n\r\n", False, b"503"),
-        (b"GET /other HTTP/1.1\r\n\r\n", True, b"404"),
-        (b"POST /health HTTP/1.1\r\n\r\n", True, b"404"),
-    ],
-)
-def test_health(request_bytes, well, status):
-    async def scenario():
-        server = HealthServer(lambda: (well, {"containers": [1]}))
+PAGES = {
+    "/well": lambda: json_answer(True, {"containers": [1]}),
+    "/ill": lambda: json_answer(False, {"status": "starting"}),
+}
+
+
+def _ask(request: bytes) -> bytes:
+    async def scenario() -> bytes:
+        server = HealthServer(PAGES)
         await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(request_bytes)
-        answer = await reader.read()
+        writer.write(request)
+        answer = b""
+        with suppress(ConnectionResetError):  # closed with bytes of ours unread
+            answer = await reader.read()
         writer.close()
         await server.stop()
         return answer
 
-    assert asyncio.run(scenario()).split()[1] == status
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "content"),
+    [
+        (b"GET /well HTTP/1.1\r\n\r\n", b"200", b'{"containers": [1]}'),
+        (b"GET /well?a=b HTTP/1.1\r\n\r\n", b"200", b'{"containers": [1]}'),
+        (b"GET /ill HTTP/1.1\r\n\r\n", b"503", b'{"status": "starting"}'),
+        (b"HEAD /well HTTP/1.1\r\n\r\n", b"200", b""),
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404", b'{"error": "only GET /ill, /well are served here"}'),
+        (b"POST /well HTTP/1.1\r\n\r\n", b"404", b'{"error": "only GET /ill, /well are served here"}'),
+        (b"\xff\xfe\r\n\r\n", b"404", b'{"error": "only GET /ill, /well are served here"}'),
+    ],
+)
+def test_pages(request_bytes, status, content):
+    head, _, body = _ask(request_bytes).partition(b"\r\n\r\n")
+    assert head.split()[1] == status
+    assert body == content
+
+
+def test_a_request_that_is_too_long_is_not_answered():
+    assert _ask(b"GET /well HTTP/1.1\r\nx: " + b"y" * health.REQUEST_BYTES_MAX) == b""
+
+
+def test_few_may_ask_at_once(monkeypatch):
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 0)
+    assert _ask(b"GET /well HTTP/1.1\r\n\r\n") == b""

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from object_counts import assert_counts_agree, counts_of
 from store_machine_doubles import Faulty, Gate, Modelled, Replies
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -100,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         epoch = claim_container(self.tier_2.metadata, 0, ContainerClaim("store-0", "127.0.0.1", 1, "local"))
         self.wait(self.store.open_container(0, epoch))
         self.owned = self.store.owned[0]
+        self.wait(self.owned.chores.stop())
         self.wait(self.owned.writer.stop())  # from here on it works when the machine says so
 
     def wait(self, work: Any) -> Any:
@@ -305,6 +307,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.round = None
         self.tier_2.fault = "none"
 
+    @rule()
+    def collect_garbage(self) -> None:
+        if self.round is not None:
+            return
+        self.clock.advance(int(LIMITS.sweep_every_s * 1000))
+        self.wait(self.owned.chores.round())
+
     # Tier 1
 
     @rule()
@@ -406,6 +415,10 @@ class StoreMachine(RuleBasedStateMachine):
             for before, after in pairwise(runs):
                 assert before.end == after.offset, (name, runs)
 
+    @invariant()
+    def objects_are_counted(self) -> None:
+        assert_counts_agree(self.tier_2.metadata)
+
     def runs(self, name: str) -> list[Any]:
         page = self.tier_2.metadata.query(chunk_partition(name), limit=10_000)
         return [chunk_run(record.key.sort, record.body) for record in page.records]
@@ -441,6 +454,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.delete(name)
         self.drain()
         assert all(not self.runs(name) for name in NAMES)
+        assert not any(count.runs for count in counts_of(self.tier_2.metadata).values())
         pool = self.pool
         pooled = sum(block.pooled for block in pool._free) + (pool._current is not None)
         assert pooled == pool._made

@@ -73,6 +73,9 @@ class Faulty:
     def get(self, key: Any) -> Any:
         return self.metadata.get(key)
 
+    def get_many(self, keys: Any) -> Any:
+        return self.metadata.get_many(keys)
+
     def query(self, *args: Any, **fields: Any) -> Any:
         self.refuse("query refused")
         return self.metadata.query(*args, **fields)
@@ -90,6 +93,12 @@ class Faulty:
         self.refuse("put refused")
         await self.chunks.put(name, parts)
         self.refuse("put answer lost")
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Any:
+        return await self.chunks.list(prefix, after=after, limit=limit)
+
+    async def delete(self, names: Any) -> None:
+        await self.chunks.delete(names)
 
     async def read(self, name: str, position: int, length: int) -> bytes:
         await asyncio.sleep(0)

@@ -11,8 +11,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
+from headrace.model.errors import HeadraceError
 from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.store import SegmentStore
@@ -63,6 +65,22 @@ class WireListener:
         self._server = await loop.create_server(lambda: _Connection(self), sock=bound, backlog=_BACKLOG)
         self._stall_timer = loop.call_later(STALL_CHECK_S, self._check_stalled)
 
+    async def drain(self, deadline_s: float) -> None:
+        """Take no more connections and commands, and answer what was taken, as far as that is done in time."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        try:
+            await asyncio.wait_for(self._finish_sessions(), deadline_s)
+        except TimeoutError:
+            _log.warning("event=drain_incomplete connections=%d", len(self._connections))
+
+    async def _finish_sessions(self) -> None:
+        await asyncio.gather(*(connection.session.finish() for connection in self._connections))
+        for owned in list(self._store.owned.values()):
+            with suppress(HeadraceError):  # a container that has failed answers nobody any more
+                await owned.container.log.durable()
+
     async def stop(self) -> None:
         """Take no more connections and drop those that are there."""
         self._stopping = True
@@ -79,6 +97,11 @@ class WireListener:
         """Abort every connection: what is in flight has an unknown outcome."""
         for connection in list(self._connections):
             connection.session.abort()
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it still takes connections."""
+        return not self._stopping
 
     @property
     def held_reads(self) -> int:

@@ -1,7 +1,7 @@
 """Pravega's wire protocol, version 17: one frozen dataclass per command, `encode`, `decode` and frame cutting.
 
-Use as `from headrace.codec import wire_commands as wire`. Table segments and the admin commands are not in yet: their
-type codes are refused like any unknown one.
+Use as `from headrace.codec import wire_commands as wire`. The admin commands are not in: their type codes are
+refused like any unknown one.
 """
 
 from __future__ import annotations
@@ -92,14 +92,45 @@ from headrace.codec.wire_commands.segments import (
     UpdateSegmentAttribute,
     UpdateSegmentPolicy,
 )
+from headrace.codec.wire_commands.table_fields import (
+    NO_VERSION,
+    NOT_EXISTS,
+    TableEntry,
+    TableKey,
+)
+from headrace.codec.wire_commands.tables import (
+    NO_TABLE_OFFSET,
+    CreateTableSegment,
+    DeleteTableSegment,
+    GetTableSegmentInfo,
+    ReadTable,
+    ReadTableEntries,
+    ReadTableEntriesDelta,
+    ReadTableKeys,
+    RemoveTableKeys,
+    TableEntriesDeltaRead,
+    TableEntriesRead,
+    TableEntriesUpdated,
+    TableKeyBadVersion,
+    TableKeyDoesNotExist,
+    TableKeysRead,
+    TableKeysRemoved,
+    TableRead,
+    TableSegmentInfo,
+    TableSegmentNotEmpty,
+    UpdateTableEntries,
+)
 
 __all__ = [
     "ERROR_CODE_ILLEGAL_ARGUMENT",
     "ERROR_CODE_UNSPECIFIED",
     "FRAME_HEADER",
     "FRAME_PAYLOAD_BYTES_MAX",
+    "NOT_EXISTS",
     "NO_ATTRIBUTE_VALUE",
     "NO_EVENT_NUMBER",
+    "NO_TABLE_OFFSET",
+    "NO_VERSION",
     "OLDEST_COMPATIBLE_VERSION",
     "SCALE_TYPE_EVENTS_PER_SEC",
     "SCALE_TYPE_KBYTES_PER_SEC",
@@ -117,13 +148,16 @@ __all__ = [
     "ConditionalBlockEnd",
     "ConditionalCheckFailed",
     "CreateSegment",
+    "CreateTableSegment",
     "CreateTransientSegment",
     "DataAppended",
     "DeleteSegment",
+    "DeleteTableSegment",
     "ErrorMessage",
     "FrameReceiver",
     "GetSegmentAttribute",
     "GetStreamSegmentInfo",
+    "GetTableSegmentInfo",
     "Hello",
     "InvalidEventNumber",
     "KeepAlive",
@@ -137,6 +171,11 @@ __all__ = [
     "Padding",
     "PartialEvent",
     "ReadSegment",
+    "ReadTable",
+    "ReadTableEntries",
+    "ReadTableEntriesDelta",
+    "ReadTableKeys",
+    "RemoveTableKeys",
     "SealSegment",
     "SegmentAlreadyExists",
     "SegmentAttribute",
@@ -153,9 +192,22 @@ __all__ = [
     "SegmentsMerged",
     "SetupAppend",
     "StreamSegmentInfo",
+    "TableEntriesDeltaRead",
+    "TableEntriesRead",
+    "TableEntriesUpdated",
+    "TableEntry",
+    "TableKey",
+    "TableKeyBadVersion",
+    "TableKeyDoesNotExist",
+    "TableKeysRead",
+    "TableKeysRemoved",
+    "TableRead",
+    "TableSegmentInfo",
+    "TableSegmentNotEmpty",
     "TruncateSegment",
     "UpdateSegmentAttribute",
     "UpdateSegmentPolicy",
+    "UpdateTableEntries",
     "WireCommand",
     "WireFormatError",
     "WrongHost",

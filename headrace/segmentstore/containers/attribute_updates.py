@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.model.errors import ConflictError, InvalidRequestError, ThrottledError
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_for_tables
 from headrace.segmentstore.containers.segment import Segment
 
 
@@ -36,11 +36,13 @@ def updated_attributes(segment: Segment, updates: Iterable[AttributeUpdate]) -> 
 
     Raises:
         ConflictError: a condition does not hold (code "attribute").
-        InvalidRequestError: the kind of an update is unknown.
+        InvalidRequestError: the kind of an update is unknown, or the attribute is what makes a segment a table.
         ThrottledError: the segment would have too many attributes.
     """
     values: dict[int, int] = {}
     for update in updates:
+        if is_for_tables(update.key):
+            raise InvalidRequestError(f"attribute {update.key:032x} of segment {segment.name} cannot be changed")
         current = values.get(update.key, segment.attribute(update.key))
         new = _updated(update, current)
         if new is not None:

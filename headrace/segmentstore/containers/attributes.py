@@ -14,6 +14,15 @@ EVENT_COUNT: Final = _CORE_HALF | 1
 SCALE_POLICY_TYPE: Final = _CORE_HALF | 2
 SCALE_POLICY_RATE: Final = _CORE_HALF | 3
 ROLLOVER_SIZE: Final = _CORE_HALF | 4
+SEGMENT_TYPE: Final = _CORE_HALF | 9
+TABLE_KEY_LENGTH: Final = _CORE_HALF | 32
+"""Of a table whose keys all have one length; 0 if they may have any."""
+
+TABLE_BATCHES: Final = _CORE_HALF | 33
+"""Counts the appends to a table's segment, which have no writer: it stands in a writer's place."""
+
+TABLE_SEGMENT: Final = 1
+"""Value of SEGMENT_TYPE; a segment without that attribute is a plain one."""
 
 NO_VALUE: Final = -(1 << 63)
 """Stands for "not set", in conditions and in answers."""
@@ -22,6 +31,11 @@ VALUE_MAX: Final = (1 << 63) - 1
 
 ATTRIBUTES_PER_SEGMENT_MAX: Final = 100_000
 """Each writer that ever wrote to a segment leaves one; a new writer beyond this is refused."""
+
+
+def is_for_tables(attribute_id: int) -> bool:
+    """Whether the attribute says how a segment's bytes are to be read: no client may set it."""
+    return attribute_id in (SEGMENT_TYPE, TABLE_KEY_LENGTH, TABLE_BATCHES)
 
 
 def is_core(attribute_id: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
-from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE
+from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.read_index import ReadIndex
 
@@ -129,6 +129,10 @@ class Segment:
             attributes,
             tuple(MergedRange(move.offset, move.length, move.source, move.source_offset) for move in self.moves),
         )
+
+    @property
+    def is_table(self) -> bool:
+        return SEGMENT_TYPE in self.attributes
 
     @property
     def is_stored(self) -> bool:

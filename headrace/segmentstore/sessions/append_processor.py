@@ -110,6 +110,9 @@ class AppendProcessor:
         if segment is None:
             container.log.when_durable(lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment)))
             return
+        if segment.is_table:
+            session.send(wire.OperationUnsupported(command.request_id, "SetupAppend on a table"))
+            return
         if len(self._writers) >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
             raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
         last = segment.attribute(command.writer_id)

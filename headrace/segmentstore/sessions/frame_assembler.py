@@ -1,7 +1,8 @@
 """Cuts what a connection receives into commands, with the data of appends received straight into the cache.
 
 Only headers are parsed; a size is checked before any memory is taken for it, and an append of a writer that this
-connection never announced takes none. All connections share one scratch buffer: what is received is consumed at once,
+connection never announced takes none. Commands that carry keys or entries of tables are received into the cache as a
+whole, since they may be large. All connections share one scratch buffer: what is received is consumed at once,
 and a connection keeps for itself only the begin of an incomplete frame.
 """
 
@@ -54,6 +55,10 @@ class CommandHandler(Protocol):
         ...
 
     def on_append(self, frame: AppendFrame) -> None: ...
+
+    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        """A command whose payload lies in the cache; the reservation belongs to the handler now."""
+        ...
 
     def on_command(self, command: wire.WireCommand) -> None: ...
 
@@ -149,7 +154,10 @@ class FrameAssembler:
             return filled or -1
         _read_trailer(frame, rest[: frame.trailer_bytes])
         self._append = None
-        self._handler.on_append(frame)
+        if frame.type_code in _POOLED:
+            self._handler.on_pooled_command(frame.type_code, frame.data)
+        else:
+            self._handler.on_append(frame)
         return filled + frame.trailer_bytes
 
     def _fill(self, view: memoryview) -> int:
@@ -176,7 +184,11 @@ class FrameAssembler:
                 raise wire.WireFormatError(f"an append command of type {type_code} has only {length} payload bytes")
             if len(view) < _FRAME_HEADER_BYTES + prefix_bytes:
                 return -1
-            return self._begin_append(read(view[_FRAME_HEADER_BYTES:], length), _FRAME_HEADER_BYTES + prefix_bytes)
+            frame = read(view[_FRAME_HEADER_BYTES:], length)
+            self._handler.check_append(frame)
+            return self._receive_data(frame, _FRAME_HEADER_BYTES + prefix_bytes)
+        if type_code in _POOLED:
+            return self._receive_data(AppendFrame(type_code, 0, length, 0), _FRAME_HEADER_BYTES)
         end = _FRAME_HEADER_BYTES + length
         if end > CONTROL_FRAME_BYTES_MAX:
             raise wire.WireFormatError(
@@ -187,13 +199,12 @@ class FrameAssembler:
         self._handler.on_command(wire.decode(type_code, view[_FRAME_HEADER_BYTES:end]))
         return end
 
-    def _begin_append(self, frame: AppendFrame, consumed: int) -> int:
+    def _receive_data(self, frame: AppendFrame, consumed: int) -> int:
         if frame.data_bytes > self._pool.reservation_bytes_max:
             raise wire.WireFormatError(
                 f"an append of {frame.data_bytes} bytes exceeds what this store's cache takes at once, "
                 f"{self._pool.reservation_bytes_max} bytes"
             )
-        self._handler.check_append(frame)
         self._append = frame
         reservation = self._pool.reserve(frame.data_bytes)
         if reservation is not None:
@@ -278,6 +289,8 @@ def _check_trailer(behind_prefix_bytes: int, data_bytes: int, trailer_bytes_min:
         raise wire.WireFormatError(f"an append claims {data_bytes} data bytes in a frame that does not hold them")
     return trailer_bytes
 
+
+_POOLED: Final = frozenset((wire.UpdateTableEntries.TYPE, wire.RemoveTableKeys.TYPE, wire.ReadTable.TYPE))
 
 _PREFIXES: Final[dict[int, tuple[int, Callable[[memoryview, int], AppendFrame]]]] = {
     wire.AppendBlock.TYPE: (_BLOCK_PREFIX.size, _read_block),

@@ -88,7 +88,7 @@ class SegmentProcessor:
             await handler(command)
         except HeadraceError as error:
             name = _segment_of(command)
-            self._session.send(_error_reply(error, command.request_id, name))
+            self._session.send(error_reply(error, command.request_id, name))
 
     def _container(self, name: str) -> SegmentContainer:
         return self._store.owner_of(name).container
@@ -101,7 +101,7 @@ class SegmentProcessor:
     # Life cycle
 
     async def _create(self, command: wire.CreateSegment) -> None:
-        name = _checked_name(command.segment)
+        name = checked_name(command.segment)
         if command.scale_type not in _SCALE_TYPES:
             raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
         created = (
@@ -119,7 +119,7 @@ class SegmentProcessor:
             raise InvalidRequestError(
                 f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
             )
-        parent = _checked_name(command.parent_segment)
+        parent = checked_name(command.parent_segment)
         name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
         created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
         self._transient.append(name)
@@ -131,6 +131,7 @@ class SegmentProcessor:
         self._session.send(wire.SegmentSealed(command.request_id, command.segment))
 
     async def _truncate(self, command: wire.TruncateSegment) -> None:
+        self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
         try:
             await self._container(command.segment).truncate(command.segment, command.truncation_offset)
         except TruncatedError:
@@ -144,7 +145,11 @@ class SegmentProcessor:
         self._session.send(wire.SegmentTruncated(command.request_id, command.segment))
 
     async def _delete(self, command: wire.DeleteSegment) -> None:
-        await self._container(command.segment).delete(command.segment)
+        owned = self._store.owner_of(command.segment)
+        if self._is_table(command.segment):
+            await owned.tables.delete(command.segment)
+        else:
+            await owned.container.delete(command.segment)
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
 
     # Merging
@@ -175,6 +180,8 @@ class SegmentProcessor:
         self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))
 
     def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
+        for name in (target, *sources):
+            self._refuse_table(name, "merged")
         container = self._container(target)
         for source in sources:
             if self._container(source) is not container:
@@ -184,6 +191,14 @@ class SegmentProcessor:
     def _forget_transient(self, merged: Sequence[str]) -> None:
         gone = set(merged)
         self._transient = [name for name in self._transient if name not in gone]
+
+    def _is_table(self, name: str) -> bool:
+        segment = self._container(name).metadata.segments.get(name)
+        return segment is not None and segment.is_table
+
+    def _refuse_table(self, name: str, deed: str) -> None:
+        if self._is_table(name):
+            raise InvalidRequestError(f"segment {name} is a table, which cannot be {deed}")
 
     # Attributes
 
@@ -265,7 +280,8 @@ def _segment_of(command: Any) -> str:
     return ""
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """Raises InvalidRequestError: no segment can have this name."""
     if not name or len(name.encode()) > NAME_BYTES_MAX - _NAME_PREFIX_BYTES:
         raise InvalidRequestError(
             f"a segment name has 1 to {NAME_BYTES_MAX - _NAME_PREFIX_BYTES} bytes, not {len(name.encode())}"
@@ -273,7 +289,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
+def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
     """The one table from errors to wire replies."""
     match error:
         case FencedError() | UnavailableError():

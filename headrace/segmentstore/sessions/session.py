@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.reading.block_pool import Block, Reservation
 from headrace.segmentstore.sessions.append_processor import AppendProcessor
 from headrace.segmentstore.sessions.frame_assembler import AppendFrame, FrameAssembler
 from headrace.segmentstore.sessions.limits import (
@@ -25,6 +25,7 @@ from headrace.segmentstore.sessions.limits import (
 )
 from headrace.segmentstore.sessions.read_processor import ReadProcessor
 from headrace.segmentstore.sessions.segment_processor import SegmentProcessor
+from headrace.segmentstore.sessions.table_processor import TableProcessor
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Session:
         self.store = store
         self.peer = peer
         self.closed = False
+        self._finishing = False
         self.sending_blocked = False
         self._channel = channel
         self._loop = asyncio.get_running_loop()
@@ -78,7 +80,9 @@ class Session:
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
         self._segments = SegmentProcessor(self, random_uuid)
+        self._tables = TableProcessor(self)
         self._handlers = self._appends.handlers() | self._reads.handlers() | self._segments.handlers()
+        self._handlers |= self._tables.handlers()
 
     # From the channel
 
@@ -89,6 +93,7 @@ class Session:
 
     def writing_paused(self) -> None:
         self.sending_blocked = True
+        self._tables.sending_possible(possible=False)
         self._blocked_since_s = self.store.clock.monotonic_s()
 
     def writing_resumed(self) -> None:
@@ -96,6 +101,7 @@ class Session:
         self._untaken_bytes = 0
         self._unpin()
         self._reads.sending_possible()
+        self._tables.sending_possible(possible=True)
         self._check_receiving()
 
     def disconnected(self) -> None:
@@ -147,6 +153,13 @@ class Session:
         if change_bytes > 0 or self._receiving_paused:
             self._check_receiving()
 
+    async def finish(self) -> None:
+        """Take no more commands; return when no request is under way. Appends are answered when the log has them."""
+        self._finishing = True
+        self._check_receiving()
+        while self._tasks and not self.closed:
+            await asyncio.wait(self._tasks)
+
     def close(self) -> None:
         """Send what is due and close; nothing more is accepted."""
         if not self.closed:
@@ -171,6 +184,7 @@ class Session:
     def accepts_commands(self) -> bool:
         return not (
             self.closed
+            or self._finishing
             or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
             or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
             or len(self._tasks) >= RUNNING_REQUESTS_MAX
@@ -182,6 +196,9 @@ class Session:
 
     def on_append(self, frame: AppendFrame) -> None:
         self._appends.accept(frame)
+
+    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        self._tables.accept(type_code, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
         handler = self._handlers.get(type(command))
@@ -206,6 +223,7 @@ class Session:
         self.assembler.close()
         self._appends.close()
         self._reads.close()
+        self._tables.close()
         for task in self._tasks:
             task.cancel()
         self._segments.close()

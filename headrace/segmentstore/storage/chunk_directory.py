@@ -1,18 +1,23 @@
 """The chunk directory of one container's segments: records of the metadata store, written under the container's claim.
 
-Each write is one transaction that also checks the version of the claim, so that a deposed owner changes nothing. The
-metadata store blocks; its calls run in threads, never on the event loop.
+Each write is one transaction that also checks the version of the claim, so that a deposed owner changes nothing, and
+that keeps the count of each packed object whose runs come or go. What is removed or replaced must still be what was
+read: otherwise nothing is written, and whoever asked looks again. The metadata store blocks; its calls run in threads,
+never on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
-from headrace.model.errors import FencedError, UnavailableError
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition, packed_epoch
+from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
     Check,
@@ -20,26 +25,41 @@ from headrace.ports.metadata_store import (
     Delete,
     Key,
     MetadataStore,
+    Page,
+    Record,
+    Replace,
     Write,
     WriteConflictError,
 )
 
-RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 1
-MOVES_PER_WRITE_MAX: Final = RUNS_PER_WRITE_MAX // 2
+_log = logging.getLogger(__name__)
+
+RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
+"""Beside the check of the claim and the count of the one object that they are in."""
+
+MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 1) // 2
 RUNS_PER_PAGE: Final = 64
+
+_Change = tuple[int, int]
+"""Of an object's count: runs and bytes."""
 
 
 class ChunkDirectory:
-    """`epoch` is the version of the container's claim."""
+    """`epoch` is the version of the container's claim; `clock` dates objects that nobody uses any more."""
 
-    def __init__(self, store: MetadataStore, container: int, epoch: int) -> None:
+    def __init__(self, store: MetadataStore, container: int, epoch: int, clock: Clock) -> None:
         self._store = store
         self.container = container
         self.epoch = epoch
+        self._clock = clock
         self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._counting = asyncio.Lock()
+        self._newest: Record | None = None  # the count of the object that is being entered
 
-    async def add(self, runs: Sequence[tuple[str, ChunkRun]]) -> dict[int, ChunkRun]:
-        """Enter runs of segments, given by name; all or none.
+    # Runs come and go
+
+    async def add(self, runs: Sequence[tuple[str, ChunkRun]], object_length: int) -> dict[int, ChunkRun]:
+        """Enter runs of segments, given by name, that lie in one object of `object_length` bytes; all or none.
 
         Returns what was found in the way, by index into `runs`: a run of the same segment at the same offset that an
         earlier attempt left. Nothing was written then.
@@ -48,12 +68,23 @@ class ChunkDirectory:
             FencedError: the container has another owner.
             UnavailableError: the store does not answer; the runs may or may not be there.
         """
-        writes = [Create(_run_key(name, run.offset), chunk_body(run)) for name, run in runs]
-        try:
-            await self._write(writes)
-        except WriteConflictError as error:
-            return _found_runs(error)
-        return {}
+        writes = [Create(_run_key(segment, run.offset), chunk_body(run)) for segment, run in runs]
+        change = (len(runs), sum(run.length for _, run in runs))
+        key = self._object_key(runs[0][1].object_name)
+        async with self._counting:
+            for _ in range(2):
+                record = self._newest if self._newest is not None and self._newest.key == key else None
+                count = self._counted(key, record, change, object_length)
+                try:
+                    await self._write([*writes, count])
+                except WriteConflictError as error:
+                    if found := _found_runs(error, len(runs)):
+                        return found
+                    self._newest = error.failed.get(len(runs) + 1)  # entered before, by a write that was forgotten
+                else:
+                    self._newest = Record(key, 0 if record is None else record.version + 1, count.body)
+                    return {}
+        raise _changed()
 
     async def move(self, source: str, target: str, shift: int, runs: Sequence[ChunkRun]) -> dict[int, ChunkRun]:
         """Make runs of `source` runs of `target`, `shift` bytes further; returns and raises as `add`."""
@@ -64,39 +95,122 @@ class ChunkDirectory:
             )
             for run in runs
         ]
-        writes.extend(Delete(_run_key(source, run.offset), version=None) for run in runs)
+        writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
         try:
             await self._write(writes)
         except WriteConflictError as error:
-            return _found_runs(error)
+            found = _found_runs(error, len(runs))
+            if not found:
+                raise _changed() from error
+            return found
         return {}
 
-    async def remove(self, name: str, runs: Sequence[ChunkRun]) -> None:
-        """Forget runs of a segment; raises as `add`."""
-        await self._write([Delete(_run_key(name, run.offset), version=None) for run in runs])
+    async def remove(self, name: str, runs: Sequence[ChunkRun]) -> int:
+        """Forget runs of a segment, as many of the first as one transaction takes; how many. Raises as `add`.
+
+        CorruptError: a run lies in an object that no record counts.
+        """
+        gone = runs[: fitting(runs, WRITES_PER_TRANSACTION_MAX - 1)]
+        if gone:
+            await self._write_counted([Delete(_run_key(name, run.offset), run.version) for run in gone], _freed(gone))
+        return len(gone)
+
+    async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
+        """Have one run, in an object of `object_length` bytes, in the place of contiguous `former` ones.
+
+        They must fit into `REPLACED_WRITES_MAX` (see `fitting`). Raises as `remove`.
+        """
+        first, *rest = former
+        writes: list[Delete | Replace] = [Replace(_run_key(name, first.offset), chunk_body(run), first.version)]
+        writes.extend(Delete(_run_key(name, each.offset), each.version) for each in rest)
+        await self._write_counted(writes, {**_freed(former), run.object_name: (1, run.length)}, object_length)
+
+    # Questions
 
     async def page(self, name: str, *, first: int = 0, limit: int = RUNS_PER_PAGE) -> list[ChunkRun]:
         """Runs of a segment that start at `first` or behind, in order."""
-        page = await asyncio.to_thread(
-            self._store.query, chunk_partition(name), first=chunk_sort(first), last=chunk_sort(_LAST), limit=limit
-        )
-        return [chunk_run(record.key.sort, record.body) for record in page.records]
+        return _runs(await self._query(name, first=first, last=_LAST, limit=limit))
+
+    async def runs_before(self, name: str, end: int, limit: int) -> list[ChunkRun]:
+        """The last `limit` runs of a segment that start before `end`, in order."""
+        return _runs(await self._query(name, first=0, last=end - 1, limit=limit, descending=True))[::-1]
 
     async def run_before(self, name: str, offset: int) -> ChunkRun | None:
         """The last run of a segment that starts at `offset` or before."""
-        page = await asyncio.to_thread(
-            self._store.query,
-            chunk_partition(name),
-            first=chunk_sort(0),
-            last=chunk_sort(offset),
-            limit=1,
-            descending=True,
-        )
-        return next((chunk_run(record.key.sort, record.body) for record in page.records), None)
+        return next(iter(await self.runs_before(name, offset + 1, 1)), None)
 
     async def last_run(self, name: str) -> ChunkRun | None:
         """The run that ends a segment; None if the directory has nothing of it."""
-        return await self.run_before(name, _LAST)
+        return await self.run_before(name, _LAST - 1)
+
+    async def objects(self, *, after: str, limit: int) -> Page:
+        """The counts of the container's packed objects (`model.chunks.object_count`), in the order of their names."""
+        first = f"{after}\0" if after else ""
+        return await asyncio.to_thread(self._store.query, object_partition(self.container), first=first, limit=limit)
+
+    async def count_of(self, name: str) -> Record | None:
+        """The count of one object as it is now."""
+        return await asyncio.to_thread(self._store.get, self._object_key(name))
+
+    async def forget_objects(self, records: Sequence[Record]) -> None:
+        """Remove counts of objects that are no more, if they are as they were read; raises as `add`."""
+        size = WRITES_PER_TRANSACTION_MAX - 1
+        for first in range(0, len(records), size):
+            await self._write_or_look_again([Delete(each.key, each.version) for each in records[first : first + size]])
+
+    # Inside
+
+    async def _query(self, name: str, *, first: int, last: int, limit: int, descending: bool = False) -> Page:
+        return await asyncio.to_thread(
+            self._store.query,
+            chunk_partition(name),
+            first=chunk_sort(first),
+            last=chunk_sort(last),
+            limit=limit,
+            descending=descending,
+        )
+
+    def _object_key(self, name: str) -> Key:
+        return Key(object_partition(self.container), name)
+
+    async def _write_counted(
+        self, writes: Sequence[Delete | Replace], changes: Mapping[str, _Change], new_length: int = 0
+    ) -> None:
+        async with self._counting:
+            counted = {name: each for name, each in changes.items() if packed_epoch(self.container, name) is not None}
+            keys = [self._object_key(name) for name in counted]
+            records = await asyncio.to_thread(self._store.get_many, keys)
+            try:
+                counts = [
+                    self._counted(key, record, change, new_length)
+                    for key, record, change in zip(keys, records, counted.values(), strict=True)
+                ]
+            except CorruptError as error:
+                found = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])
+                if [each and each.version for each in found] != [each.version for each in writes]:
+                    raise _changed() from error
+                _log.critical("event=foreign_change container=%d error=%r", self.container, error.message)
+                raise
+            self._newest = None
+            await self._write_or_look_again([*writes, *counts])
+
+    def _counted(self, key: Key, record: Record | None, change: _Change, new_length: int) -> Create | Replace:
+        """Raises CorruptError: runs are to go that nobody counted."""
+        former = ObjectCount(0, 0, new_length) if record is None else object_count(record.body)
+        count = former.changed(*change, self._clock.now_ms())
+        if count.runs < 0 or count.run_bytes < 0:
+            raise CorruptError(
+                f"object {key.sort} has more runs in the chunk directory than its record counts ({former.runs})",
+                details={"object": key.sort},
+            )
+        body = object_body(count)
+        return Create(key, body) if record is None else Replace(key, body, record.version)
+
+    async def _write_or_look_again(self, writes: Sequence[Write]) -> None:
+        try:
+            await self._write(writes)
+        except WriteConflictError as error:
+            raise _changed() from error
 
     async def _write(self, writes: Sequence[Write]) -> None:
         try:
@@ -109,20 +223,49 @@ class ChunkDirectory:
             raise
 
 
+REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
+"""Of runs and their objects' counts: the rest is the check of the claim and the count of the new run's object."""
+
 _LAST: Final = 10**19  # behind every offset, with as many digits
+
+
+def fitting(runs: Iterable[ChunkRun], writes_max: int) -> int:
+    """How many of the first runs can be removed with so many writes: one each, and one for each object they lie in."""
+    objects: set[str] = set()
+    fit = 0
+    for run in runs:
+        objects.add(run.object_name)
+        if fit + 1 + len(objects) > writes_max:
+            break
+        fit += 1
+    return fit
+
+
+def _freed(runs: Iterable[ChunkRun]) -> dict[str, _Change]:
+    """How the counts of the objects change when these runs go."""
+    changes: dict[str, _Change] = {}
+    for run in runs:
+        count, run_bytes = changes.get(run.object_name, (0, 0))
+        changes[run.object_name] = (count - 1, run_bytes - run.length)
+    return changes
 
 
 def _run_key(name: str, offset: int) -> Key:
     return Key(chunk_partition(name), chunk_sort(offset))
 
 
-def _found_runs(error: WriteConflictError) -> dict[int, ChunkRun]:
-    """What was in the way, by index of the write behind the check of the claim."""
-    found = {
-        index - 1: chunk_run(record.key.sort, record.body)
+def _runs(page: Page) -> list[ChunkRun]:
+    return [chunk_run(record.key.sort, record.body, record.version) for record in page.records]
+
+
+def _found_runs(error: WriteConflictError, run_count: int) -> dict[int, ChunkRun]:
+    """What was in the way of the first `run_count` writes behind the check of the claim, by index."""
+    return {
+        index - 1: chunk_run(record.key.sort, record.body, record.version)
         for index, record in error.failed.items()
-        if record is not None
+        if record is not None and index <= run_count
     }
-    if not found:
-        raise UnavailableError("the metadata store refused runs without saying what is in their place") from error
-    return found
+
+
+def _changed() -> UnavailableError:
+    return UnavailableError("the chunk directory is another than it was when it was read: looking again")

@@ -21,3 +21,5 @@ class StorageLimits:
     """Between two snapshots of a container's metadata in tier 2, while anything changes."""
     snapshot_soon_s: float = 1.0
     """From the first change of a segment's life or bounds to the snapshot that has it; appends are no such change."""
+    sweep_every_s: float = 6 * 3600.0
+    """Between two looks for objects that nobody uses any more."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.model.chunks import ChunkRun
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Block
-from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX
+
+RUNS_PER_OBJECT_MAX: Final = 10_000
+"""Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""
 
 
 @dataclass(slots=True)
@@ -22,13 +25,13 @@ class PackedObject:
 
 
 def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
-    """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and one transaction's runs.
+    """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
     Runs start and end at append boundaries. An append that is larger than `bytes_max` gets an object of its own.
     """
     packed = PackedObject()
     for segment in segments:
-        if len(packed.runs) == RUNS_PER_WRITE_MAX:
+        if len(packed.runs) == RUNS_PER_OBJECT_MAX:
             break
         position, start = packed.length, segment.storage_length
         for entry in segment.index.entries_from(start, _flush_end(segment)):

@@ -27,6 +27,7 @@ from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.object_names import ObjectNames
 from headrace.segmentstore.storage.packer import PackedObject, pack
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 
@@ -46,6 +47,7 @@ class StorageWriter:
         clock: Clock,
         limits: StorageLimits,
         snapshots: SnapshotWriter,
+        names: ObjectNames,
     ) -> None:
         self._container = container
         self._directory = directory
@@ -56,7 +58,7 @@ class StorageWriter:
         self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
         self._woken = asyncio.Event()
         self._draining = False
-        self._next_object = 0
+        self._names = names
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         container.on_news = self.wake
@@ -181,18 +183,19 @@ class StorageWriter:
 
     async def _flush(self) -> bool:
         """Store one object; whether something is left."""
-        object_name = self._object_name()
-        packed = pack(self._unstored(), object_name, self._limits.object_bytes_max)
-        if not packed.runs:
-            return False
         pool = self._container.pool
         started_s = self._clock.monotonic_s()
-        pool.pin(packed.blocks)
-        try:
-            await self._put(packed, object_name)
-        finally:
-            pool.unpin(packed.blocks)
-        await self._enter(packed.runs, started_s)
+        with self._names.new() as object_name:
+            packed = pack(self._unstored(), object_name, self._limits.object_bytes_max)
+            if not packed.runs:
+                return False
+            pool.pin(packed.blocks)
+            try:
+                await self._put(packed, object_name)
+            finally:
+                pool.unpin(packed.blocks)
+            for first in range(0, len(packed.runs), RUNS_PER_WRITE_MAX):
+                await self._enter(packed.runs[first : first + RUNS_PER_WRITE_MAX], packed.length, started_s)
         self._container.metrics.flushes += 1
         self._container.metrics.flushed_bytes += packed.length
         _log.info(
@@ -212,13 +215,16 @@ class StorageWriter:
             # Names are never used twice by one claim: an earlier attempt did arrive. The next one gets a new name.
             raise UnavailableError(f"object {object_name} is there already, trying another name") from error
 
-    async def _enter(self, runs: list[tuple[Segment, ChunkRun]], packed_at_s: float) -> None:
-        """Write the runs to the directory, then count their bytes as stored."""
+    async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
+        """Write runs of one transaction to the directory, then count their bytes as stored.
+
+        A crash between two of them leaves runs that nobody entered: they are packed again, into another object.
+        """
         waiting = [(segment, run) for segment, run in runs if _still_wanted(segment, run)]
         while waiting:
             done = _FlushMark([segment for segment, _ in waiting])
             try:
-                found = await self._directory.add([(segment.name, run) for segment, run in waiting])
+                found = await self._directory.add([(segment.name, run) for segment, run in waiting], object_length)
                 entered = found.items() if found else enumerate(run for _, run in waiting)
                 for index, run in entered:
                     self._take_as_stored(waiting[index][0], run)
@@ -246,11 +252,6 @@ class StorageWriter:
             segment.advance_storage(run.end)
         if run.offset < segment.start_offset:
             segment.trimmed_offset = 0  # truncated before it was stored: look again
-
-    def _object_name(self) -> str:
-        self._next_object += 1
-        container, epoch = self._container.container, self._container.epoch
-        return f"container-{container:04d}/{epoch:010d}-{self._next_object:010d}"
 
     # Editing the directory
 
@@ -299,9 +300,8 @@ class StorageWriter:
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_ROUND_MAX]:
             runs = await self._directory.page(name, limit=RUNS_PER_WRITE_MAX)
-            if runs:
-                await self._directory.remove(name, runs)
-            if len(runs) < RUNS_PER_WRITE_MAX:
+            removed = await self._directory.remove(name, runs)
+            if removed == len(runs) < RUNS_PER_WRITE_MAX:
                 self._container.note_deletion_stored(name)
         return bool(ready)
 
@@ -318,10 +318,9 @@ class StorageWriter:
             # nothing of the segment, and take it for a deleted one.
             keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
             gone = old[:-1] if keeps_last else old
-            if gone:
-                await self._directory.remove(segment.name, gone)
-                more = True
-            if len(old) < RUNS_PER_WRITE_MAX and not keeps_last:
+            removed = await self._directory.remove(segment.name, gone)
+            more |= removed > 0
+            if removed == len(old) < RUNS_PER_WRITE_MAX:
                 segment.trimmed_offset = start
         return more
 

@@ -19,6 +19,8 @@ EMPTY = "0000"
 MINUS_ONE = "ffffffffffffffff"
 NEVER = "8000000000000000"
 DATA = "00000003 616263"  # i32 length and "abc"
+KEY = "0000000e 00000002 6b31"  # total, length, "k1"; a version follows
+VALUE = "00000007 00000003 616263"  # total, length, "abc"
 
 GOLDEN = [
     (wire.Hello(17, 5), -127, "00000011 00000005"),
@@ -122,6 +124,69 @@ GOLDEN = [
     ),
     (wire.OperationUnsupported(7, "u"), 57, f"{ID} {OTHER} {EMPTY}"),
     (wire.AuthTokenCheckFailed(7, "", 1), 60, f"{ID} {EMPTY} 00000001"),
+    (wire.GetTableSegmentInfo(7, "s/t", "to"), 68, f"{ID} {SEGMENT} {TOKEN}"),
+    (
+        wire.TableSegmentInfo(7, "s/t", 1, 2, 3, 4),
+        69,
+        f"{ID} {SEGMENT} 0000000000000001 0000000000000002 0000000000000003 00000004",
+    ),
+    (
+        wire.CreateTableSegment(7, "s/t", "to", False, 16, 4),
+        70,
+        f"{ID} {SEGMENT} {TOKEN} 00 00000010 0000000000000004",
+    ),
+    (wire.DeleteTableSegment(7, "s/t", True, "to"), 71, f"{ID} {SEGMENT} 01 {TOKEN}"),
+    (
+        wire.UpdateTableEntries(7, "s/t", "to", (wire.TableEntry(b"k1", wire.NOT_EXISTS, b"abc"),), 300),
+        74,
+        f"{ID} {SEGMENT} {TOKEN} 00000001 {KEY} {MINUS_ONE} {VALUE} 000000000000012c",
+    ),
+    (wire.TableEntriesUpdated(7, (0, 300)), 75, f"{ID} 00000002 0000000000000000 000000000000012c"),
+    (
+        wire.RemoveTableKeys(7, "s/t", "to", (wire.TableKey(b"k1"), wire.TableKey(b"k1", 9)), -1),
+        76,
+        f"{ID} {SEGMENT} {TOKEN} 00000002 {KEY} {NEVER} {KEY} 0000000000000009 {MINUS_ONE}",
+    ),
+    (wire.TableKeysRemoved(7, "s/t"), 77, f"{ID} {SEGMENT}"),
+    (
+        wire.ReadTable(7, "s/t", "to", (wire.TableKey(b"k1", wire.NO_VERSION),)),
+        78,
+        f"{ID} {SEGMENT} {TOKEN} 00000001 {KEY} {NEVER}",
+    ),
+    (
+        wire.TableRead(7, "s/t", (wire.TableEntry(b"k1", 9, b"abc"), wire.TableEntry(b"k1", -1, b""))),
+        79,
+        f"{ID} {SEGMENT} 00000002 {KEY} 0000000000000009 {VALUE} {KEY} {MINUS_ONE} 00000004 00000000",
+    ),
+    (
+        wire.ReadTableKeys(7, "s/t", "to", 10, b"abc", b"", b"a", b"b"),
+        83,
+        f"{ID} {SEGMENT} {TOKEN} 0000000a {DATA} 00000000 00000001 61 00000001 62",
+    ),
+    (
+        wire.TableKeysRead(7, "s/t", (wire.TableKey(b"k1", 9),), b"abc"),
+        84,
+        f"{ID} {SEGMENT} 00000001 {KEY} 0000000000000009 {DATA}",
+    ),
+    (
+        wire.ReadTableEntries(7, "s/t", "to", 10, b"abc", b"", b"a", b"b"),
+        85,
+        f"{ID} {SEGMENT} {TOKEN} 0000000a {DATA} 00000000 00000001 61 00000001 62",
+    ),
+    (
+        wire.TableEntriesRead(7, "s/t", (wire.TableEntry(b"k1", 9, b"abc"),), b"abc"),
+        86,
+        f"{ID} {SEGMENT} 00000001 {KEY} 0000000000000009 {VALUE} {DATA}",
+    ),
+    (wire.ReadTableEntriesDelta(7, "s/t", "to", 4, 10), 88, f"{ID} {SEGMENT} {TOKEN} 0000000000000004 0000000a"),
+    (
+        wire.TableEntriesDeltaRead(7, "s/t", (wire.TableEntry(b"k1", 9, b"abc"),), False, True, 300),
+        87,
+        f"{ID} {SEGMENT} 00000001 {KEY} 0000000000000009 {VALUE} 00 01 000000000000012c",
+    ),
+    (wire.TableSegmentNotEmpty(7, "s/t"), 80, f"{ID} {SEGMENT} {EMPTY}"),
+    (wire.TableKeyDoesNotExist(7, "s/t"), 81, f"{ID} {SEGMENT} {EMPTY}"),
+    (wire.TableKeyBadVersion(7, "s/t"), 82, f"{ID} {SEGMENT} {EMPTY}"),
     (wire.ErrorMessage(7, "s/t", "u", 0), 61, f"{ID} {SEGMENT} {OTHER} 00000000"),
 ]
 
@@ -163,6 +228,11 @@ SHORT = [
     (wire.SegmentIsSealed(7, "s/t", "", 4), 10, {"offset": -1}),
     (wire.NoSuchSegment(7, "s/t", "", 4), 8, {"offset": -1}),
     (wire.AuthTokenCheckFailed(7, "", 1), 4, {"error_code": -1}),
+    (wire.CreateTableSegment(7, "s/t", "to", False, 16, 4), 13, {"key_length": 0, "rollover_size_bytes": 0}),
+    (wire.UpdateTableEntries(7, "s/t", "to", (), 5), 8, {"table_segment_offset": -1}),
+    (wire.RemoveTableKeys(7, "s/t", "to", (), 5), 8, {"table_segment_offset": -1}),
+    (wire.ReadTableKeys(7, "s/t", "to", 10, b"abc"), 12, {}),
+    (wire.ReadTableEntries(7, "s/t", "to", 10, b"abc"), 19, {"continuation_token": b""}),
 ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.codec import wire_commands as wire
 from headrace.codec.wire_commands import fields as vocabulary
+from headrace.codec.wire_commands import table_fields
 from headrace.codec.wire_commands.commands import LAYOUTS
 from headrace.model.errors import InvalidRequestError
 
@@ -33,6 +34,17 @@ _VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
         vocabulary.AttributeUpdates,
         st.lists(st.builds(wire.AttributeUpdate, _UUID, st.integers(0, 4), _I64, _I64), max_size=4).map(tuple),
+    ),
+    (table_fields.Versions, st.lists(_I64, max_size=4).map(tuple)),
+    (
+        table_fields.TableKeys,
+        st.lists(st.builds(wire.TableKey, st.binary(max_size=40), _I64), max_size=4).map(tuple),
+    ),
+    (
+        table_fields.TableEntries,
+        st.lists(st.builds(wire.TableEntry, st.binary(max_size=40), _I64, st.binary(max_size=40)), max_size=4).map(
+            tuple
+        ),
     ),
     (vocabulary.MergedSources, st.lists(st.builds(wire.MergedSource, _TEXT, _I64), max_size=4).map(tuple)),
 ]
@@ -78,7 +90,7 @@ def test_a_flipped_byte(command: wire.WireCommand, data: st.DataObject) -> None:
         wire.decode(command.TYPE, memoryview(payload))
 
 
-@pytest.mark.parametrize("type_code", [0, 6, 70, 999, -128, 2**31 - 1])
+@pytest.mark.parametrize("type_code", [0, 6, 72, 999, -128, 2**31 - 1])
 def test_unknown_types(type_code: int) -> None:
     with pytest.raises(wire.WireFormatError, match="no wire command"):
         wire.decode(type_code, memoryview(b""))
@@ -104,6 +116,9 @@ def test_impossible_frame_lengths(length_bytes: int) -> None:
         (1, "00", "ends inside"),
         (9, "0003 732f74 0000000000000004 00000400 0000 0000000000000007 ffffffff", "claims -1 bytes"),
         (9, "0003 732f74 0000000000000004 00000400 0000 0000000000000007 00000101" + "00" * 257, "token of 257 bytes"),
+        (78, "0000000000000007 0000 0000 00000001 0000000f 00000002 6b31 8000000000000000", "claims 2 bytes of 15"),
+        (78, "0000000000000007 0000 0000 00000001 7fffffff 7ffffff3 6b31 8000000000000000", "are left"),
+        (78, "0000000000000007 0000 0000 00000001 00000008 fffffffc 6b31 8000000000000000", "claims -4 bytes"),
     ],
 )
 def test_malformed_payloads(type_code: int, payload: str, message: str) -> None:

@@ -1,0 +1,79 @@
+"""Entries of a table as they lie in its segment, one behind the other: a header, the key, the value.
+
+The header is `u8 kind, i64 version, u16 key length, i32 value length`, big-endian. An entry's version is the offset at
+which it was first written; OWN_OFFSET says "here", and only a copy that a compaction wrote says another one. A value
+length of REMOVED stands for a removal. Every append to a table's segment is a number of whole entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.model.errors import CorruptError
+from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_HEADER: Final = struct.Struct(">BqHi")
+HEADER_BYTES: Final = _HEADER.size
+_KIND: Final = 1  # reaches the disk: another layout gets another number
+OWN_OFFSET: Final = -1
+REMOVED: Final = -1
+
+
+class Place(NamedTuple):
+    """Where the newest entry of a key lies, the version it has, and the length of its value (REMOVED for none)."""
+
+    offset: int
+    version: int
+    value_length: int
+
+    @property
+    def removed(self) -> bool:
+        return self.value_length < 0
+
+
+def entry_bytes(key: bytes, place: Place) -> int:
+    """What an entry takes in its segment."""
+    return HEADER_BYTES + len(key) + max(place.value_length, 0)
+
+
+def value_offset(key: bytes, place: Place) -> int:
+    return place.offset + HEADER_BYTES + len(key)
+
+
+def encode_entry(key: bytes, value: Buffer | None, version: int = OWN_OFFSET) -> list[Buffer]:
+    """The parts of an entry; no value means that the key is removed."""
+    if value is None:
+        return [_HEADER.pack(_KIND, version, len(key), REMOVED), key]
+    return [_HEADER.pack(_KIND, version, len(key), memoryview(value).nbytes), key, value]
+
+
+def decode_entries(data: memoryview, offset: int) -> tuple[list[tuple[bytes, Place]], int]:
+    """The entries that lie whole in the bytes of a segment from `offset` on, and how many bytes they take.
+
+    Raises:
+        CorruptError: no entry starts there.
+    """
+    entries: list[tuple[bytes, Place]] = []
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        kind, version, key_length, value_length = _HEADER.unpack_from(data, position)
+        if (
+            kind != _KIND
+            or not OWN_OFFSET <= version < offset + position
+            or not 0 < key_length <= TABLE_KEY_BYTES_MAX
+            or not REMOVED <= value_length <= TABLE_VALUE_BYTES_MAX
+        ):
+            raise CorruptError(f"no entry of a table starts at offset {offset + position}")
+        key_at = position + HEADER_BYTES
+        end = key_at + key_length + max(value_length, 0)
+        if end > len(data):
+            break
+        here = offset + position
+        place = Place(here, here if version == OWN_OFFSET else version, value_length)
+        entries.append((bytes(data[key_at : key_at + key_length]), place))
+        position = end
+    return entries, position

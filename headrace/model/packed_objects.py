@@ -1,0 +1,65 @@
+"""Packed objects of a container: their names, and the records that count what is in use of each.
+
+An object without runs is garbage. Objects that were written before there were counts have other names, and are nobody's
+garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NUMBER_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCount:
+    """What is in use of a packed object of `length` bytes: `runs` runs with `run_bytes` bytes.
+
+    `emptied_at_ms` is since when there are none; None while there are some.
+    """
+
+    runs: int
+    run_bytes: int
+    length: int
+    emptied_at_ms: int | None = None
+
+    def changed(self, runs: int, run_bytes: int, now_ms: int) -> ObjectCount:
+        """With so many more (negative: fewer) runs and bytes."""
+        left = self.runs + runs
+        return ObjectCount(left, self.run_bytes + run_bytes, self.length, None if left else now_ms)
+
+
+def object_partition(container: int) -> str:
+    """The metadata partition that counts the packed objects of a container; sort keys are their names."""
+    return f"objects/container-{container:04d}"
+
+
+def object_body(count: ObjectCount) -> dict[str, Any]:
+    body = {"runs": count.runs, "bytes": count.run_bytes, "length": count.length}
+    return body if count.emptied_at_ms is None else {**body, "emptiedAtMs": count.emptied_at_ms}
+
+
+def object_count(body: Mapping[str, Any]) -> ObjectCount:
+    """The count stored in a record body."""
+    return ObjectCount(body["runs"], body["bytes"], body["length"], body.get("emptiedAtMs"))
+
+
+def packed_prefix(container: int) -> str:
+    """What the names of a container's counted objects start with."""
+    return f"container-{container:04d}/packed/"
+
+
+def packed_name(container: int, epoch: int, number: int) -> str:
+    """The name of the packed object `number` that the container's owner of `epoch` writes."""
+    return f"{packed_prefix(container)}{epoch:0{_NUMBER_DIGITS}d}-{number:0{_NUMBER_DIGITS}d}"
+
+
+def packed_epoch(container: int, name: str) -> int | None:
+    """The epoch in the name of a counted object; None if it is the name of something else."""
+    digits = name.removeprefix(packed_prefix(container))
+    if len(digits) != 2 * _NUMBER_DIGITS + 1 or digits[_NUMBER_DIGITS] != "-":
+        return None
+    epoch, number = digits[:_NUMBER_DIGITS], digits[_NUMBER_DIGITS + 1 :]
+    return int(epoch) if (epoch + number).isascii() and (epoch + number).isdigit() else None

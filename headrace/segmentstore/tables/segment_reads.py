@@ -1,0 +1,42 @@
+"""Reads whole stretches of a table's segment as readers of streams do: from memory, else from tier 2."""
+
+from __future__ import annotations
+
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.storage.storage_reader import StorageReader
+
+
+def read_in_memory(segment: Segment, offset: int, length: int) -> bytes | None:
+    """Exactly these bytes, durable or not, if memory has all of them."""
+    pieces: list[memoryview] = []
+    while length:
+        parts, _ = segment.index.read(offset, length)
+        if not parts:
+            return None
+        taken = sum(map(len, parts))
+        pieces.extend(parts)
+        offset += taken
+        length -= taken
+    return b"".join(pieces)
+
+
+async def read_segment(segment: Segment, reader: StorageReader, offset: int, length: int) -> bytes:
+    """Exactly these bytes, durable or not.
+
+    Raises:
+        NotFoundError: the segment was removed or truncated.
+        ThrottledError, UnavailableError, CorruptError: as the reader says.
+    """
+    pieces: list[bytes] = []
+    while length:
+        parts, _ = segment.index.read(offset, length)
+        if parts:
+            piece = b"".join(parts)
+        else:
+            in_memory = segment.index.next_in_memory(offset)
+            wanted = length if in_memory is None else min(length, in_memory - offset)
+            piece = await reader.read(segment, offset, wanted)
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)

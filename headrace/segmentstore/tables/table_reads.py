@@ -1,0 +1,168 @@
+"""What tables are asked: values of keys, pages in the order of keys, and what was written since a position."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headrace.codec.table_entries import HEADER_BYTES, Place, decode_entries, entry_bytes, value_offset
+from headrace.codec.wire_commands import NOT_EXISTS, TableEntry
+from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
+from headrace.model.limits import (
+    TABLE_KEY_BYTES_MAX,
+    TABLE_PAGE_BYTES_MAX,
+    TABLE_VALUE_BYTES_MAX,
+    WIRE_FRAME_PAYLOAD_BYTES_MAX,
+)
+from headrace.segmentstore.tables.segment_reads import read_in_memory, read_segment
+from headrace.segmentstore.tables.table import Table
+
+VALUES_AT_ONCE_MAX: Final = 16
+DELTA_READ_BYTES_MIN: Final = 64 << 10
+ENTRY_BYTES_MAX: Final = HEADER_BYTES + TABLE_KEY_BYTES_MAX + TABLE_VALUE_BYTES_MAX
+REPLY_ENTRY_BYTES: Final = 24
+"""What a key and a value take in a reply beside themselves."""
+
+Found = tuple[bytes, Place]
+
+
+class Delta(NamedTuple):
+    entries: list[TableEntry]
+    should_clear: bool
+    reached_end: bool
+    last_position: int
+
+
+async def get(table: Table, keys: Sequence[bytes]) -> list[TableEntry]:
+    """One entry per key, in their order: version NOT_EXISTS and no value for one that is not there.
+
+    Raises:
+        InvalidRequestError: a key has a wrong length, or the answer does not fit a frame.
+        NotFoundError: the table was removed.
+        ThrottledError, UnavailableError, CorruptError: tier 2 does not answer, or not what was written.
+    """
+    for key in keys:
+        table.check_key(key)
+    places = await table.find_all(keys)
+    reply_bytes = sum(REPLY_ENTRY_BYTES + entry_bytes(key, places[key] or _NOWHERE) for key in keys)
+    if reply_bytes > WIRE_FRAME_PAYLOAD_BYTES_MAX // 2:
+        raise InvalidRequestError(
+            f"the values of these {len(keys)} keys take {reply_bytes} bytes, allowed are "
+            f"{WIRE_FRAME_PAYLOAD_BYTES_MAX // 2}: ask for fewer at once"
+        )
+    found = [(key, place) for key, place in places.items() if place is not None]
+    entries = {entry.key: entry for entry in await _with_values(table, found)}
+    return [entries.get(key) or TableEntry(key, NOT_EXISTS, b"") for key in keys]
+
+
+async def page_of_keys(table: Table, first: bytes, last: bytes | None, count: int) -> list[Found]:
+    """Up to `count` keys from `first` to `last`, both inclusive, in order of their bytes; raises as `get`."""
+    found: list[Found] = []
+    page_bytes = 0
+    async for key, place in table.walk(first, last):
+        found.append((key, place))
+        page_bytes += REPLY_ENTRY_BYTES + len(key)
+        if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+            break
+    return found
+
+
+async def page_of_entries(table: Table, first: bytes, last: bytes | None, count: int) -> list[TableEntry]:
+    """As `page_of_keys`, with values. A page that is not empty has at least one entry unless all were removed since."""
+    found: list[Found] = []
+    page_bytes = 0
+    async for key, place in table.walk(first, last):
+        page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
+        found.append((key, place))
+        if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+            break
+    return await _with_values(table, found)
+
+
+async def delta(table: Table, from_position: int, count: int) -> Delta:
+    """Entries that are the newest of their key and lie at `from_position` or behind, in the order of writing.
+
+    There are `count` of them, or the page is full, or the end of the table is reached.
+
+    Raises:
+        InvalidRequestError: the position lies behind the end, or no entry starts there.
+        Others as `get`.
+    """
+    await table.ready()
+    while True:
+        try:
+            return await _delta(table, from_position, count)
+        except NotFoundError:
+            if table.segment.removed:
+                raise  # else a compaction took the bytes away that were about to be read: start from what is left
+
+
+async def _delta(table: Table, from_position: int, count: int) -> Delta:
+    segment = table.segment
+    start = segment.start_offset
+    if not 0 <= from_position <= segment.length:
+        raise InvalidRequestError(
+            f"position {from_position} lies outside of table {segment.name}, which has {segment.length} bytes"
+        )
+    position = max(from_position, start)
+    should_clear = from_position < start
+    entries: list[TableEntry] = []
+    page_bytes, read_bytes = 0, DELTA_READ_BYTES_MIN
+    while position < segment.length:
+        data = await read_segment(segment, table.reader, position, min(read_bytes, segment.length - position))
+        view = memoryview(data)
+        try:
+            decoded, used = decode_entries(view, position)
+        except CorruptError as error:
+            raise InvalidRequestError(
+                f"position {from_position} of table {segment.name} is none that an earlier answer gave"
+            ) from error
+        if not used:
+            if len(data) >= min(ENTRY_BYTES_MAX, segment.length - position):
+                raise InvalidRequestError(f"no entry of table {segment.name} starts at position {position}")
+            read_bytes = ENTRY_BYTES_MAX
+            continue
+        for key, place in decoded:
+            if await table.find(key) == place:
+                value_at = value_offset(key, place) - position
+                entries.append(TableEntry(key, place.version, view[value_at : value_at + place.value_length]))
+                page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
+            if len(entries) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+                end = place.offset + entry_bytes(key, place)
+                return Delta(entries, should_clear, end >= segment.length, end)
+        position += used
+    return Delta(entries, should_clear, reached_end=True, last_position=position)
+
+
+_NOWHERE: Final = Place(0, NOT_EXISTS, 0)
+
+
+async def _with_values(table: Table, found: Sequence[Found]) -> list[TableEntry]:
+    """The entries of these keys; those that were removed since they were looked up are left out."""
+    values: dict[bytes, TableEntry | None] = {}
+    missing: list[Found] = []
+    for key, place in found:
+        value = read_in_memory(table.segment, value_offset(key, place), place.value_length)
+        if value is None:
+            missing.append((key, place))
+        else:
+            values[key] = TableEntry(key, place.version, value)
+    for first in range(0, len(missing), VALUES_AT_ONCE_MAX):
+        group = missing[first : first + VALUES_AT_ONCE_MAX]
+        read = await asyncio.gather(*(_with_value(table, key, place) for key, place in group))
+        values.update((key, entry) for (key, _), entry in zip(group, read, strict=True))
+    return [entry for key, _ in found if (entry := values[key]) is not None]
+
+
+async def _with_value(table: Table, key: bytes, place: Place | None) -> TableEntry | None:
+    while place is not None:
+        try:
+            value = await read_segment(table.segment, table.reader, value_offset(key, place), place.value_length)
+        except NotFoundError:
+            if table.segment.removed:
+                raise
+            place = await table.find(key)  # a compaction has moved it
+        else:
+            return TableEntry(key, place.version, value)
+    return None

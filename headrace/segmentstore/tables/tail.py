@@ -1,0 +1,46 @@
+"""The newest entries of a stretch of a table, by key, in memory: what no index object has yet."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from headrace.codec.table_entries import Place, entry_bytes
+
+KEY_CHARGE_BYTES: Final = 300
+"""What a key costs in Python objects beside its own bytes."""
+
+
+class Tail:
+    """The stretch from `start` on. Sizes are in bytes: `memory_bytes` here, `live_bytes` in the segment."""
+
+    __slots__ = ("_sorted", "live", "live_bytes", "memory_bytes", "places", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.places: dict[bytes, Place] = {}
+        self.memory_bytes = 0
+        self.live = 0
+        self.live_bytes = 0
+        self._sorted: list[bytes] | None = None
+
+    def put(self, key: bytes, place: Place) -> None:
+        """Enter an entry that lies behind all others."""
+        former = self.places.get(key)
+        if former is None:
+            self.memory_bytes += len(key) + KEY_CHARGE_BYTES
+            self._sorted = None
+        elif not former.removed:
+            self.live -= 1
+            self.live_bytes -= entry_bytes(key, former)
+        self.places[key] = place
+        if not place.removed:
+            self.live += 1
+            self.live_bytes += entry_bytes(key, place)
+
+    def keys(self, first: bytes, last: bytes | None) -> list[bytes]:
+        """Keys from `first` to `last` (both inclusive; None has no end) in order of their bytes, removed ones too."""
+        if self._sorted is None:
+            self._sorted = sorted(self.places)
+        begin = bisect_left(self._sorted, first)
+        return self._sorted[begin:] if last is None else self._sorted[begin : bisect_right(self._sorted, last)]

@@ -1,0 +1,332 @@
+"""GET /metrics: what a store counts, as Prometheus reads it. The two tables here are all there is to see; the page
+docs/operating/metrics.md lists the same.
+
+Values are taken when somebody asks. The reserved label `container` is on every metric of a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Generic, Literal, TypeVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric as MetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from headrace.adapters.tcp.listener import WireListener
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
+from headrace.segmentstore.metrics import Histogram, JournalMetrics, RequestMetrics
+from headrace.segmentstore.store import OwnedContainer, SegmentStore
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+Source = TypeVar("Source")
+Value = float | Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStore:
+    """Everything that is asked at a scrape. `serves` says whether the store is ready."""
+
+    store: SegmentStore
+    listener: WireListener
+    journal: Journal
+    journal_metrics: JournalMetrics
+    chunk_storage: MeasuredChunkStorage
+    metadata_store: MeasuredMetadataStore
+    serves: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[Source]):
+    """`read` gives one value or, with `labels`, one for each combination of label values."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    meaning: str
+    read: Callable[[Source], Value | Mapping[tuple[str, ...], Value]]
+    labels: tuple[str, ...] = ()
+
+
+def _seconds(requests: Mapping[str, RequestMetrics]) -> Mapping[tuple[str, ...], Value]:
+    return {(operation,): made.seconds for operation, made in requests.items()}
+
+
+def _errors(requests: Mapping[str, RequestMetrics]) -> Mapping[tuple[str, ...], Value]:
+    return {(operation, code): count for operation, made in requests.items() for code, count in made.errors.items()}
+
+
+def _by_source(all_of_them: int, from_tier_2: int) -> Mapping[tuple[str, ...], Value]:
+    return {("memory",): all_of_them - from_tier_2, ("tier2",): from_tier_2}
+
+
+STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
+    Metric("gauge", "headrace_ready", "1 while every claimed container is served", lambda s: s.serves()),
+    Metric("gauge", "headrace_connections", "open connections", lambda s: s.store.metrics.connections),
+    Metric(
+        "counter",
+        "headrace_connections_refused_total",
+        "connections refused because there were too many",
+        lambda s: s.store.metrics.connections_refused,
+    ),
+    Metric(
+        "counter",
+        "headrace_protocol_errors_total",
+        "connections closed because they broke the protocol",
+        lambda s: s.store.metrics.protocol_errors,
+    ),
+    Metric(
+        "histogram",
+        "headrace_append_seconds",
+        "from the receipt of an append until it is durable, of the oldest append of each acknowledgement",
+        lambda s: s.store.metrics.append_seconds,
+    ),
+    Metric(
+        "histogram",
+        "headrace_log_commit_seconds",
+        "one group commit of the journal: write and fdatasync",
+        lambda s: s.journal_metrics.commit_seconds,
+    ),
+    Metric(
+        "histogram",
+        "headrace_log_commit_bytes",
+        "what one group commit writes",
+        lambda s: s.journal_metrics.commit_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_log_queued_entries",
+        "log entries that wait for the commit under way to end",
+        lambda s: s.journal.queued_entries,
+    ),
+    Metric(
+        "gauge",
+        "headrace_cache_capacity_bytes",
+        "memory for appended data",
+        lambda s: s.store.pool.capacity_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_cache_used_bytes",
+        "cache blocks that hold anything",
+        lambda s: s.store.pool.used_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_cache_unstored_bytes",
+        "data in the cache that tier 2 does not have: never evicted",
+        lambda s: s.store.pool.unstored_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_cache_waiting_connections",
+        "connections that are not read because the cache is full of unstored data",
+        lambda s: s.store.pool.waiting,
+    ),
+    Metric(
+        "counter",
+        "headrace_cache_evictions_total",
+        "blocks of the cache that were given to newer data",
+        lambda s: s.store.pool.evicted_blocks,
+    ),
+    Metric(
+        "counter",
+        "headrace_reads_total",
+        "reads answered with data",
+        lambda s: _by_source(s.store.metrics.reads, s.store.metrics.storage_reads),
+        ("source",),
+    ),
+    Metric(
+        "counter",
+        "headrace_read_bytes_total",
+        "data in answers to reads",
+        lambda s: _by_source(s.store.metrics.read_bytes, s.store.metrics.storage_read_bytes),
+        ("source",),
+    ),
+    Metric("gauge", "headrace_held_reads", "reads that wait for data at a tail", lambda s: s.listener.held_reads),
+    Metric(
+        "histogram",
+        "headrace_storage_request_seconds",
+        "requests to S3, with the retries of one request, failed ones too",
+        lambda s: _seconds(s.chunk_storage.requests),
+        ("operation",),
+    ),
+    Metric(
+        "counter",
+        "headrace_storage_errors_total",
+        "requests to S3 that failed",
+        lambda s: _errors(s.chunk_storage.requests),
+        ("operation", "code"),
+    ),
+    Metric(
+        "counter",
+        "headrace_storage_bytes_total",
+        "bytes that S3 took or gave",
+        lambda s: {("put",): s.chunk_storage.put_bytes, ("read",): s.chunk_storage.read_bytes},
+        ("operation",),
+    ),
+    Metric(
+        "histogram",
+        "headrace_metadata_request_seconds",
+        "requests to DynamoDB, with the retries of one request, failed ones too",
+        lambda s: _seconds(s.metadata_store.requests),
+        ("operation",),
+    ),
+    Metric(
+        "counter",
+        "headrace_metadata_errors_total",
+        "requests to DynamoDB that failed or whose condition did not hold",
+        lambda s: _errors(s.metadata_store.requests),
+        ("operation", "code"),
+    ),
+)
+
+
+def _flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
+    """Whole rounds of the storage writer pass before a segment that was stored is no longer dirty."""
+    since = [
+        segment.unstored_since_s
+        for segment in owned.container.dirty.values()
+        if segment.unstored_since_s is not None and not segment.is_stored
+    ]
+    return max(0.0, store.clock.monotonic_s() - min(since)) if since else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredContainer:
+    """A container and its store."""
+
+    store: SegmentStore
+    owned: OwnedContainer
+
+
+CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
+    Metric(
+        "counter",
+        "headrace_appends_total",
+        "appends that entered the log; one is a block of events",
+        lambda c: c.owned.container.metrics.appends,
+    ),
+    Metric(
+        "counter",
+        "headrace_append_bytes_total",
+        "data of appends that entered the log",
+        lambda c: c.owned.container.metrics.append_bytes,
+    ),
+    Metric(
+        "counter",
+        "headrace_append_events_total",
+        "events in appends that entered the log",
+        lambda c: c.owned.container.metrics.append_events,
+    ),
+    Metric(
+        "gauge",
+        "headrace_log_operations_in_flight",
+        "accepted operations that are not durable yet",
+        lambda c: c.owned.container.log.last_sequence - c.owned.container.log.durable_sequence,
+    ),
+    Metric(
+        "gauge",
+        "headrace_log_held_bytes",
+        "log that is kept because tier 2 lacks what is in it",
+        lambda c: c.owned.container.log.ledger.held_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_segments_active",
+        "segments in memory",
+        lambda c: len(c.owned.container.metadata.segments),
+    ),
+    Metric(
+        "gauge",
+        "headrace_segments_dirty",
+        "segments with something to store or to remove in tier 2",
+        lambda c: len(c.owned.container.dirty),
+    ),
+    Metric(
+        "gauge",
+        "headrace_flush_lag_seconds",
+        "age of the oldest byte that tier 2 does not have",
+        lambda c: _flush_lag_s(c.store, c.owned),
+    ),
+    Metric(
+        "counter",
+        "headrace_flushes_total",
+        "objects that were stored and entered into the chunk directory",
+        lambda c: c.owned.container.metrics.flushes,
+    ),
+    Metric(
+        "counter",
+        "headrace_flushed_bytes_total",
+        "bytes of those objects",
+        lambda c: c.owned.container.metrics.flushed_bytes,
+    ),
+    Metric(
+        "counter",
+        "headrace_storage_retries_total",
+        "rounds of the storage writer that failed and were tried again",
+        lambda c: c.owned.container.metrics.storage_retries,
+    ),
+    Metric(
+        "gauge",
+        "headrace_recovery_seconds",
+        "how long the container's recovery took at the start",
+        lambda c: c.owned.container.metrics.recovery_s,
+    ),
+)
+
+
+class MetricsPage(Collector):
+    """One page for one store."""
+
+    def __init__(self, measured: MeasuredStore) -> None:
+        self._measured = measured
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """The page in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterator[MetricFamily]:
+        """Nothing is collected before somebody asks."""
+        return iter(())
+
+    def collect(self) -> Iterator[MetricFamily]:
+        for metric in STORE_METRICS:
+            yield _family(metric, {(): self._measured}, ())
+        store = self._measured.store
+        containers: dict[tuple[str, ...], MeasuredContainer] = {
+            (str(number),): MeasuredContainer(store, owned) for number, owned in sorted(store.owned.items())
+        }
+        for each in CONTAINER_METRICS:
+            yield _family(each, containers, ("container",))
+
+
+def _family(
+    metric: Metric[Source], sources: Mapping[tuple[str, ...], Source], source_labels: tuple[str, ...]
+) -> MetricFamily:
+    family = MetricFamily(metric.name.removesuffix("_total"), metric.meaning, metric.kind)
+    names = (*source_labels, *metric.labels)
+    for source_values, source in sources.items():
+        values = metric.read(source)
+        for label_values, value in values.items() if isinstance(values, Mapping) else [((), values)]:
+            _add(family, metric.name, dict(zip(names, (*source_values, *label_values), strict=True)), value)
+    return family
+
+
+def _add(family: MetricFamily, name: str, labels: dict[str, str], value: Value) -> None:
+    if not isinstance(value, Histogram):
+        family.add_sample(name, labels, value)
+        return
+    bounds = [*(repr(float(bound)) for bound in value.bounds), "+Inf"]
+    counts = list(accumulate(value.counts))
+    for bound, count in zip(bounds, counts, strict=True):
+        family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    family.add_sample(f"{name}_count", labels, counts[-1])
+    family.add_sample(f"{name}_sum", labels, value.total)

@@ -1,0 +1,77 @@
+"""A store that is told to stop takes nothing more and answers what it took."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.codec import wire_commands as wire
+
+SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
+WRITER = 5
+
+
+class HeldLog:
+    """The ledger of a container whose entries become durable when the test says so."""
+
+    def __init__(self, container):
+        self.pending = []
+        self._ledger = container.log.ledger
+        self._append = self._ledger.append
+        self._ledger.append = self._hold
+
+    def _hold(self, parts, done):
+        self.pending.append(done)
+        return self._append(parts, lambda _error: None)
+
+    def release(self):
+        self._ledger.append = self._append
+        for done in self.pending:
+            done(None)
+
+
+def test_what_was_accepted_is_answered_before_connections_end(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            container = running.store.owner_of(SEGMENT).container
+            log = HeldLog(container)
+            client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
+            await running.until(lambda: container.segment(SEGMENT).sealed and log.pending)
+            draining = asyncio.ensure_future(running.listener.drain(100))
+            await running.until(lambda: not running.listener.accepts)
+            client.send(wire.AppendBlockEnd(WRITER, 3, b"def", 1, 2, 9), wire.CreateSegment(7, OTHER, 0, 0))
+            await client.drain_to_server()
+            assert not draining.done()
+            log.release()
+            await draining
+            replies = [await client.receive(), await client.receive()]
+            await running.listener.stop()
+            assert replies == [
+                wire.DataAppended(WRITER, 1, wire.NO_EVENT_NUMBER, 9, 3),
+                wire.SegmentSealed(6, SEGMENT),
+            ]
+            assert await client.closed()
+            assert OTHER not in running.store.owner_of(OTHER).container.metadata.segments
+            assert container.segment(SEGMENT).length == 3
+
+    run(scenario())
+
+
+def test_a_log_that_does_not_answer_delays_a_stop_no_longer_than_the_deadline(world, run, caplog):
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            container = running.store.owner_of(SEGMENT).container
+            log = HeldLog(container)
+            client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
+            await running.until(lambda: container.segment(SEGMENT).sealed and log.pending)
+            await running.listener.drain(0.01)
+            await running.listener.stop()
+            assert await client.closed()
+
+    run(scenario())
+    assert "event=drain_incomplete connections=1" in caplog.text

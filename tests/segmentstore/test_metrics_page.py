@@ -1,0 +1,78 @@
+"""What GET /metrics shows is what is documented, and what Prometheus can read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
+from segmentstore_fargate.metrics_page import CONTAINER_METRICS, STORE_METRICS, MeasuredStore, MetricsPage
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
+ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \| ([\w, ]*?) ?\| (.+) \|$", re.MULTILINE)
+SEGMENT = "scope/stream/0.#epoch.0"
+
+
+def _declared() -> list[tuple[str, str, str, str]]:
+    store = [(each.name, each.kind, ", ".join(each.labels), each.meaning) for each in STORE_METRICS]
+    return store + [
+        (each.name, each.kind, ", ".join(("container", *each.labels)), each.meaning) for each in CONTAINER_METRICS
+    ]
+
+
+def test_the_page_of_the_manual_lists_every_metric():
+    assert ROW.findall(DOCUMENT.read_text()) == _declared()
+
+
+def _page(running) -> tuple[MetricsPage, MeasuredStore]:
+    clock = running.world.clock
+    measured = MeasuredStore(
+        running.store,
+        running.listener,
+        running.journal,
+        MeasuredJournalDisk(MemoryJournalDisk(), clock).metrics,
+        MeasuredChunkStorage(running.world.chunks, clock),
+        MeasuredMetadataStore(running.world.metadata, clock),
+        lambda: True,
+    )
+    return MetricsPage(measured), measured
+
+
+def test_every_metric_has_its_values_on_the_page(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, 7)
+            await client.append(7, 1, b"x" * 3000)
+            page, measured = _page(running)
+            await measured.chunk_storage.put("a", [b"1234"])
+            measured.chunk_storage.requests["read"].count_error("throttled")
+            world.clock.advance(4)
+            return running.store.owner_of(SEGMENT).container.container, page.render().decode()
+
+    container, text = run(scenario())
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    shown = {sample.name for family in families.values() for sample in family.samples}
+    for name, kind, _, meaning in _declared():
+        family = families[name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (kind, meaning)
+        assert (f"{name}_bucket" if kind == "histogram" else name) in shown or name == "headrace_metadata_errors_total"
+    values = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    here = ("container", str(container))
+    assert values["headrace_append_bytes_total", here] == 3000
+    assert values["headrace_flush_lag_seconds", here] == 4
+    assert values["headrace_append_seconds_count",] == 1
+    assert values["headrace_append_seconds_bucket", ("le", "+Inf")] == 1
+    assert values["headrace_storage_bytes_total", ("operation", "put")] == 4
+    assert values["headrace_storage_errors_total", ("code", "throttled"), ("operation", "read")] == 1
+    assert values["headrace_connections",] == 1
+    assert values["headrace_cache_unstored_bytes",] == 3000
+    assert "process_resident_memory_bytes" in families

@@ -1,0 +1,373 @@
+"""Packed objects: how many runs they hold, how these are counted, and when an object is garbage."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+from object_counts import assert_counts_agree, counts_of
+
+from functions.wiring import CHUNK_LINKS_EXPIRE_S
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.codec import wire_commands as wire
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.model.packed_objects import packed_name
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
+from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
+from headrace.segmentstore.storage.garbage_collector import OBJECT_GRACE_S, OBJECTS_PER_PAGE
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3 * RUNS_PER_WRITE_MAX)]
+WRITER = 5
+
+
+@pytest.fixture
+def world(make_world):
+    made = make_world(container_count=1)
+    made.chunks = MemoryChunkStorage(made.clock)
+    return made
+
+
+def runs_of(world, segment):
+    return [
+        chunk_run(r.key.sort, r.body, r.version)
+        for r in world.metadata.query(chunk_partition(segment), limit=999).records
+    ]
+
+
+def object_names(world):
+    return sorted(world.chunks._objects.keys() - {name for name in world.chunks._objects if name.startswith("snap")})
+
+
+async def write(client, segment, data, number=0):
+    await client.set_up(segment, WRITER)
+    await client.append(WRITER, number, data)
+
+
+async def sweep(world, running):
+    """A whole sweep of the only container, after the time of grace."""
+    world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+    while await running.store.owned[0].chores.round():
+        pass
+
+
+class Counted:
+    """Transactions of the chunk directory, and a way to let one fail."""
+
+    def __init__(self, world):
+        self.sizes = []
+        self.fail_after = None
+        self._honest = world.metadata.write
+        world.metadata.write = self
+
+    def __call__(self, *writes):
+        if any(each.key.partition.startswith("chunks/") for each in writes):
+            if self.fail_after is not None and len(self.sizes) >= self.fail_after:
+                raise UnavailableError("the directory is away")
+            self.sizes.append(len(writes))
+        self._honest(*writes)
+
+
+def test_one_object_holds_the_runs_of_many_transactions(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for segment in SEGMENTS:
+                await client.create(segment)
+                await write(client, segment, segment.encode())
+            counted = Counted(world)
+            await running.flush()
+            assert counted.sizes == [WRITES_PER_TRANSACTION_MAX] * 3
+            assert len(object_names(world)) == 1
+            (count,) = counts_of(world.metadata).values()
+            assert count.runs == len(SEGMENTS)
+            assert_counts_agree(world.metadata)
+            for segment in (SEGMENTS[0], SEGMENTS[-1]):
+                running.store.owned[0].container.metadata.segments[segment].index.release_all()
+                assert await client.read_all(segment) == segment.encode()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("entered", [1, 2])
+def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(world, run, entered):
+    async def scenario():
+        counted = Counted(world)
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            for segment in SEGMENTS:
+                await client.create(segment)
+                await write(client, segment, segment.encode())
+            counted.fail_after = entered
+            world.clock.advance(2e9)
+            await running.until(lambda: len(object_names(world)) > 1)  # it has tried again
+        counted.fail_after = None
+        world.disk = world.disk.cut_power(1)
+        async with world.running() as running:
+            client = await running.connect()
+            await running.flush()
+            assert_counts_agree(world.metadata)
+            assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
+            for segment in SEGMENTS:
+                assert [run.length for run in runs_of(world, segment)] == [len(segment)]
+            await sweep(world, running)  # what nobody entered goes, what somebody entered stays
+            assert object_names(world) == sorted(counts_of(world.metadata))
+            for segment in SEGMENTS[:: RUNS_PER_WRITE_MAX // 2]:
+                running.store.owned[0].container.metadata.segments[segment].index.release_all()
+                assert await client.read_all(segment) == segment.encode()
+
+    run(scenario())
+
+
+def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_passed(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for segment in SEGMENTS[:2]:
+                await client.create(segment)
+                await write(client, segment, b"abc")
+            await running.flush()
+            chores = running.store.owned[0].chores
+            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+            await sweep(world, running)
+            assert len(object_names(world)) == 1
+            await client.call(wire.DeleteSegment(4, SEGMENTS[1]))
+            await running.until(lambda: not runs_of(world, SEGMENTS[1]))
+            await chores.stop()
+            world.clock.advance(OBJECT_GRACE_S - 1)
+            running.store.owned[0].chores._chores[0]._due_s = 0
+            await chores.round()
+            assert len(object_names(world)) == 1
+            assert counts_of(world.metadata)
+            await sweep(world, running)
+            assert not object_names(world)
+            assert not counts_of(world.metadata)
+
+    run(scenario())
+
+
+def test_truncation_frees_what_lies_before_the_start(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            for number in range(3):
+                await write(client, SEGMENTS[0], b"0123456789", number)
+                await running.flush()
+            await client.call(wire.TruncateSegment(3, SEGMENTS[0], 25))
+            await running.flush()
+            await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 1)
+            assert_counts_agree(world.metadata)
+            assert len(object_names(world)) == 3
+            await sweep(world, running)
+            assert len(object_names(world)) == 1
+            assert await client.read_all(SEGMENTS[0], start=25) == b"56789"
+
+    run(scenario())
+
+
+def test_what_is_not_the_collectors_stays(world, run):
+    """Snapshots, indexes of tables, objects of stores that did not count, and what may still be entered."""
+
+    async def scenario():
+        strangers = [
+            "container-0000/0000000001-0000000001",
+            "container-0000/packed/other",
+            "container-0001/packed/0000000000-0000000001",
+            "snapshots/container-0000/0000000000-0000000009",
+            "tables/container-0000/0000000000-0000000001",
+            packed_name(0, 99, 1),
+        ]
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], b"abc")
+            await running.flush()
+            await running.store.owned[0].chores.stop()
+            kept = object_names(world)
+            for name in [*strangers, packed_name(0, 0, 77)]:
+                await world.chunks.put(name, [b"x"])
+            names = running.store.owned[0].chores._chores[0]._names
+            with names.new() as in_flight:
+                await world.chunks.put(in_flight, [b"x"])
+                await sweep(world, running)
+                assert object_names(world) == sorted([*kept, *[s for s in strangers if s[:4] != "snap"], in_flight])
+            await world.chunks.put(packed_name(0, 0, 78), [b"x"])  # too young
+            world.clock.advance(OBJECT_GRACE_S / 2)
+            running.store.owned[0].chores._chores[0]._due_s = 0
+            await running.store.owned[0].chores.round()
+            assert packed_name(0, 0, 78) in object_names(world)
+            assert in_flight not in object_names(world)
+
+    run(scenario())
+
+
+def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world, run):
+    """A segment that a store of an earlier version has written."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], b"abc")
+            await running.flush()
+            (new,) = runs_of(world, SEGMENTS[0])
+            old = "container-0000/0000000000-0000000001"
+            await world.chunks.put(old, [b"abc"])
+            key = Key(chunk_partition(SEGMENTS[0]), chunk_sort(0))
+            world.metadata.write(Delete(key, 0))
+            world.metadata.write(Create(key, chunk_body(replace(new, object_name=old, position=0))))
+            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+            await sweep(world, running)
+            assert old in object_names(world)
+
+    run(scenario())
+
+
+def test_a_deposed_owner_counts_and_collects_nothing(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], b"abc")
+            await running.flush()
+            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+            owned = running.store.owned[0]
+            await owned.chores.stop()
+            await owned.writer.stop()
+            before = counts_of(world.metadata)
+            world.claim(0)
+            with pytest.raises(FencedError):
+                await sweep(world, running)
+            assert counts_of(world.metadata) == before
+
+    run(scenario())
+
+
+def test_a_removal_that_races_with_another_edit_is_judged_anew(world, run):
+    """What is removed must be what was read: else a run that took the place of several would go with the first."""
+
+    async def scenario():
+        directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+        name = packed_name(0, 0, 1)
+        former = [ChunkRun(10 * n, 10, name, 10 * n) for n in range(3)]
+        assert not await directory.add([(SEGMENTS[0], run) for run in former], 30)
+        read = await directory.page(SEGMENTS[0])
+        merged = ChunkRun(0, 30, packed_name(0, 0, 2), 0)
+        await directory.replace(SEGMENTS[0], read, merged, 30)
+        for late in (
+            lambda: directory.remove(SEGMENTS[0], read[:1]),
+            lambda: directory.replace(SEGMENTS[0], read[:2], merged, 30),
+            lambda: directory.move(SEGMENTS[0], SEGMENTS[1], 5, read[:1]),
+        ):
+            with pytest.raises(UnavailableError):
+                await late()
+        assert runs_of(world, SEGMENTS[0]) == [merged]
+        assert_counts_agree(world.metadata)
+        assert {n: c.runs for n, c in counts_of(world.metadata).items()} == {name: 0, merged.object_name: 1}
+
+    run(scenario())
+
+
+def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
+    """Somebody removed the count of an object: removing its runs would make live bytes garbage."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], b"abc")
+            await running.flush()
+            owned = running.store.owned[0]
+            (name,) = counts_of(world.metadata)
+            world.metadata.write(Delete(Key("objects/container-0000", name), 0))
+            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+            await running.until(lambda: owned.container.failure is not None)
+            assert isinstance(owned.container.failure, CorruptError)
+            assert "event=foreign_change" in caplog.text
+
+    run(scenario())
+
+
+def test_a_sweep_costs_a_listing_and_a_query_per_thousand_objects(world, run):
+    async def scenario():
+        async with world.running() as running:
+            await running.store.owned[0].chores.stop()
+            directory = ChunkDirectory(world.metadata, 0, 0, world.clock)
+            count = 2 * OBJECTS_PER_PAGE + 10
+            for number in range(count):
+                name = packed_name(0, 0, 1000 + number)
+                await world.chunks.put(name, [b"x"])
+                await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], 1)
+            await directory.remove(SEGMENTS[0], await directory.page(SEGMENTS[0], limit=40))
+            calls = []
+            for owner, method in ((world.metadata, "query"), (world.metadata, "get"), (world.metadata, "write"),
+                                  (world.chunks, "list"), (world.chunks, "delete")):  # fmt: skip
+                honest = getattr(owner, method)
+
+                def counting(*args, honest=honest, method=method, **fields):
+                    calls.append(method)
+                    return honest(*args, **fields)
+
+                setattr(owner, method, counting)
+            await sweep(world, running)
+            assert sorted(calls) == sorted(["query"] * 3 + ["list"] * 3 + ["delete", "write"])
+            assert len(object_names(world)) == count - 40
+
+    run(scenario())
+
+
+def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(world, run, caplog):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for number in range(2):
+                await client.create(SEGMENTS[number])
+                await write(client, SEGMENTS[number], b"abc")
+                await running.flush()
+            deleted, cut = object_names(world)
+            await world.chunks.delete([deleted, cut])
+            await world.chunks.put(cut, [b"ab"])
+            await running.store.owned[0].chores.stop()
+            with caplog.at_level(logging.CRITICAL):
+                await sweep(world, running)
+            told = [record.getMessage() for record in caplog.records if "event=foreign_change" in record.getMessage()]
+            assert [f"object={deleted}" in told[0], f"object={cut}" in told[1], len(told)] == [True, True, 2]
+
+    run(scenario())
+
+
+def test_the_time_of_grace_is_longer_than_any_link_lives():
+    assert OBJECT_GRACE_S > 4 * CHUNK_LINKS_EXPIRE_S
+
+
+def test_what_fits_into_a_transaction_is_runs_and_the_objects_they_lie_in():
+    def runs(*objects):
+        return [ChunkRun(n, 1, name, 0) for n, name in enumerate(objects)]
+
+    assert fitting([], 10) == 0
+    assert fitting(runs("a"), 1) == 0
+    assert fitting(runs("a", "a", "a", "b"), 4) == 3
+    assert fitting(runs("a", "b", "c"), 4) == 2
+    assert fitting(runs(*"abcde"), 100) == 5
+
+
+def test_a_deleted_segment_of_many_runs_in_many_objects_is_forgotten_in_transactions_that_fit(world, run):
+    async def scenario():
+        directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+        for number in range(150):
+            await directory.add([(SEGMENTS[0], ChunkRun(number, 1, packed_name(0, 0, number), 0))], 1)
+        counted = Counted(world)
+        removed = 0
+        while runs := await directory.page(SEGMENTS[0], limit=RUNS_PER_WRITE_MAX):
+            removed += await directory.remove(SEGMENTS[0], runs)
+        assert removed == 150
+        assert max(counted.sizes) <= WRITES_PER_TRANSACTION_MAX
+        assert len(counted.sizes) == 4  # 49 runs and their objects at a time
+        assert_counts_agree(world.metadata)
+
+    run(scenario())
