@@ -33,8 +33,7 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.metrics import ContainerMetrics
-from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
-from headrace.segmentstore.reading.read_index import WriterMark
+from headrace.segmentstore.reading.block_pool import BlockPool, Reservation, WriterMark
 
 _log = logging.getLogger(__name__)
 

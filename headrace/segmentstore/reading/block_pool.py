@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
 
 from headrace.model.errors import InvalidRequestError
 
@@ -39,22 +39,83 @@ class Block:
         self.residents: list[Reservation] = []
 
 
-class Reservation:
-    """Room for `length` bytes in `parts`, which may lie in several blocks.
+Extent = tuple[Block, int, int]
+"""Block, position and length of bytes that lie together."""
 
-    It starts out unstored. `on_drop` is called when the pool takes the bytes of a stored one away; whoever indexes
-    them must forget them then.
+WriterMark = tuple[int, int, int]
+"""Of an append: writer id, the writer's event number before it, number of events in it."""
+
+
+class Owner(Protocol):
+    """Who knows where the bytes of reservations belong."""
+
+    def forget(self, reservations: Sequence[Reservation]) -> None:
+        """The pool has taken the bytes of these away; they are not live any more."""
+        ...
+
+
+class Reservation:
+    """Room for `length` bytes: one append from its reception on, as long as it is in memory.
+
+    A single small object and no others: there are as many of them as appends in the cache. Most lie in one block, at
+    `start`; what does not fit there is in `more`. It starts out unstored. When an index knows it, the index is its
+    `owner`, `offset` is its place there, `ledger_entry` the log entry that holds its begin; what `mark` says is kept
+    until tier 2 has it.
     """
 
-    __slots__ = ("blocks", "length", "live", "on_drop", "parts", "stored")
+    __slots__ = (
+        "block",
+        "event_count",
+        "ledger_entry",
+        "length",
+        "live",
+        "more",
+        "offset",
+        "owner",
+        "previous_number",
+        "start",
+        "stored",
+        "writer_id",
+    )
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, block: Block, start: int, more: tuple[Extent, ...] = ()) -> None:
         self.length = length
-        self.parts: list[memoryview] = []
-        self.blocks: list[Block] = []
+        self.block = block
+        self.start = start
+        self.more = more
         self.stored = False
         self.live = True
-        self.on_drop: Callable[[], None] | None = None
+        self.owner: Owner | None = None
+        self.offset = 0
+        self.ledger_entry = -1
+        self.writer_id: int | None = None
+        self.previous_number = 0
+        self.event_count = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    @property
+    def mark(self) -> WriterMark | None:
+        return None if self.writer_id is None else (self.writer_id, self.previous_number, self.event_count)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        if not self.more:
+            return ((self.block, self.start, self.length),)
+        return ((self.block, self.start, self.length - sum(extent[2] for extent in self.more)), *self.more)
+
+    @property
+    def parts(self) -> list[memoryview]:
+        """Views of the bytes; valid while the reservation is live or its blocks are pinned."""
+        if not self.more:
+            return [self.block.view[self.start : self.start + self.length]]
+        return [block.view[start : start + length] for block, start, length in self.extents]
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [self.block, *(extent[0] for extent in self.more)]
 
 
 class BlockPool:
@@ -115,31 +176,32 @@ class BlockPool:
         return self._take(length)
 
     def _take(self, length: int) -> Reservation:
-        reservation = Reservation(length)
         self._charge()
-        pending = length
-        while pending or not reservation.blocks:
-            block = self._current_block()
-            taken = min(pending, self._block_bytes - self._used)
-            reservation.parts.append(block.view[self._used : self._used + taken])
-            reservation.blocks.append(block)
-            block.references += 1
-            block.unstored += 1
-            block.residents.append(reservation)
+        block, start = self._current_block(), self._used
+        pending = length - min(length, self._block_bytes - start)
+        self._used += length - pending
+        reservation = Reservation(length, block, start)
+        _occupy(block, reservation)
+        while pending:
+            block, start = self._current_block(), self._used
+            taken = min(pending, self._block_bytes - start)
             self._used += taken
             pending -= taken
+            reservation.more += ((block, start, taken),)
+            _occupy(block, reservation)
         self.unstored_bytes += length
         return reservation
 
-    def mark_stored(self, reservation: Reservation) -> None:
-        """The bytes are in tier 2, or nobody wants them: from now on they may be dropped."""
-        if reservation.stored:
-            return
-        reservation.stored = True
-        self.unstored_bytes -= reservation.length
-        for block in reservation.blocks:
-            block.unstored -= 1
-            self._note_evictable(block)
+    def mark_stored(self, reservations: Sequence[Reservation]) -> None:
+        """These bytes are in tier 2, or nobody wants them: from now on they may be dropped."""
+        for reservation in reservations:
+            if not reservation.stored:
+                reservation.stored = True
+                reservation.writer_id = None
+                self.unstored_bytes -= reservation.length
+                self._count_stored(reservation.block)
+                for block, _, _ in reservation.more:
+                    self._count_stored(block)
         self._serve_waiters()
 
     def release(self, reservation: Reservation) -> None:
@@ -147,23 +209,20 @@ class BlockPool:
         if not reservation.live:
             return
         reservation.live = False
-        reservation.on_drop = None
-        self.mark_stored(reservation)
+        reservation.owner = None
+        self.mark_stored((reservation,))
         self.unpin(reservation.blocks)
-        reservation.parts = []
 
-    def compose(self, parts: list[memoryview], sources: list[Reservation]) -> Reservation:
-        """One reservation of `parts`, which are views of the sources; the sources are no more."""
-        composed = Reservation(sum(map(len, parts)))
-        composed.parts = parts
-        for source in sources:
-            composed.blocks.extend(source.blocks)
-            self.unstored_bytes -= source.length
-            source.live, source.stored, source.on_drop = False, True, None
-            source.parts, source.blocks = [], []
-        self.unstored_bytes += composed.length
+    def compose(self, pieces: Sequence[tuple[Reservation, int, int]]) -> Reservation:
+        """One reservation of pieces of others, given as (source, start in it, length); the sources are no more."""
+        extents = [extent for source, start, length in pieces for extent in _slice_extents(source, start, length)]
+        (block, start, _), *more = extents or pieces[0][0].extents[:1]
+        composed = Reservation(sum(length for _, _, length in pieces), block, start, tuple(more))
         for block in composed.blocks:
-            block.residents.append(composed)
+            _occupy(block, composed)
+        self.unstored_bytes += composed.length
+        for source, _, _ in pieces:
+            self.release(source)
         return composed
 
     def pin(self, blocks: list[Block]) -> None:
@@ -209,23 +268,31 @@ class BlockPool:
                 continue  # noted twice, or used again since it was noted
             block.dropped = True
             self.evicted_blocks += 1
-            for resident in block.residents:
-                if resident.live:
-                    if resident.on_drop is not None:
-                        resident.on_drop()
-                    self._drop(resident)
-            block.residents = []
+            self._drop_residents(block)
             self._reuse_if_idle(block)
             return True
         return False
 
-    def _drop(self, reservation: Reservation) -> None:
-        reservation.live = False
-        reservation.on_drop = None
-        reservation.parts = []
-        for block in reservation.blocks:
-            block.references -= 1
-            self._reuse_if_idle(block)
+    def _drop_residents(self, block: Block) -> None:
+        residents, block.residents = block.residents, []
+        dropped: dict[Owner, list[Reservation]] = {}
+        for resident in residents:
+            if resident.live:
+                resident.live = False
+                if resident.owner is not None:
+                    dropped.setdefault(resident.owner, []).append(resident)
+                    resident.owner = None
+                for held in resident.blocks if resident.more else (block,):
+                    held.references -= 1
+                    if held is not block:
+                        self._reuse_if_idle(held)
+        for owner, reservations in dropped.items():
+            owner.forget(reservations)
+
+    def _count_stored(self, block: Block) -> None:
+        block.unstored -= 1
+        if not block.unstored:
+            self._note_evictable(block)
 
     def _note_evictable(self, block: Block) -> None:
         if block.filled and not block.unstored:
@@ -268,6 +335,21 @@ class BlockPool:
         while self._waiters and self._make_room(self._waiters[0][0], overdraft=False):
             length, receive = self._waiters.popleft()
             receive(self._take(length))
+
+
+def _occupy(block: Block, reservation: Reservation) -> None:
+    block.references += 1
+    block.unstored += 1
+    block.residents.append(reservation)
+
+
+def _slice_extents(source: Reservation, start: int, length: int) -> Iterator[Extent]:
+    for block, position, extent_bytes in source.extents:
+        taken = min(length, extent_bytes - start)
+        if taken > 0:
+            yield block, position + start, taken
+            length -= taken
+        start = max(0, start - extent_bytes)
 
 
 def slice_parts(parts: list[memoryview], start: int, length: int) -> list[memoryview]:

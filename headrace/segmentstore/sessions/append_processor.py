@@ -163,7 +163,7 @@ class AppendProcessor:
         if block_data is None:
             raise AssertionError("a block arrives with its data")
         whole = end.whole_events_bytes
-        parts = slice_parts(block_data.parts, 0, whole)
+        pieces = [(block_data, 0, whole)]
         rest = block.data_bytes - whole
         if rest:
             header = b"".join(slice_parts(block_data.parts, whole, _TAIL_FRAME.size))
@@ -173,13 +173,12 @@ class AppendProcessor:
             if length != rest - _TAIL_FRAME.size:
                 raise wire.WireFormatError(f"the frame at the end of a block claims {length} bytes, {rest} are left")
             if type_code == wire.PartialEvent.TYPE:
-                parts += slice_parts(block_data.parts, whole + _TAIL_FRAME.size, length)
-                parts += end_data.parts
+                pieces.append((block_data, whole + _TAIL_FRAME.size, length))
             elif type_code != wire.Padding.TYPE or end_data.length:
                 raise wire.WireFormatError(f"a block ends with a frame of type {type_code}")
         elif end_data.length:
             raise wire.WireFormatError("AppendBlockEnd has data, but its block has no partial event")
-        return self._pool.compose(parts, [block_data, end_data])
+        return self._pool.compose([*pieces, (end_data, 0, end_data.length)])
 
     def _append(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
         if writer.dropped:
@@ -189,16 +188,16 @@ class AppendProcessor:
             raise wire.WireFormatError(
                 f"writer {writer.writer_id:032x} sends event {frame.event_number}, {writer.stored} was sent before"
             )
-        length, received_s = data.length, self._session.received_s
+        pending = _PendingAcknowledgement(self, writer, frame, self._session.received_s)
         try:
-            end = writer.container.append(
+            pending.end = writer.container.append(
                 writer.segment,
                 writer.writer_id,
                 writer.stored,
                 frame.event_number,
                 frame.event_count,
                 data,
-                lambda error: self._appended(writer, frame, end, length, received_s, error),
+                pending,
                 expected_offset=frame.expected_offset,
             )
         except HeadraceError as error:
@@ -206,28 +205,21 @@ class AppendProcessor:
             self._refuse(writer, frame, error)
             return
         writer.stored = frame.event_number
-        self._session.count_outstanding(length)
+        self._session.count_outstanding(pending.length)
 
-    def _appended(
-        self,
-        writer: WriterState,
-        frame: AppendFrame,
-        end: int,
-        length: int,
-        received_s: float,
-        error: HeadraceError | None,
-    ) -> None:
-        session = self._session
+    def appended(self, pending: _PendingAcknowledgement, error: HeadraceError | None) -> None:
+        """The log has an append, or has failed."""
+        session, writer = self._session, pending.writer
         if session.closed:
             return
         if error is not None:
             session.abort()  # the outcome is unknown: only a recovery can tell
             return
-        session.count_outstanding(-length)
+        session.count_outstanding(-pending.length)
         if writer.due is None:
             self._due.append(writer)
-            writer.due_received_s = received_s
-        writer.due = (frame.event_number, frame.request_id, end)
+            writer.due_received_s = pending.received_s
+        writer.due = (pending.event_number, pending.request_id, pending.end)
         session.schedule_flush()
 
     def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
@@ -259,6 +251,24 @@ class AppendProcessor:
         self._session.send(reply)
         if closes:
             self._session.close()
+
+
+class _PendingAcknowledgement:
+    """What is needed to acknowledge an append, and nothing that holds its bytes."""
+
+    __slots__ = ("end", "event_number", "length", "processor", "received_s", "request_id", "writer")
+
+    def __init__(self, processor: AppendProcessor, writer: WriterState, frame: AppendFrame, received_s: float) -> None:
+        self.processor = processor
+        self.writer = writer
+        self.event_number = frame.event_number
+        self.request_id = frame.request_id
+        self.length = 0 if frame.data is None else frame.data.length
+        self.received_s = received_s
+        self.end = 0
+
+    def __call__(self, error: HeadraceError | None) -> None:
+        self.processor.appended(self, error)
 
 
 def _ignore(_command: wire.WireCommand) -> None:

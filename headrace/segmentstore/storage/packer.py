@@ -35,11 +35,11 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
             break
         position, start = packed.length, segment.storage_length
         for entry in segment.index.entries_from(start, _flush_end(segment)):
-            length = entry.reservation.length
+            length = entry.length
             if packed.length and packed.length + length > bytes_max:
                 break
-            packed.parts.extend(entry.reservation.parts)
-            packed.blocks.extend(entry.reservation.blocks)
+            packed.parts.extend(entry.parts)
+            packed.blocks.extend(entry.blocks)
             packed.length += length
         run_bytes = packed.length - position
         if run_bytes:

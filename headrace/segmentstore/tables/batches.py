@@ -47,7 +47,7 @@ class Batch:
         for part in room:
             part[:] = encoded[: len(part)]
             encoded = encoded[len(part) :]
-        self.data: Reservation | None = pool.compose(room, [received])
+        self.data: Reservation | None = pool.compose([(received, 0, self.length)])
 
     def take_data(self) -> Reservation:
         """The bytes to append; whoever takes them releases them."""
