@@ -277,6 +277,19 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         "how long the container's recovery took at the start",
         lambda c: c.owned.container.metrics.recovery_s,
     ),
+    Metric(
+        "gauge",
+        "headrace_segments_watched",
+        "segments whose rate is watched for their scaling policy",
+        lambda c: len(c.owned.container.rates),
+    ),
+    Metric(
+        "counter",
+        "headrace_scaling_reports_total",
+        "reports of segments that are too hot or too cold for their scaling policy",
+        lambda c: {("hot",): c.owned.container.rates.hot_reports, ("cold",): c.owned.container.rates.cold_reports},
+        ("kind",),
+    ),
 )
 
 

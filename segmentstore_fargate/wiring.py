@@ -9,12 +9,14 @@ from collections.abc import Mapping
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.logged_scaling_reports import LoggedScalingReports
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import FencedError, HeadraceError
+from headrace.model.rates import TICK_S
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
@@ -39,6 +41,7 @@ class SegmentStoreProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._started = False
+        self._rates_timer: asyncio.TimerHandle | None = None
         self._clock = SystemClock()
         self._disk = DiskJournalDisk(config.data_dir / "journal")
         measured_disk = MeasuredJournalDisk(self._disk, self._clock)
@@ -60,6 +63,7 @@ class SegmentStoreProcess:
             container_count=config.container_count,
             limits=config.limits,
             on_failure=self._container_failed,
+            scaling_reports=LoggedScalingReports(),
         )
         self._listener = WireListener(self._store, lambda: secrets.randbits(128))
         self._metrics = MetricsPage(
@@ -99,6 +103,7 @@ class SegmentStoreProcess:
             await self._store.open_container(container, epoch)
         await self._listener.start(bound)
         self._collector.start()
+        self._tick_rates()
         self._started = True
         containers = ",".join(map(str, config.containers))
         return f"ready store={config.store_id} host={host} port={port} containers={containers}"
@@ -119,6 +124,8 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
+        if self._rates_timer is not None:
+            self._rates_timer.cancel()
         await self._listener.drain(self._config.stop_deadline_s)
         await self._listener.stop()
         await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))
@@ -135,6 +142,10 @@ class SegmentStoreProcess:
         self._listener.drop_all()
         if not self._ended.done():
             self._ended.set_result(1)
+
+    def _tick_rates(self) -> None:
+        self._store.tick_rates()
+        self._rates_timer = self._loop.call_later(TICK_S, self._tick_rates)
 
     @property
     def _serves(self) -> bool:

@@ -17,6 +17,7 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -63,6 +64,7 @@ class SegmentStore:
         container_count: int,
         limits: StorageLimits | None = None,
         on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
+        scaling_reports: ScalingReports | None = None,
     ) -> None:
         self.pool = pool
         self.clock = clock
@@ -73,6 +75,7 @@ class SegmentStore:
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
         self._on_failure = on_failure
+        self._scaling_reports = scaling_reports
         self._ordering_clock = OrderingClock(clock)
         self._owned: dict[int, OwnedContainer] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -125,6 +128,8 @@ class SegmentStore:
         reader = StorageReader(directory, self._chunk_storage)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
+        if self._scaling_reports is not None:
+            segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         tables = TableStore(segment_container, reader)
         self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, chores)
@@ -154,6 +159,11 @@ class SegmentStore:
         if owned is None:
             raise FencedError(f"container {container} of segment {segment_name} is not here")
         return owned
+
+    def tick_rates(self) -> None:
+        """Bring the rates of the segments up to date; to be called about every model.rates.TICK_S."""
+        for each in self._owned.values():
+            each.container.rates.tick()
 
     def run_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Work that belongs to no connection and that nobody waits for."""

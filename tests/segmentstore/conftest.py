@@ -15,6 +15,7 @@ import pytest
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
@@ -126,6 +127,7 @@ class World:
     metadata: MemoryMetadataStore = field(default_factory=MemoryMetadataStore)
     chunks: MemoryChunkStorage = field(default_factory=MemoryChunkStorage)
     clock: ManualClock = field(default_factory=ManualClock)
+    reports: MemoryScalingReports = field(default_factory=MemoryScalingReports)
     container_count: int = 2
     cache_bytes: int = 8 << 20
     block_bytes: int = 64 << 10
@@ -163,6 +165,7 @@ class World:
             self.chunks,
             container_count=self.container_count,
             limits=self.limits,
+            scaling_reports=self.reports,
         )
         listener = WireListener(store, lambda: self.random.getrandbits(128))
         running = RunningStore(self, store, journal, listener)

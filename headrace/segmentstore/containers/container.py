@@ -29,6 +29,7 @@ from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.segment import Segment
@@ -64,6 +65,7 @@ class SegmentContainer:
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
         self.metrics = ContainerMetrics()
+        self.rates = ContainerRates(metadata, clock)
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._clock = clock
@@ -124,10 +126,6 @@ class SegmentContainer:
         segment.attributes[writer_id] = event_number
         segment.count_events(event_count)
         segment.last_modified_ms = now_ms
-        metrics = self.metrics
-        metrics.appends += 1
-        metrics.append_bytes += end - offset
-        metrics.append_events += event_count
         self.index_data(segment, offset, data, entry, mark)
         return end
 

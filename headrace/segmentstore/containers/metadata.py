@@ -7,27 +7,39 @@ same state. Nothing is checked here: `SegmentContainer` accepts or refuses befor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.containers.attributes import EVENT_COUNT
+from headrace.segmentstore.containers.attributes import (
+    CREATION_TIME,
+    EVENT_COUNT,
+    SCALE_POLICY_RATE,
+    SCALE_POLICY_TYPE,
+)
 from headrace.segmentstore.containers.segment import DirectoryMove, Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
+
+_POLICY_ATTRIBUTES: Final = frozenset({SCALE_POLICY_TYPE, SCALE_POLICY_RATE})
 
 Settle = Callable[[], None]
 """Makes the effect of an operation visible to readers; to be called when it is durable."""
 
 
 class ContainerMetadata:
-    """`deletions` maps the names of removed segments to the log entry that removed them, until tier 2 forgot them."""
+    """`deletions` maps the names of removed segments to the log entry that removed them, until tier 2 forgot them.
+
+    `on_policy` is told of each segment that comes, and of what may change whether its rate matters.
+    """
 
     def __init__(self, container: int, pool: BlockPool) -> None:
         self.container = container
         self.next_number = 1
         self.segments: dict[str, Segment] = {}
         self.deletions: dict[str, int] = {}
+        self.on_policy: Callable[[Segment], None] | None = None
         self._deleted_numbers: dict[str, int] = {}
         self._by_number: dict[int, Segment] = {}
         self._pool = pool
@@ -68,6 +80,8 @@ class ContainerMetadata:
             case data_frames.AttributesOperation():
                 segment = self.by_number(operation.number)
                 segment.attributes.update(operation.attributes)
+                if any(key in _POLICY_ATTRIBUTES for key, _ in operation.attributes):
+                    self._note_policy(segment)
                 segment.last_modified_ms = operation.now_ms
                 return _nothing
             case data_frames.SealOperation():
@@ -100,6 +114,7 @@ class ContainerMetadata:
     def _seal(self, operation: data_frames.SealOperation) -> Settle:
         segment = self.by_number(operation.number)
         segment.sealed = True
+        self._note_policy(segment)
         segment.last_modified_ms = operation.now_ms
 
         def settle() -> None:
@@ -136,7 +151,11 @@ class ContainerMetadata:
         target.length = offset + operation.length
         target.rehomed_end = target.length
         target.attributes.update(operation.attributes)
-        target.count_events(source.attributes.get(EVENT_COUNT, 0))
+        events = source.attributes.get(EVENT_COUNT, 0)
+        target.count_events(events)
+        if target.watched is not None:
+            created_ms = source.attributes.get(CREATION_TIME, operation.now_ms)
+            target.watched.record_merge(operation.length, events, operation.now_ms - created_ms)
         target.last_modified_ms = operation.now_ms
         self._remove(source, ledger_entry)
 
@@ -157,9 +176,15 @@ class ContainerMetadata:
     def _enter(self, segment: Segment) -> None:
         self.segments[segment.name] = segment
         self._by_number[segment.number] = segment
+        self._note_policy(segment)
+
+    def _note_policy(self, segment: Segment) -> None:
+        if self.on_policy is not None:
+            self.on_policy(segment)
 
     def _remove(self, segment: Segment, ledger_entry: int) -> None:
         segment.removed = True
+        self._note_policy(segment)
         del self.segments[segment.name]
         del self._by_number[segment.number]
         self.deletions[segment.name] = ledger_entry

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
 from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE
+from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.read_index import ReadIndex
 
@@ -60,6 +61,7 @@ class Segment:
         "trimmed_offset",
         "unstored_since_s",
         "waiters",
+        "watched",
     )
 
     def __init__(self, number: int, name: str, attributes: dict[int, int], now_ms: int, pool: BlockPool) -> None:
@@ -83,6 +85,7 @@ class Segment:
         self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
         self.unstored_since_s: float | None = None
+        self.watched: WatchedSegment | None = None
 
     @classmethod
     def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:

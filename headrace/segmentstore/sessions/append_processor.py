@@ -205,6 +205,12 @@ class AppendProcessor:
             self._refuse(writer, frame, error)
             return
         writer.stored = frame.event_number
+        metrics, watched = writer.container.metrics, writer.segment.watched
+        metrics.appends += 1
+        metrics.append_bytes += pending.length
+        metrics.append_events += frame.event_count
+        if watched is not None:
+            watched.record(pending.length, frame.event_count)
         self._session.count_outstanding(pending.length)
 
     def appended(self, pending: _PendingAcknowledgement, error: HeadraceError | None) -> None:
