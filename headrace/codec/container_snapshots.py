@@ -22,12 +22,14 @@ PART_BYTES: Final = 1 << 20
 @dataclass(frozen=True, slots=True)
 class MergedRange:
     """`length` bytes that belong at `offset` of a segment and lie in tier 2 under the name `source`, from
-    `source_offset` of it on: they came by a merge, and the chunk directory does not say so yet."""
+    `source_offset` of it on: they came by a merge, and the chunk directory does not say so yet. `ordering` is the
+    merge's place in time, 0 if nobody knows."""
 
     offset: int
     length: int
     source: str
     source_offset: int
+    ordering: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
         "attributes": {f"{key:x}": value for key, value in segment.attributes.items()},
     }
     if segment.merged:
-        body["merged"] = [[each.offset, each.length, each.source, each.source_offset] for each in segment.merged]
+        body["merged"] = [
+            [each.offset, each.length, each.source, each.source_offset, each.ordering] for each in segment.merged
+        ]
     return body
 
 
@@ -118,8 +122,11 @@ def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
     )
 
 
-def _merged_range(offset: object, length: object, source: object, source_offset: object) -> MergedRange:
-    return MergedRange(_typed(offset, int), _typed(length, int), _typed(source, str), _typed(source_offset, int))
+def _merged_range(
+    offset: object, length: object, source: object, source_offset: object, ordering: object = 0
+) -> MergedRange:
+    place = _typed(offset, int), _typed(length, int), _typed(source, str), _typed(source_offset, int)
+    return MergedRange(*place, _typed(ordering, int))
 
 
 def _typed(value: Any, kind: type[_Kind]) -> _Kind:

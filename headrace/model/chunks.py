@@ -44,6 +44,11 @@ class ChunkRun:
     def end(self) -> int:
         return self.offset + self.length
 
+    def moved(self, shift: int, ordering: int) -> ChunkRun:
+        """The run `shift` bytes further, in the segment that it was merged into at the time `ordering` (0: unknown)."""
+        times = RunTimes(ordering, ordering) if ordering else None
+        return ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
+
 
 def chunk_partition(segment_name: str) -> str:
     """The metadata partition that holds the runs of a segment."""

@@ -133,7 +133,7 @@ class World:
     block_bytes: int = 64 << 10
     file_bytes: int = 4 << 20
     limits: StorageLimits = field(
-        default_factory=lambda: StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
+        default_factory=lambda: StorageLimits(flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
     )
     random: Random = field(default_factory=lambda: Random(42))
 
@@ -204,7 +204,7 @@ class RunningStore:
         """Bring everything durable to tier 2."""
 
         def flushed() -> bool:
-            self.world.clock.advance(2e9)
+            self.world.clock.advance(2e6)
             return not any(owned.container.dirty for owned in self.store.owned.values())
 
         await self.until(flushed)

@@ -110,7 +110,7 @@ def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, ru
                 raise UnavailableError("the answer was lost")
 
             world.metadata.write = answers_get_lost
-            world.clock.advance(2e9)
+            world.clock.advance(2e6)
             with pytest.raises(UnavailableError):
                 await owned.writer.round()
             world.metadata.write = honest

@@ -262,7 +262,7 @@ def test_a_removal_that_races_with_another_edit_is_judged_anew(world, run):
         for late in (
             lambda: directory.remove(SEGMENTS[0], read[:1]),
             lambda: directory.replace(SEGMENTS[0], read[:2], merged, 30),
-            lambda: directory.move(SEGMENTS[0], SEGMENTS[1], 5, read[:1]),
+            lambda: directory.move(SEGMENTS[0], SEGMENTS[1], read[:1], [read[0].moved(5, 0)]),
         ):
             with pytest.raises(UnavailableError):
                 await late()

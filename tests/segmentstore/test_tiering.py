@@ -94,7 +94,7 @@ def test_runs_that_a_crashed_attempt_left_are_taken_as_they_are(world, run):
                 raise UnavailableError("the answer was lost")
 
             world.metadata.write = answers_get_lost
-            world.clock.advance(2e9)
+            world.clock.advance(2e6)
             await running.until(lambda: bool(runs_of(world, SEGMENTS[0])))
         world.metadata.write = honest
         world.disk = world.disk.cut_power(1)
@@ -117,7 +117,7 @@ def test_a_deposed_owner_writes_nothing_and_stops(world, run):
             await write(client, SEGMENTS[0], [b"mine"])
             owned = running.store.owner_of(SEGMENTS[0])
             world.claim(owned.container.container)  # somebody takes it over
-            world.clock.advance(2e9)
+            world.clock.advance(2e6)
             await running.until(lambda: owned.container.failure is not None)
             assert isinstance(owned.container.failure, FencedError)
             assert runs_of(world, SEGMENTS[0]) == []

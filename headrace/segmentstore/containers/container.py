@@ -30,8 +30,9 @@ from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
 from headrace.segmentstore.containers.container_rates import ContainerRates
-from headrace.segmentstore.containers.metadata import ContainerMetadata, Settle
+from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool, Reservation, WriterMark
@@ -39,8 +40,6 @@ from headrace.segmentstore.reading.block_pool import BlockPool, Reservation, Wri
 _log = logging.getLogger(__name__)
 
 HELD_LOG_BYTES_MAX: Final = 4 << 30
-
-AppendDone = Callable[[HeadraceError | None], None]
 
 
 class SegmentContainer:
@@ -120,7 +119,7 @@ class SegmentContainer:
         offset, now_ms = segment.length, self._clock.now_ms()
         fields = data_frames.append_fields(segment.number, offset, writer_id, event_number, event_count, now_ms)
         end = offset + data.length
-        entry = self.log.append([fields, *data.parts], _PendingAppend(segment, end, done))
+        entry = self.log.append([fields, *data.parts], PendingAppend(segment, end, done))
         mark = (writer_id, previous_number, event_count)
         segment.length = end
         segment.attributes[writer_id] = event_number
@@ -130,11 +129,13 @@ class SegmentContainer:
         return end
 
     def index_data(self, segment: Segment, offset: int, data: Reservation, entry: int, mark: WriterMark) -> None:
-        """Let the read index and the storage writer know bytes that the log entry `entry` holds."""
+        """Let the indexes and the storage writer know the bytes logged last, which the log entry `entry` holds."""
         if not data.length:
             self.pool.release(data)
             return
         segment.index.add(offset, data, entry, mark)
+        if segment.times.newest != self.log.current_ordering:
+            segment.times.note(offset, self.log.current_ordering)
         self.dirty[segment.number] = segment
         if segment.unstored_since_s is None:
             segment.unstored_since_s = self._clock.monotonic_s()
@@ -312,13 +313,13 @@ class SegmentContainer:
 
     def note_stored(self, storage_lengths: Sequence[tuple[int, int]]) -> None:
         """Log how far tier 2 is; nobody waits for it."""
-        self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), _unwatched)
+        self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), unwatched)
 
     def note_deletion_stored(self, name: str) -> None:
         """Tier 2 has nothing of the removed segment any more; its name is free again."""
         operation = data_frames.DeletionStoredOperation(self.metadata.deleted_numbers[name])
-        entry = self.log.append(data_frames.encode_operation(operation), _unwatched)
-        self.metadata.apply(operation, entry)
+        entry = self.log.append(data_frames.encode_operation(operation), unwatched)
+        self.metadata.apply(operation, entry, self.log.current_ordering)
         for waiter in self._removal_waiters.pop(name, []):
             resolve(waiter)
 
@@ -338,9 +339,9 @@ class SegmentContainer:
     async def _apply(self, operation: Operation) -> None:
         """Log an operation that was found good, and return when it is durable."""
         self._check_log_space()
-        pending = _PendingOperation(self.log.expect())
+        pending = PendingOperation(self.log.expect())
         entry = self.log.append(data_frames.encode_operation(operation), pending)
-        pending.settle = self.metadata.apply(operation, entry)
+        pending.settle = self.metadata.apply(operation, entry, self.log.current_ordering)
         await pending.future
 
     def _count_change(self, name: str) -> None:
@@ -373,45 +374,3 @@ class SegmentContainer:
         """Wake the storage writer: there is something that does not wait for its next round."""
         if self.on_news is not None:
             self.on_news()
-
-
-class _PendingAppend:
-    """An append on its way through the log."""
-
-    __slots__ = ("_done", "_end", "_segment")
-
-    def __init__(self, segment: Segment, end: int, done: AppendDone) -> None:
-        self._segment = segment
-        self._end = end
-        self._done = done
-
-    def __call__(self, error: HeadraceError | None) -> None:
-        segment = self._segment
-        if error is None and self._end > segment.readable_length:
-            segment.readable_length = self._end
-        self._done(error)
-        if segment.waiters:
-            segment.wake_waiters()
-
-
-class _PendingOperation:
-    """Any other operation on its way through the log."""
-
-    __slots__ = ("future", "settle")
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future = future
-        self.settle: Settle | None = None
-
-    def __call__(self, error: HeadraceError | None) -> None:
-        if error is not None:
-            if not self.future.done():
-                self.future.set_exception(error)
-            return
-        if self.settle is not None:
-            self.settle()
-        resolve(self.future)
-
-
-def _unwatched(_error: HeadraceError | None) -> None:
-    """Nobody waits for this entry, and a failure stops the container anyway."""

@@ -72,8 +72,11 @@ class ContainerMetadata:
         segments = [segment.stored_snapshot() for segment in self.segments.values()]
         return ContainerSnapshot(self.next_number, dict(self._deleted_numbers), segments)
 
-    def apply(self, operation: Operation, ledger_entry: int) -> Settle:
-        """Change the state as accepted; what is returned changes what readers see."""
+    def apply(self, operation: Operation, ledger_entry: int, ordering: int) -> Settle:
+        """Change the state as accepted; what is returned changes what readers see.
+
+        The operation is in the log entry `ledger_entry`, and its place in time is `ordering`.
+        """
         match operation:
             case data_frames.CreateOperation():
                 return self._create(operation)
@@ -93,9 +96,9 @@ class ContainerMetadata:
                 self._remove(segment, ledger_entry)
                 return lambda: _settle_removal(segment)
             case data_frames.MergeOperation():
-                return self._merge(operation, ledger_entry)
+                return self._merge(operation, ledger_entry, ordering)
             case data_frames.MergeBatchOperation():
-                return _in_turn([self._merge(merge, ledger_entry) for merge in operation.merges])
+                return _in_turn([self._merge(merge, ledger_entry, ordering) for merge in operation.merges])
             case data_frames.DeletionStoredOperation():
                 self._forget_deletion(operation.number)
                 return _nothing
@@ -136,19 +139,23 @@ class ContainerMetadata:
 
         return settle
 
-    def _merge(self, operation: data_frames.MergeOperation, ledger_entry: int) -> Settle:
+    def _merge(self, operation: data_frames.MergeOperation, ledger_entry: int, ordering: int) -> Settle:
         target, source = self.by_number(operation.target), self.by_number(operation.source)
         offset = operation.offset
         if source.storage_length:
-            target.moves.append(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry))
+            target.moves.append(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry, ordering))
         for move in source.moves:
             # The older entry: without it a recovery could not tell where the source's own bytes came from.
             target.moves.append(
-                DirectoryMove(move.offset + offset, move.length, move.source, move.source_offset, move.ledger_entry)
+                DirectoryMove(
+                    move.offset + offset, move.length, move.source, move.source_offset, move.ledger_entry, ordering
+                )
             )
         source.moves.clear()
         source.index.move_to(target.index, offset)
         target.length = offset + operation.length
+        if operation.length:
+            target.times.note(offset, ordering)  # one point: what came in a transaction came when it was merged
         target.rehomed_end = target.length
         target.attributes.update(operation.attributes)
         events = source.attributes.get(EVENT_COUNT, 0)

@@ -106,6 +106,11 @@ class OperationLog:
         self.ledger.close()
 
     @property
+    def upcoming_ordering(self) -> int:
+        """That of an operation logged now: not below any before, not above any later."""
+        return self._ordering_clock.upcoming if self._open is None else self.current_ordering
+
+    @property
     def is_durable(self) -> bool:
         """Whether everything logged so far is durable."""
         return self._youngest is None

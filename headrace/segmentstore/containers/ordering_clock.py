@@ -17,8 +17,13 @@ class OrderingClock:
 
     def next(self) -> int:
         """A number above all those before."""
-        self._last = max(self._last + 1, self._clock.now_ms() * 1000)
+        self._last = self.upcoming
         return self._last
+
+    @property
+    def upcoming(self) -> int:
+        """What `next` would answer now: above all numbers so far, not above any later one."""
+        return max(self._last + 1, self._clock.now_ms() * 1000)
 
     def observe(self, ordering: int) -> None:
         """A recovery has found this number: `next` stays above it."""

@@ -59,9 +59,9 @@ class Recovery:
         else:
             self.told_nothing = False
             if isinstance(operation, AppendOperation):
-                self._append(operation, logged.entry)
+                self._append(operation, logged)
             else:
-                self.metadata.apply(operation, logged.entry)()
+                self.metadata.apply(operation, logged.entry, logged.ordering)()
 
     def restore(self, snapshot: ContainerSnapshot) -> None:
         """Start from a snapshot of tier 2 instead of a log that told nothing; every length in it is a stored one."""
@@ -87,7 +87,7 @@ class Recovery:
             self.metadata.restore(decode_snapshot(self._snapshot_parts))
             self._restored = True
 
-    def _append(self, operation: AppendOperation, ledger_entry: int) -> None:
+    def _append(self, operation: AppendOperation, logged: LoggedOperation) -> None:
         segment = self.metadata.by_number(operation.number)
         if operation.offset != segment.length:
             raise CorruptError(
@@ -110,7 +110,8 @@ class Recovery:
             part[:] = operation.data[position : position + len(part)]
             position += len(part)
         mark = (operation.writer_id, previous_number, operation.event_count)
-        segment.index.add(operation.offset, reservation, ledger_entry, mark)
+        segment.index.add(operation.offset, reservation, logged.entry, mark)
+        segment.times.note(operation.offset, logged.ordering)
 
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
+from headrace.model.time_points import TimePoints
 from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -24,6 +25,7 @@ class DirectoryMove:
     """Bytes that came by a merge and lie in tier 2 under the name of the segment they came from.
 
     They are those of `source` from `source_offset` on, and belong at `offset` of the segment that has the move.
+    `ordering` is the merge's place in time, 0 if nobody knows.
     """
 
     offset: int
@@ -31,6 +33,7 @@ class DirectoryMove:
     source: str
     source_offset: int
     ledger_entry: int
+    ordering: int
 
     @property
     def end(self) -> int:
@@ -57,6 +60,7 @@ class Segment:
         "sealed_durably",
         "start_offset",
         "storage_length",
+        "times",
         "told_start",
         "trimmed_offset",
         "unstored_since_s",
@@ -80,6 +84,7 @@ class Segment:
         self.sealed_durably = False
         self.removed = False
         self.index = ReadIndex(pool)
+        self.times = TimePoints()
         self.moves: deque[DirectoryMove] = deque()
         self.rehomed_end = 0
         self.waiters: list[Callable[[], None]] = []
@@ -130,7 +135,10 @@ class Segment:
             self.sealed,
             self.last_modified_ms,
             attributes,
-            tuple(MergedRange(move.offset, move.length, move.source, move.source_offset) for move in self.moves),
+            tuple(
+                MergedRange(move.offset, move.length, move.source, move.source_offset, move.ordering)
+                for move in self.moves
+            ),
         )
 
     @property
@@ -157,6 +165,8 @@ class Segment:
         """The chunk directory has the segment up to here, also what had come by merges."""
         self.index.mark_stored(self.storage_length, storage_length)
         self.storage_length = storage_length
+        in_memory = self.index.first_offset
+        self.times.forget_before(storage_length if in_memory is None else min(in_memory, storage_length))
         while self.moves and self.moves[0].end <= storage_length:
             self.moves.popleft()
 

@@ -20,6 +20,7 @@ from headrace.segmentstore.sessions.limits import (
     STORAGE_READS_MAX,
     TAIL_HOLD_S,
 )
+from headrace.segmentstore.storage.storage_reader import StoredBytes
 from headrace.segmentstore.store import OwnedContainer
 
 if TYPE_CHECKING:
@@ -93,9 +94,10 @@ class ReadProcessor:
 
     def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         if not segment.sealed_durably:
-            self._held.add(_HeldRead(self, segment, command))
+            self._held.add(_HeldRead(self, owned, segment, command))
         elif command.offset == segment.readable_length:
-            self._send_data(command, [], [], at_tail=True, end_of_segment=True)
+            ordering = owned.container.log.upcoming_ordering
+            self._send_data(command, [], [], ordering, at_tail=True, end_of_segment=True)
         else:
             message = f"offset {command.offset} lies behind the end {segment.readable_length} of a sealed segment"
             self._session.send(
@@ -107,7 +109,7 @@ class ReadProcessor:
         length = min(length, segment.readable_length - command.offset)
         parts, blocks = segment.index.read(command.offset, length)
         if parts:
-            self._send_found(segment, command, parts, blocks)
+            self._send_found(segment, command, parts, blocks, segment.times.ordering_at(command.offset))
             return
         if self._storage_reads >= STORAGE_READS_MAX:
             self._unsent.append(command)
@@ -122,7 +124,7 @@ class ReadProcessor:
         self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
     ) -> None:
         try:
-            data = await self._read_counted(owned, segment, command.offset, length)
+            found = await self._read_counted(owned, segment, command, length)
         except NotFoundError:
             self.read(command)  # removed or truncated meanwhile: say which
             return
@@ -133,35 +135,48 @@ class ReadProcessor:
             return
         metrics = self._session.store.metrics
         metrics.storage_reads += 1
-        metrics.storage_read_bytes += len(data)
-        self._send_found(segment, command, [memoryview(data)], [])
+        metrics.storage_read_bytes += len(found.data)
+        self._send_found(segment, command, [memoryview(found.data)], [], found.ordering, found.token)
         self.sending_possible()
 
-    async def _read_counted(self, owned: OwnedContainer, segment: Segment, offset: int, length: int) -> bytes:
+    async def _read_counted(
+        self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
+    ) -> StoredBytes:
         try:
-            return await owned.reader.read(segment, offset, length)
+            return await owned.reader.read(segment, command.offset, length, command.token)
         finally:
             self._storage_reads -= 1
 
     def _send_found(
-        self, segment: Segment, command: wire.ReadSegment, parts: list[memoryview], blocks: list[Block]
+        self,
+        segment: Segment,
+        command: wire.ReadSegment,
+        parts: list[memoryview],
+        blocks: list[Block],
+        ordering: int,
+        token: bytes = b"",
     ) -> None:
         length, metrics = sum(map(len, parts)), self._session.store.metrics
         metrics.reads += 1
         metrics.read_bytes += length
         reached = command.offset + length >= segment.readable_length
-        self._send_data(command, parts, blocks, at_tail=reached, end_of_segment=reached and segment.sealed_durably)
+        end_of_segment = reached and segment.sealed_durably
+        self._send_data(command, parts, blocks, ordering, token, at_tail=reached, end_of_segment=end_of_segment)
 
     def _send_data(
         self,
         command: wire.ReadSegment,
         parts: list[memoryview],
         blocks: list[Block],
+        ordering: int,
+        token: bytes = b"",
         *,
         at_tail: bool,
         end_of_segment: bool,
     ) -> None:
-        reply = wire.SegmentRead(command.segment, command.offset, at_tail, end_of_segment, b"", command.request_id)
+        reply = wire.SegmentRead(
+            command.segment, command.offset, at_tail, end_of_segment, b"", command.request_id, ordering, token
+        )
         head, tail = wire.encode_around(reply, sum(map(len, parts)))
         self._session.send_parts([head, *parts, tail], blocks)
 
@@ -173,20 +188,33 @@ class ReadProcessor:
         if again:
             self.read(held.command)
         else:
-            self._send_data(held.command, [], [], at_tail=True, end_of_segment=False)
+            self._send_data(held.command, [], [], held.ordering, at_tail=True, end_of_segment=False)
 
 
 class _HeldRead:
     """A read that waits at the tail of its segment."""
 
-    __slots__ = ("_processor", "_segment", "_timer", "command")
+    __slots__ = ("_owned", "_processor", "_segment", "_timer", "command")
 
-    def __init__(self, processor: ReadProcessor, segment: Segment, command: wire.ReadSegment) -> None:
+    def __init__(
+        self, processor: ReadProcessor, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment
+    ) -> None:
         self.command = command
         self._processor = processor
+        self._owned = owned
         self._segment = segment
         self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self._expired)
         segment.waiters.append(self._news)
+
+    @property
+    def ordering(self) -> int:
+        """The place in time of what comes next: accepted and not durable yet, or an append now."""
+        segment, offset = self._segment, self.command.offset
+        return (
+            segment.times.ordering_at(offset)
+            if offset < segment.length
+            else self._owned.container.log.upcoming_ordering
+        )
 
     def cancel(self) -> None:
         self._timer.cancel()

@@ -248,6 +248,7 @@ class SegmentProcessor:
                 segment.last_modified_ms,
                 segment.length,
                 segment.start_offset,
+                container.log.upcoming_ordering,
             )
         await container.log.durable()
         self._session.send(reply)

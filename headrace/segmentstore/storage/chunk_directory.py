@@ -86,15 +86,11 @@ class ChunkDirectory:
                     return {}
         raise _changed()
 
-    async def move(self, source: str, target: str, shift: int, runs: Sequence[ChunkRun]) -> dict[int, ChunkRun]:
-        """Make runs of `source` runs of `target`, `shift` bytes further; returns and raises as `add`."""
-        writes: list[Write] = [
-            Create(
-                _run_key(target, run.offset + shift),
-                chunk_body(ChunkRun(run.offset + shift, run.length, run.object_name, run.position)),
-            )
-            for run in runs
-        ]
+    async def move(
+        self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]
+    ) -> dict[int, ChunkRun]:
+        """Make `runs` of `source` the runs `moved` of `target`; returns and raises as `add`."""
+        writes: list[Write] = [Create(_run_key(target, run.offset), chunk_body(run)) for run in moved]
         writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
         try:
             await self._write(writes)

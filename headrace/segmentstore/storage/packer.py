@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headrace.model.chunks import ChunkRun
+from headrace.codec.time_blocks import encode_time_block
+from headrace.model.chunks import ChunkRun, RunTimes
+from headrace.model.time_points import POINTS_MAX, TimePoints
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Block
 
 RUNS_PER_OBJECT_MAX: Final = 10_000
 """Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""
+
+BYTES_PER_TIME_POINT_MIN: Final = 256
+"""A run has no more points than one for so many bytes: a time block stays small beside its data."""
 
 
 @dataclass(slots=True)
@@ -27,7 +32,8 @@ class PackedObject:
 def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
-    Runs start and end at append boundaries. An append that is larger than `bytes_max` gets an object of its own.
+    Runs start and end at append boundaries. An append that is larger than `bytes_max` gets an object of its own. The
+    time blocks of the runs lie behind the data of all of them, and count for no limit.
     """
     packed = PackedObject()
     for segment in segments:
@@ -46,7 +52,22 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
             packed.runs.append((segment, ChunkRun(start, run_bytes, object_name, position)))
         if packed.length >= bytes_max:
             break
+    packed.runs = [(segment, _with_times(packed, segment, run)) for segment, run in packed.runs]
     return packed
+
+
+def _with_times(packed: PackedObject, segment: Segment, run: ChunkRun) -> ChunkRun:
+    """The run with what the segment's time index says of it, whose block enters the object."""
+    points = TimePoints(segment.times.between(run.offset, run.end))
+    if not points.oldest:
+        return run
+    points.thin_out(min(POINTS_MAX, max(1, run.length // BYTES_PER_TIME_POINT_MIN)))
+    if len(points) == 1:
+        return replace(run, times=RunTimes(points.oldest, points.newest))
+    block = encode_time_block(points, run.offset)
+    position, packed.length = packed.length, packed.length + len(block)
+    packed.parts.append(memoryview(block))
+    return replace(run, times=RunTimes(points.oldest, points.newest, position, len(block)))
 
 
 def _flush_end(segment: Segment) -> int:

@@ -108,7 +108,8 @@ async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDi
             if not inside or inside[0].offset + shift != length:
                 _log.warning("event=merged_bytes_gone segment=%s offset=%d", segment.name, length)
                 return length
-            if await directory.move(merged.source, segment.name, shift, inside):
+            moved = [run.moved(shift, merged.ordering) for run in inside]
+            if await directory.move(merged.source, segment.name, inside, moved):
                 raise CorruptError(f"the chunk directory has two runs of {segment.name} at {length}")
             length = inside[-1].end + shift
     return length

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 
 CONCURRENT_READS_MAX: Final = 16
@@ -22,6 +24,14 @@ CONCURRENT_READS_MAX: Final = 16
 REMEMBERED_WINDOWS_MAX: Final = 256
 
 _WindowKey = tuple[int, str]
+
+
+class StoredBytes(NamedTuple):
+    """Bytes of a segment from tier 2, the place in time of their run, and the token for the read that goes on."""
+
+    data: bytes
+    ordering: int
+    token: bytes
 
 
 class StorageReader:
@@ -33,8 +43,10 @@ class StorageReader:
         self._windows: OrderedDict[_WindowKey, list[ChunkRun]] = OrderedDict()
         self._slots = asyncio.Semaphore(CONCURRENT_READS_MAX)
 
-    async def read(self, segment: Segment, offset: int, length: int) -> bytes:
+    async def read(self, segment: Segment, offset: int, length: int, token: bytes = b"") -> StoredBytes:
         """At least one and at most `length` bytes of the segment from `offset` on, as far as one run has them.
+
+        `token` is that of the read that stopped at `offset`, if there was one.
 
         Raises:
             NotFoundError: the segment was removed or truncated meanwhile.
@@ -43,11 +55,18 @@ class StorageReader:
         """
         async with self._slots:
             for name, position, most in _places_of(segment, offset, length):
-                run = await self._find(segment.number, name, position)
+                hint = run_hint(token, position) if name == segment.name else None
+                run = await self._find(segment.number, name, position, hint)
                 if run is not None:
                     inside = position - run.offset
                     wanted = min(most, run.length - inside)
-                    return await self._read_object(segment, offset, run, run.position + inside, wanted)
+                    data = await self._read_object(segment, offset, run, run.position + inside, wanted)
+                    end = position + len(data)
+                    next_token = encode_read_token(end, run.offset if end < run.end else end)
+                    # Memory may know it better; of bytes that the directory still has under a source's name only memory
+                    # knows when they were merged.
+                    ordering = segment.times.ordering_at(offset) or (run.times.first if run.times else UNKNOWN_ORDERING)
+                    return StoredBytes(data, ordering, next_token)
         if segment.removed or offset < segment.start_offset:
             raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
         raise CorruptError(
@@ -78,9 +97,14 @@ class StorageReader:
         known = [boundary for boundary in (in_memory, page[0].offset if page else None) if boundary is not None]
         return min(known, default=segment.length)
 
-    async def _find(self, number: int, name: str, position: int) -> ChunkRun | None:
+    async def _find(self, number: int, name: str, position: int, hint: int | None = None) -> ChunkRun | None:
         key = (number, name)
         run = _covering(self._windows.get(key, []), position)
+        if run is None and hint is not None:
+            window = await self._directory.page(name, first=hint)
+            run = _covering(window, position)
+            if run is not None:
+                self._windows[key] = window
         if run is None:
             first = await self._directory.run_before(name, position)
             if first is None or first.end <= position:

@@ -283,11 +283,9 @@ class StorageWriter:
                 raise CorruptError(f"the chunk directory has lost runs of {move.source}, merged into {segment.name}")
             entered = [found]  # an earlier attempt moved it
         else:
-            conflicts = await self._directory.move(move.source, segment.name, shift, runs)
-            if conflicts:
-                entered = list(conflicts.values())
-            else:
-                entered = [ChunkRun(r.offset + shift, r.length, r.object_name, r.position) for r in runs]
+            moved = [run.moved(shift, move.ordering) for run in runs]
+            conflicts = await self._directory.move(move.source, segment.name, runs, moved)
+            entered = list(conflicts.values()) if conflicts else moved
         for run in sorted(entered, key=lambda run: run.offset):
             self._take_as_stored(segment, run)
         self._container.note_stored([(segment.number, segment.storage_length)])

@@ -35,7 +35,7 @@ async def read_segment(segment: Segment, reader: StorageReader, offset: int, len
         else:
             in_memory = segment.index.next_in_memory(offset)
             wanted = length if in_memory is None else min(length, in_memory - offset)
-            piece = await reader.read(segment, offset, wanted)
+            piece = (await reader.read(segment, offset, wanted)).data
         pieces.append(piece)
         offset += len(piece)
         length -= len(piece)

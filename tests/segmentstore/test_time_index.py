@@ -1,0 +1,223 @@
+"""The time index: numbers of reads and infos, the same over flushes, crashes, restarts and merges, or no newer."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from headrace.codec import wire_commands as wire
+from headrace.codec.time_blocks import decode_time_block
+from headrace.model.chunks import chunk_run
+from headrace.model.names import container_of_segment
+from headrace.segmentstore.reading.read_tokens import encode_read_token
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
+SEGMENT = SEGMENTS[0]
+TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
+WRITER = 5
+EVENT_BYTES = 300
+
+
+def event(number):
+    return bytes([number]) * EVENT_BYTES
+
+
+async def write(client, segment, count, *, first=0, time=None):
+    """Append events one by one, each in a frame of its own."""
+    await client.set_up(segment, WRITER)
+    for number in range(first, first + count):
+        await client.append(WRITER, number, event(number))
+        if time is not None:
+            time.advance(1)
+
+
+async def read(client, segment, offset, *, token=b"", length=EVENT_BYTES):
+    reply = await client.call(wire.ReadSegment(segment, offset, length, "", 11, token))
+    assert isinstance(reply, wire.SegmentRead), reply
+    return reply
+
+
+async def numbers(client, segment, count):
+    """The ordering numbers of the first `count` events, read one by one."""
+    replies = [await read(client, segment, EVENT_BYTES * each) for each in range(count)]
+    assert [reply.data[0] for reply in replies] == list(range(count))
+    return [reply.ordering_number for reply in replies]
+
+
+async def now(client, segment):
+    return (await client.call(wire.GetStreamSegmentInfo(10, segment))).ordering_number
+
+
+def runs_of(world, segment):
+    page = world.metadata.query(f"chunks/{segment}", first="run/", last="run/~", limit=1000)
+    return [chunk_run(record.key.sort, record.body) for record in page.records]
+
+
+def is_rising(values):
+    return all(before < after for before, after in itertools.pairwise(values))
+
+
+def test_numbers_tell_the_real_order_over_containers_and_at_every_moment(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            assert len({container_of_segment(name, world.container_count) for name in SEGMENTS}) == 2
+            for segment in SEGMENTS:
+                await client.create(segment)
+                await client.set_up(segment, WRITER)
+            told, order = [], []
+            for number in range(12):
+                segment = SEGMENTS[number % 4]
+                writer = 100 + number
+                await client.set_up(segment, writer)
+                told.append(await now(client, SEGMENTS[(number + 1) % 4]))
+                await client.append(writer, 1, event(number))
+                order.append((segment, number // 4 * EVENT_BYTES))
+                world.clock.advance(number % 3)
+            found = [(await read(client, *place)).ordering_number for place in order]
+            assert is_rising(found)
+            assert all(before <= number for before, number in zip(told, found, strict=True))
+            assert all(
+                number < after for number, after in zip(found, [*told[1:], await now(client, SEGMENT)], strict=True)
+            )
+
+    run(scenario())
+
+
+def test_a_read_without_data_tells_the_number_of_what_would_come(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await write(client, SEGMENT, 2)
+            await client.call(wire.SealSegment(3, SEGMENT))
+            last, end = (await numbers(client, SEGMENT, 2))[-1], await read(client, SEGMENT, 2 * EVENT_BYTES)
+            assert (end.end_of_segment, len(end.data)) == (True, 0)
+            assert last < end.ordering_number <= await now(client, SEGMENT)
+
+    run(scenario())
+
+
+def test_a_recovery_tells_the_same_numbers(world, run):
+    async def scenario():
+        world.clock.ms += 3_600_000
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await write(client, SEGMENT, 5, time=world.clock)
+            before = await numbers(client, SEGMENT, 5)
+        world.clock.ms -= 3_600_000  # the new machine's clock is an hour behind
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            assert await numbers(client, SEGMENT, 5) == before
+            await write(client, SEGMENT, 1, first=5)
+            after = await numbers(client, SEGMENT, 6)
+            assert after[:5] == before
+            assert after[5] > before[4]
+
+    run(scenario())
+
+
+def test_what_left_memory_has_the_time_of_its_run_and_its_block_the_rest(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await write(client, SEGMENT, 5, time=world.clock)
+            before = await numbers(client, SEGMENT, 5)
+            await running.flush()
+            assert await numbers(client, SEGMENT, 5) == before  # memory still has it
+        async with world.running() as running:
+            client = await running.connect()
+            assert await numbers(client, SEGMENT, 5) == [before[0]] * 5
+            assert await now(client, SEGMENT) > before[-1]
+        return before
+
+    before = run(scenario())
+    (found,) = runs_of(world, SEGMENT)
+    assert found.times[:2] == (before[0], before[-1])
+    assert found.times.block_position == found.position + found.length
+    block = world.chunks.read_now(found.object_name, found.times.block_position, found.times.block_length)
+    points = decode_time_block(block, found.offset, found.length, found.times.first)
+    assert [tuple(point) for point in points] == [
+        (EVENT_BYTES * index, number, number) for index, number in enumerate(before)
+    ]
+
+
+@pytest.mark.parametrize("flushed", ["source", "nothing", "moved"])
+@pytest.mark.parametrize("restart", ["kill", "graceful"])
+def test_a_transaction_came_when_it_was_merged(world, run, flushed, restart):
+    async def scenario():
+        async with world.running(graceful=restart == "graceful") as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.create(TRANSACTION)
+            await write(client, TRANSACTION, 2, time=world.clock)
+            own = await numbers(client, TRANSACTION, 2)
+            if flushed != "nothing":
+                await running.flush()
+            await write(client, SEGMENT, 1)
+            told = await now(client, SEGMENT)
+            assert (await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))).new_target_write_offset == 900
+            await write(client, SEGMENT, 1, first=1)
+            before = await numbers_at(client, 0, 300, 600, 900)
+            assert before[0] < before[1] == before[2] < before[3]
+            assert own[-1] < told <= before[1]
+            if flushed == "moved":
+                await running.flush()
+                assert await numbers_at(client, 0, 300, 600, 900) == before
+        async with world.running() as running:
+            client = await running.connect()
+            after = await numbers_at(client, 0, 300, 600, 900)
+        if restart == "kill" and flushed != "moved":
+            assert after == before
+        elif flushed == "nothing":
+            assert after == [before[0]] * 4  # one run
+        else:
+            assert after == before  # the moved run has its merge's number
+
+    run(scenario())
+
+
+async def numbers_at(client, *offsets):
+    return [(await read(client, SEGMENT, offset)).ordering_number for offset in offsets]
+
+
+def test_peers_that_know_nothing_of_tokens_and_such_that_lie_get_the_same(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            for round_number in range(3):
+                await write(client, SEGMENT, 2, first=2 * round_number)
+                await running.flush()
+        async with world.running() as running:
+            client = await running.connect()
+            first = await read(client, SEGMENT, 0)
+            assert first.token == encode_read_token(EVENT_BYTES, 0)
+            asked = world.metadata.query
+            queries = []
+
+            def counted(*args, **fields):
+                queries.append(args)
+                return asked(*args, **fields)
+
+            world.metadata.query = counted
+            tokens = [first.token, b"", b"x", encode_read_token(EVENT_BYTES, 2 * EVENT_BYTES), b"\xff" * 17]
+            lies = [encode_read_token(EVENT_BYTES, EVENT_BYTES), encode_read_token(7, 0), bytes([2]) + first.token[1:]]
+            for token in tokens + lies:
+                reply = await read(client, SEGMENT, EVENT_BYTES, token=token)
+                assert reply.data == event(1)
+                assert reply.ordering_number == first.ordering_number
+            assert not queries  # the first read has looked it up
+        for token, look_ups in [(first.token, 1), (encode_read_token(EVENT_BYTES, EVENT_BYTES), 3), (b"", 2)]:
+            world.metadata.query = asked
+            async with world.running() as running:
+                client = await running.connect()
+                world.metadata.query = counted
+                queries.clear()
+                assert (await read(client, SEGMENT, EVENT_BYTES, token=token)).data == event(1)
+                assert len(queries) == look_ups
+
+    run(scenario())
