@@ -43,7 +43,7 @@ class Supervisor:
             code = self._child.wait()
             if code == 0 or self._stopping.is_set():
                 return code
-            _log.error("event=store_died exit_code=%d restart_in_s=%s", code, self._pause_s)
+            _log.error("event=store_died exit_code=%d restart_in_s=%.1f", code, self._pause_s)
             if self._stopping.wait(self._pause_s):
                 return code
 

@@ -14,6 +14,6 @@ class LoggedScalingReports:
 
     def report(self, report: ScalingReport) -> None:
         if report.kind == "hot":
-            _log.info("event=segment_hot segment=%s splits=%d at_ms=%d", report.segment, report.splits, report.at_ms)
+            _log.info("event=segment_hot segment=%r splits=%d at_ms=%d", report.segment, report.splits, report.at_ms)
         else:
-            _log.info("event=segment_cold segment=%s silent=%s at_ms=%d", report.segment, report.silent, report.at_ms)
+            _log.info("event=segment_cold segment=%r silent=%s at_ms=%d", report.segment, report.silent, report.at_ms)

@@ -171,6 +171,6 @@ def test_reports_are_lines_that_can_be_searched(caplog):
         LoggedScalingReports().report(ScalingReport("a/b/0.#epoch.0", "hot", 5, splits=3))
         LoggedScalingReports().report(ScalingReport("a/b/0.#epoch.0", "cold", 6, silent=True))
     assert caplog.messages == [
-        "event=segment_hot segment=a/b/0.#epoch.0 splits=3 at_ms=5",
-        "event=segment_cold segment=a/b/0.#epoch.0 silent=True at_ms=6",
+        "event=segment_hot segment='a/b/0.#epoch.0' splits=3 at_ms=5",
+        "event=segment_cold segment='a/b/0.#epoch.0' silent=True at_ms=6",
     ]

@@ -245,7 +245,7 @@ class Session:
             _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
             self.close()
         except HeadraceError as error:
-            _log.warning("event=connection_refused peer=%s code=%s error=%r", self.peer, error.code, error.message)
+            _log.warning("event=connection_closed peer=%s code=%s error=%r", self.peer, error.code, error.message)
             self.close()
         else:
             self._check_receiving()

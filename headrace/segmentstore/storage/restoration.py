@@ -81,7 +81,7 @@ async def _reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirector
     start, length = segment.start_offset, segment.length
     if newest is None:
         if start < length:
-            _log.warning("event=segment_gone container=%d segment=%s", directory.container, segment.name)
+            _log.warning("event=segment_gone container=%d segment=%r", directory.container, segment.name)
             return None
     else:
         if newest.end < length and start < length:
@@ -106,7 +106,7 @@ async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDi
             runs = await directory.page(merged.source, first=length - shift, limit=MOVES_PER_WRITE_MAX)
             inside = [run for run in runs if run.end + shift <= end]
             if not inside or inside[0].offset + shift != length:
-                _log.warning("event=merged_bytes_gone segment=%s offset=%d", segment.name, length)
+                _log.warning("event=merged_bytes_gone segment=%r offset=%d", segment.name, length)
                 return length
             moved = [run.moved(shift, merged.ordering) for run in inside]
             if await directory.move(merged.source, segment.name, inside, moved):
