@@ -1,0 +1,118 @@
+"""One stream, two kinds of clients: what one writes the other reads, in order, once, in the same segments."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import foreign_client
+import pytest
+from foreign_client import numbered, numbers_by_key
+
+from headrace.client import ScalingPolicy
+
+pytestmark = pytest.mark.xdist_group("foreign_client")
+
+KEYS = 11
+
+
+def in_order(count: int) -> dict[str, list[int]]:
+    return {str(key): list(range(key, count, KEYS)) for key in range(KEYS)}
+
+
+def read_by_ours(ours: Any, stream: str) -> list[Any]:
+    tail = ours.admin.stream_cut("s", stream, at="tail")
+    with ours.reader("s", stream, start="head", end=tail) as reader:
+        return list(reader)
+
+
+def test_what_they_write_we_read(foreign, ours):
+    ours.admin.create_stream("s", "theirs", scaling=ScalingPolicy.fixed(4))
+    foreign(foreign_client.write_events, "s", "theirs", numbered(KEYS, range(1000)))
+    read = read_by_ours(ours, "theirs")
+    assert numbers_by_key(one.event for one in read) == in_order(1000)
+
+
+def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign, ours):
+    ours.admin.create_stream("s", "keys", scaling=ScalingPolicy.fixed(8))
+    keys = [f"key-{number}" for number in range(200)]
+    foreign(foreign_client.write_events, "s", "keys", [(key.encode(), key) for key in keys])
+    theirs = {one.event: one.segment_id for one in read_by_ours(ours, "keys")}
+    with ours.writer("s", "keys") as writer:
+        writer.write_batch([f"our {key}".encode() for key in keys], keys)
+    both = {one.event: one.segment_id for one in read_by_ours(ours, "keys")}
+    assert {key: both[f"our {key}".encode()] for key in keys} == {key: theirs[key.encode()] for key in keys}
+    assert len(set(theirs.values())) == 8
+
+
+def test_what_we_write_they_read(foreign, ours):
+    ours.admin.create_stream("s", "ours", scaling=ScalingPolicy.fixed(3))
+    events = numbered(KEYS, range(1000))
+    with ours.writer("s", "ours") as writer:
+        writer.write_batch([event for event, _ in events], [key for _, key in events])
+    read = foreign(foreign_client.read_events, "s", "ours", "group-ours", len(events))
+    assert numbers_by_key(read) == in_order(1000)
+
+
+def test_their_large_event_is_one_event_between_the_others(foreign, ours):
+    ours.admin.create_stream("s", "large", scaling=ScalingPolicy.fixed(1))
+    large = os.urandom(1 << 20) * 9
+    foreign(foreign_client.write_events, "s", "large", [(b"1", "k"), (large, "k"), (b"2", "k"), (b"3", "k")])
+    assert foreign(foreign_client.read_events, "s", "large", "group-large", 4) == [b"1", large, b"2", b"3"]
+
+
+def test_a_reader_hands_over_to_another(foreign, ours):
+    ours.admin.create_stream("s", "handed", scaling=ScalingPolicy.fixed(2))
+    events = numbered(KEYS, range(400))
+    with ours.writer("s", "handed") as writer:
+        writer.write_batch([event for event, _ in events], [key for _, key in events])
+    seen = foreign(foreign_client.hand_over, "s", "handed", "group-handed", len(events))
+    assert len(seen["first"]) == 100
+    assert numbers_by_key([*seen["first"], *seen["second"]]) == in_order(400)
+    assert seen["cut"] == ours.admin.stream_cut("s", "handed", at="tail").offsets
+
+
+def test_their_reader_at_the_tail_gets_what_comes(start, ours):
+    ours.admin.create_stream("s", "tail", scaling=ScalingPolicy.fixed(1))
+    with ours.writer("s", "tail") as writer:
+        writer.write(b"before")
+        writer.flush()
+        child = start(foreign_client.read_at_the_tail, "s", "tail", "group-tail", 20)
+        assert child.hear() == "waiting"
+        for number in range(20):
+            writer.write(b"%d" % number)
+            writer.flush()
+    assert child.hear() == [b"%d" % number for number in range(20)]
+
+
+def test_their_writer_and_reader_follow_a_scale(start, foreign, ours):
+    ours.admin.create_stream("s", "scaled", scaling=ScalingPolicy.fixed(1))
+    child = start(foreign_client.write_on_demand, "s", "scaled")
+    for first in range(0, 600, 100):
+        child.say(numbered(KEYS, range(first, first + 100)))
+        assert child.hear() == "flushed"
+        if first == 200:
+            ours.admin.scale_stream("s", "scaled", seal=[0], ranges=[(0.0, 0.5), (0.5, 1.0)])
+    child.say(None)
+    child.hear()
+    assert numbers_by_key(one.event for one in read_by_ours(ours, "scaled")) == in_order(600)
+    read = foreign(foreign_client.read_events, "s", "scaled", "group-scaled", 600)
+    assert numbers_by_key(read) == in_order(600)
+
+
+def test_stores_killed_under_their_writer_and_reader_lose_and_double_nothing(stack, start, ours):
+    """They wait up to 10 s between attempts, so all stores die at once."""
+    ours.admin.create_stream("s", "killed", scaling=ScalingPolicy.fixed(4))
+    writer = start(foreign_client.write_on_demand, "s", "killed")
+    reader = start(foreign_client.read_events, "s", "killed", "group-killed", 2000)
+    for first in range(0, 2000, 500):
+        writer.say(numbered(KEYS, range(first, first + 500)))
+        if first == 1000:
+            for store in stack["segmentStores"]:
+                os.kill(store["pid"], signal.SIGKILL)
+        assert writer.hear() == "flushed"
+    writer.say(None)
+    writer.hear()
+    assert numbers_by_key(one.event for one in read_by_ours(ours, "killed")) == in_order(2000)
+    assert numbers_by_key(reader.hear()) == in_order(2000)

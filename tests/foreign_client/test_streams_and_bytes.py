@@ -1,0 +1,43 @@
+"""Streams and byte streams, made and ended by Pravega's own client."""
+
+from __future__ import annotations
+
+import foreign_client
+import pytest
+
+from headrace.client import ScalingPolicy
+
+pytestmark = pytest.mark.xdist_group("foreign_client")
+
+
+def test_life_of_streams(foreign, ours):
+    seen = foreign(foreign_client.life_of_streams, "life")
+    assert seen["scope"] == [True, False]
+    assert seen["listed"]
+    assert seen["streams"] == [True, False, True, True]
+    assert seen["names"] == ["by-rate", "plain", "tagged"]
+    assert seen["tags"] == [[], ["t1", "t2"]]
+    assert seen["not there"] == [[], []]
+    assert seen["refused"] == [True] * 4
+    assert seen["ended"] == [(True, True, True)] * 3
+    assert seen["deleted again"] is False
+    assert seen["again"] is True
+    assert seen["scope ended"] == [True, False, False]
+
+
+def test_a_byte_stream(foreign, ours):
+    seen = foreign(foreign_client.byte_stream, "s", "bytes")
+    length = 256 * 4096
+    assert seen["ends"] == [0, length]
+    assert seen["read"]
+    assert seen["sought"] == [1000, bytes(number % 256 for number in range(1000, 1010))]
+    assert seen["truncated"] == [5000, length]
+    assert seen["behind"] == bytes(number % 256 for number in range(5000, 5003))
+
+
+def test_a_sealed_stream_refuses_their_events_and_keeps_those_before(foreign, ours):
+    ours.admin.create_stream("s", "sealed", scaling=ScalingPolicy.fixed(2))
+    refused = foreign(foreign_client.write_to_a_sealed_stream, "s", "sealed")
+    assert refused[1]
+    with ours.reader("s", "sealed", start="head") as reader:
+        assert [one.event for one in reader] == [b"before"]

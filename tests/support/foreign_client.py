@@ -1,0 +1,262 @@
+"""What the tests have Pravega's own client do, in a process of its own.
+
+The client runs native threads that can panic or block for ever, so each function here is the main function of a child
+process: it is given a connection to its parent and the controller's address, and whatever it returns is sent back. The
+parent never waits without end: a child that says nothing for `HANG_S` is killed, and its stacks are shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from typing import Any
+
+HANG_S = 150
+"""Only keeps a broken client from hanging a test run."""
+
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+class Child:
+    """A function of this module at work in a child process."""
+
+    def __init__(self, uri: str, function: Callable[..., Any], *arguments: Any) -> None:
+        self._parent, childs_end = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_main, args=(childs_end, function, uri, arguments), daemon=True)
+        self.process.start()
+        childs_end.close()
+
+    def hear(self) -> Any:
+        """The next thing that the child says, the last of which is what its function returns."""
+        if not self._parent.poll(HANG_S):
+            self.process.terminate()
+            raise AssertionError(f"the client said nothing for {HANG_S} s; its stacks are on stderr")
+        kind, what = self._parent.recv()
+        assert kind != "raised", what
+        return what
+
+    def say(self, what: Any) -> None:
+        self._parent.send(what)
+
+    def end(self) -> None:
+        """The client's threads are no reason to wait."""
+        self.process.kill()
+        self.process.join()
+        self._parent.close()
+
+
+def _main(pipe: Connection, function: Callable[..., Any], uri: str, arguments: tuple[Any, ...]) -> None:
+    faulthandler.register(15)  # SIGTERM: before the end, where everybody is
+    try:
+        import pravega_client
+
+        pipe.send(("returned", function(_Talk(pipe), pravega_client.StreamManager(uri), *arguments)))
+    except BaseException:  # noqa: BLE001 - panics of native code are no Exceptions
+        pipe.send(("raised", traceback.format_exc()))
+
+
+class _Talk:
+    """The child's side of the conversation."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def say(self, what: Any) -> None:
+        self._pipe.send(("said", what))
+
+    def hear(self) -> Any:
+        return self._pipe.recv()
+
+
+# Streams
+
+
+def life_of_streams(talk: _Talk, manager: Any, scope: str) -> dict[str, Any]:
+    import pravega_client as client
+
+    policy = client.StreamScalingPolicy.fixed_scaling_policy(3)
+    by_rate = client.StreamScalingPolicy.auto_scaling_policy_by_event_rate(100, 2, 4)
+    keep = client.StreamRetentionPolicy.by_time(3 * 24 * 3600 * 1000)
+    seen: dict[str, Any] = {
+        "scope": [manager.create_scope(scope), manager.create_scope(scope)],
+        "listed": scope in manager.list_scope(),
+        "streams": [
+            manager.create_stream(scope, "plain", 2),
+            manager.create_stream(scope, "plain", 2),
+            manager.create_stream_with_policy(scope, "tagged", policy, keep, ["t1", "t2"]),
+            manager.create_stream_with_policy(scope, "by-rate", by_rate, client.StreamRetentionPolicy.none(), None),
+        ],
+        "names": sorted(manager.list_stream(scope)),
+        "tags": [list(manager.get_stream_tags(scope, name)) for name in ("plain", "tagged")],
+        "not there": [manager.list_stream("none"), manager.list_stream("")],
+        "refused": [
+            _refused(manager.create_stream, "none", "plain", 1),
+            _refused(manager.create_stream, scope, "a_b", 1),
+            _refused(manager.delete_stream, scope, "plain"),
+            _refused(manager.delete_scope, scope),
+        ],
+    }
+    seen["ended"] = [
+        (manager.seal_stream(scope, name), manager.seal_stream(scope, name), manager.delete_stream(scope, name))
+        for name in seen["names"]
+    ]
+    seen["deleted again"] = manager.delete_stream(scope, "plain")
+    seen["again"] = manager.create_stream(scope, "plain", 1)
+    manager.seal_stream(scope, "plain")
+    manager.delete_stream(scope, "plain")
+    seen["scope ended"] = [manager.delete_scope(scope), manager.delete_scope(scope), scope in manager.list_scope()]
+    return seen
+
+
+def _refused(function: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001 - the client has one class for everything
+        return True
+    return False
+
+
+# Events
+
+
+def write_events(talk: _Talk, manager: Any, scope: str, stream: str, events: list[tuple[bytes, str | None]]) -> None:
+    """Half of them synchronously, half of them on an event loop, for which the client takes text only."""
+    writer = manager.create_writer(scope, stream)
+    half = len(events) // 2
+    for event, key in events[:half]:
+        writer.write_event_bytes(event, key)
+
+    async def rest() -> None:
+        for event, key in events[half:]:
+            await writer.write_event_async(event.decode(), key)
+
+    asyncio.run(rest())
+    writer.flush()
+
+
+def write_on_demand(talk: _Talk, manager: Any, scope: str, stream: str) -> None:
+    """Writes and flushes the events it hears of, and says when they are acknowledged; None ends it."""
+    writer = manager.create_writer(scope, stream)
+    while (events := talk.hear()) is not None:
+        for event, key in events:
+            writer.write_event_bytes(event, key)
+        writer.flush()
+        talk.say("flushed")
+
+
+def write_to_a_sealed_stream(talk: _Talk, manager: Any, scope: str, stream: str) -> tuple[bool, bool]:
+    """Whether writing fails after the stream was sealed, and whether making a writer does."""
+    writer = manager.create_writer(scope, stream)
+    writer.write_event("before")
+    writer.flush()
+    manager.seal_stream(scope, stream)
+
+    def write() -> None:
+        writer.write_event("behind")
+        writer.flush()
+
+    return _refused(write), _refused(write)
+
+
+def read_events(talk: _Talk, manager: Any, scope: str, stream: str, group: str, count: int) -> list[bytes]:
+    """`count` events, as one reader of a group hands them out."""
+    reader = manager.create_reader_group(group, scope, stream).create_reader("reader")
+    return asyncio.run(_read(reader, count))
+
+
+async def _read(reader: Any, count: int) -> list[bytes]:
+    read: list[bytes] = []
+    while len(read) < count:
+        segment_slice = await reader.get_segment_slice_async()
+        if segment_slice is not None:
+            read += [bytes(event.data()) for event in segment_slice]
+            reader.release_segment(segment_slice)
+    return read
+
+
+def read_at_the_tail(talk: _Talk, manager: Any, scope: str, stream: str, group: str, count: int) -> list[bytes]:
+    """Says when it waits at the tail."""
+    reader = manager.create_reader_group(group, scope, stream, True).create_reader("reader")
+
+    async def read() -> list[bytes]:
+        waiting = asyncio.ensure_future(_read(reader, count))
+        await asyncio.sleep(0)
+        talk.say("waiting")
+        return await waiting
+
+    return asyncio.run(read())
+
+
+def hand_over(talk: _Talk, manager: Any, scope: str, stream: str, group: str, count: int) -> dict[str, Any]:
+    """Two readers: the first reads a part, leaves in the middle of a slice and goes offline, the second the rest."""
+    readers = manager.create_reader_group(group, scope, stream)
+    first = readers.create_reader("first")
+
+    async def part() -> list[bytes]:
+        read: list[bytes] = []
+        while len(read) < count // 4:
+            segment_slice = await first.get_segment_slice_async()
+            if segment_slice is None:
+                continue
+            for event in segment_slice:
+                read.append(bytes(event.data()))
+                if len(read) >= count // 4:
+                    break
+            first.release_segment(segment_slice)
+        return read
+
+    seen: dict[str, Any] = {"first": asyncio.run(part())}
+    first.reader_offline()
+    second = readers.create_reader("second")
+    seen["second"] = asyncio.run(_read(second, count - len(seen["first"])))
+    second.reader_offline()
+    seen["cut"] = dict(readers.get_streamcut().get_segment_offset_map())
+    manager.delete_reader_group(group, scope)
+    return seen
+
+
+# Bytes
+
+
+def byte_stream(talk: _Talk, manager: Any, scope: str, stream: str) -> dict[str, Any]:
+    manager.create_stream(scope, stream, 1)
+    written = bytes(range(256)) * 4096
+    out = manager.create_byte_stream(scope, stream)
+    for first in range(0, len(written), 65536):
+        out.write(written[first : first + 65536])
+    out.flush()
+    seen: dict[str, Any] = {"ends": [out.current_head_offset(), out.current_tail_offset()]}
+    seen["read"] = _read_bytes(out, len(written)) == written
+    out.seek(1000, 0)
+    seen["sought"] = [out.tell(), _read_bytes(out, 10)]
+    out.truncate(5000)
+    seen["truncated"] = [out.current_head_offset(), out.current_tail_offset()]
+    out.seek(5000, 0)
+    seen["behind"] = _read_bytes(out, 3)
+    return seen
+
+
+def _read_bytes(stream: Any, count: int) -> bytes:
+    read = bytearray()
+    while len(read) < count:
+        buffer = bytearray(count - len(read))
+        read += buffer[: stream.readinto(buffer)]
+    return bytes(read)
+
+
+def numbered(keys: int, numbers: Iterable[int]) -> list[tuple[bytes, str | None]]:
+    """Events `key number`, with their keys."""
+    return [(f"{number % keys} {number}".encode(), str(number % keys)) for number in numbers]
+
+
+def numbers_by_key(events: Iterable[bytes]) -> dict[str, list[int]]:
+    """In the order in which they were read."""
+    found: dict[str, list[int]] = {}
+    for event in events:
+        key, number = event.decode().split()
+        found.setdefault(key, []).append(int(number))
+    return found
