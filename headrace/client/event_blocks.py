@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.codec.events import event_header, split_events
 from headrace.model.errors import UnavailableError
-from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 
 _HEADERS_KEPT_BELOW_BYTES = 4096
 
@@ -121,6 +121,11 @@ class Block:
         self.parts += parts
         self.keys += keys
         self.size_bytes += sum(lengths) + EVENT_HEADER_BYTES * len(events)
+
+    @property
+    def is_large(self) -> bool:
+        """Too large for one append; such a block holds a single event and stays unsealed."""
+        return self.size_bytes > EVENT_BYTES_MAX + EVENT_HEADER_BYTES
 
     def seal(self) -> bytes:
         """The data of the append. No more events come in; the single events are let go of."""

@@ -2,7 +2,8 @@
 
 The hot path of a writer: one lock, one look-up of the routing key, three list appends. The event loop takes blocks out
 (`take`), reports what became of them (`complete`, `fail`) and, when a segment was replaced, has what was not yet
-acknowledged dealt out anew, before anything newer of the same keys (`reroute`). Memory is bounded by `buffer_bytes`.
+acknowledged dealt out anew, before anything newer of the same keys (`reroute`). Memory is bounded by `buffer_bytes`
+and one event.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import accumulate
 from headrace.client.event_blocks import EVENT_HEADERS, Ack, Block, SegmentQueue, Wants
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.model.errors import HeadraceError, InvalidRequestError
-from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
+from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
 from headrace.model.routing import routing_key_position
 from headrace.model.segments import KeyRange
 
@@ -64,7 +65,7 @@ class EventPacker:
             HeadraceError: the writer has failed before, or is closed.
         """
         size_bytes = len(event)
-        if size_bytes > EVENT_BYTES_MAX:
+        if size_bytes > EVENT_BYTES_MAX_LARGE:
             raise too_large(size_bytes)
         with self.changed:
             if self._buffered_bytes >= self._buffer_bytes:
@@ -151,7 +152,8 @@ class EventPacker:
             else:
                 queue.wants = otherwise
                 return None
-        block.seal()
+        if not block.is_large:
+            block.seal()
         return block
 
     def has_events(self, queue: SegmentQueue, *, otherwise: Wants) -> bool:
@@ -310,8 +312,8 @@ class EventPacker:
 
 def too_large(size_bytes: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"an event of {size_bytes} bytes is too large: at most {EVENT_BYTES_MAX} bytes; split it, or store it "
+        f"an event of {size_bytes} bytes is too large: at most {EVENT_BYTES_MAX_LARGE} bytes; split it, or store it "
         "elsewhere and write where it is",
-        details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX},
+        details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX_LARGE},
         code="event_too_large",
     )

@@ -29,7 +29,7 @@ from headrace.model.errors import (
     SealedError,
     UnavailableError,
 )
-from headrace.model.limits import EVENT_BYTES_MAX
+from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.names import segment_name
 
 Event = bytes | bytearray | memoryview
@@ -41,7 +41,7 @@ BATCH_SLICE_EVENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """`buffer_bytes` bounds what is not yet acknowledged; beyond it `write` waits.
+    """`buffer_bytes` bounds what is not yet acknowledged; beyond it `write` waits. One event may go beyond it.
 
     `give_up_after_s` without any progress of a segment, its events fail with UnavailableError; whether they were
     stored is then unknown.
@@ -233,7 +233,7 @@ def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[l
     """
     payloads = list(map(event_bytes, events))
     largest_bytes = max(map(len, payloads), default=0)
-    if largest_bytes > EVENT_BYTES_MAX:
+    if largest_bytes > EVENT_BYTES_MAX_LARGE:
         raise too_large(largest_bytes)
     if routing_keys is None or isinstance(routing_keys, str):
         return payloads, [routing_keys] * len(payloads)

@@ -17,12 +17,14 @@ from headrace.client.connections import (
     Flow,
     SegmentConnections,
     SingleReply,
+    WireConnection,
     answer_within,
     give_up,
     problem_of,
 )
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
+from headrace.client.large_events import append_large
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, SealedError
 
@@ -74,7 +76,7 @@ class SegmentAppender:
         self._back_off = new_back_off()
         self._setup = SingleReply()
         self._flow: Flow | None = None
-        self._ended: asyncio.Future[wire.WireCommand] | None = None
+        self._ended: asyncio.Future[wire.WireCommand | None] | None = None
         self._last_number = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -126,19 +128,23 @@ class SegmentAppender:
         self._setup = SingleReply()
         flow = self._flow = connection.open_flow(self)
         try:
-            reply = await self._set_up(flow)
-            if not isinstance(reply, wire.AppendSetup):
-                return problem_of(flow, reply)
-            self._resume(flow, reply.last_event_number)
-            self._ended = asyncio.get_running_loop().create_future()
-            self._send()
-            ended = await self._until_ended(flow, self._ended)
-            self._ended = None
-            if isinstance(ended, wire.SegmentIsSealed) and self.in_flight:
+            while True:
+                reply = await self._set_up(flow)
+                if not isinstance(reply, wire.AppendSetup):
+                    return problem_of(flow, reply)
+                self._resume(flow, reply.last_event_number)
+                self._ended = asyncio.get_running_loop().create_future()
+                self._send()
+                ended = await self._until_ended(flow, self._ended)
+                self._ended = None
+                problem = await self._append_large(connection) if ended is None else problem_of(flow, ended)
+                if problem is not None:
+                    break
+            if isinstance(problem, SealedError) and self.in_flight:
                 reply = await self._set_up(flow)
                 if isinstance(reply, wire.AppendSetup):
                     self._complete(reply.last_event_number)
-            return problem_of(flow, ended)
+            return problem
         finally:
             self._ended = None
             flow.close()
@@ -147,8 +153,21 @@ class SegmentAppender:
         request = wire.SetupAppend(flow.next_id(), self._writer_id, self.segment_name)
         return await answer_within(flow, self._setup.ask(flow, request), APPEND_TIMEOUT_S)
 
-    async def _until_ended(self, flow: Flow, ended: asyncio.Future[wire.WireCommand]) -> wire.WireCommand:
-        """What ended the appending; raises UnavailableError if acknowledgements stopped coming."""
+    async def _append_large(self, connection: WireConnection) -> SealedError | None:
+        """The large event that is first in flight; why it did not work out, if the segment was sealed.
+
+        It is not this connection's writer that appends it, so the writer is set up again behind it.
+        """
+        block = self.in_flight[0]
+        try:
+            await append_large(connection, block, self.segment_name, self._writer_id)
+        except SealedError as error:
+            return error
+        self._complete(block.last_number)
+        return None
+
+    async def _until_ended(self, flow: Flow, ended: asyncio.Future[wire.WireCommand | None]) -> wire.WireCommand | None:
+        """What ended the appending, None if a large event is next; raises UnavailableError if the store fell silent."""
         while True:
             oldest = self.in_flight[0] if self.in_flight else None
             await asyncio.wait({ended}, timeout=APPEND_TIMEOUT_S)
@@ -161,22 +180,29 @@ class SegmentAppender:
         """What the store has is done, the rest is sent again."""
         self._complete(last_event_number)
         for block in self.in_flight:
-            self._send_block(flow, block)
+            if not block.is_large:
+                self._send_block(flow, block)
 
     def _send(self, *, acknowledged: bool = False) -> None:
-        """Sends at once if nothing is in flight; else full blocks, and after an acknowledgement what has gathered."""
+        """Sends at once if nothing is in flight; else full blocks, and after an acknowledgement what has gathered.
+
+        A large event waits until all before it is acknowledged, and everything behind it waits for it.
+        """
         flow = self._flow
         assert flow is not None, "only called in a conversation"
-        while (count := len(self.in_flight)) < BLOCKS_IN_FLIGHT:
+        while (count := len(self.in_flight)) < BLOCKS_IN_FLIGHT and not (count and self.in_flight[-1].is_large):
             otherwise = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
             block = self._packer.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
             if block is None:
-                return
+                break
             acknowledged = False
             self._last_number += len(block.keys)
             block.last_number = self._last_number
             self.in_flight.append(block)
-            self._send_block(flow, block)
+            if not block.is_large:
+                self._send_block(flow, block)
+        if self.in_flight and self.in_flight[0].is_large and self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
     def _send_block(self, flow: Flow, block: Block) -> None:
         data = block.seal()

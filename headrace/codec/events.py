@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.model.errors import InvalidRequestError
-from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
+from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
 
 _HEADER = struct.Struct(">ii")
 _EVENT_TYPE = 0
@@ -17,12 +17,12 @@ def event_header(length_bytes: int) -> bytes:
     """The 8 bytes before a payload of this length.
 
     Raises:
-        InvalidRequestError: the event is larger than EVENT_BYTES_MAX.
+        InvalidRequestError: the event is larger than EVENT_BYTES_MAX_LARGE.
     """
-    if not 0 <= length_bytes <= EVENT_BYTES_MAX:
+    if not 0 <= length_bytes <= EVENT_BYTES_MAX_LARGE:
         raise InvalidRequestError(
-            f"an event of {length_bytes} bytes is too large: at most {EVENT_BYTES_MAX} bytes; split it",
-            details={"bytes": length_bytes, "bytes_max": EVENT_BYTES_MAX},
+            f"an event of {length_bytes} bytes is too large: at most {EVENT_BYTES_MAX_LARGE} bytes; split it",
+            details={"bytes": length_bytes, "bytes_max": EVENT_BYTES_MAX_LARGE},
             code="event_too_large",
         )
     return _HEADER.pack(_EVENT_TYPE, length_bytes)
@@ -51,7 +51,7 @@ def split_events(buffer: bytes | memoryview, position: int) -> tuple[list[Any], 
     last_header = size - EVENT_HEADER_BYTES
     while position <= last_header:
         kind, length_bytes = unpack(buffer, position)
-        if kind or not 0 <= length_bytes <= EVENT_BYTES_MAX:
+        if kind or not 0 <= length_bytes <= EVENT_BYTES_MAX_LARGE:
             raise WireFormatError(
                 f"there is no event at byte {position} of what was read (type {kind}, length {length_bytes}); "
                 "was this segment written as events, and does reading begin between two of them?",
@@ -110,5 +110,5 @@ class EventAssembler:
         if len(self._carry) < EVENT_HEADER_BYTES:
             return False
         kind, length_bytes = _HEADER.unpack_from(self._carry)
-        is_event = kind == 0 and 0 <= length_bytes <= EVENT_BYTES_MAX
+        is_event = kind == 0 and 0 <= length_bytes <= EVENT_BYTES_MAX_LARGE
         return not is_event or len(self._carry) - EVENT_HEADER_BYTES >= length_bytes

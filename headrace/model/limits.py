@@ -1,7 +1,10 @@
 """Limits that users can see, each with its unit in its name. Sources: Pravega's published defaults unless said."""
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
-"""Payload of one event (Pravega: 8 MiB)."""
+"""Payload of one event that is appended as it is (Pravega: 8 MiB)."""
+
+EVENT_BYTES_MAX_LARGE = 128 * 1024 * 1024
+"""Payload of one event that is appended in pieces and merged (ours: writers and readers hold such events in memory)."""
 
 EVENT_HEADER_BYTES = 8
 

@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.errors import CorruptError
-from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 EVENT_TYPE = 0
-EVENT_BYTES_READ_MAX = 128 * 1024 * 1024
-"""Largest payload that is read. Our writers stop at 8 MiB, compatible ones may not; memory must have some end."""
+EVENT_BYTES_READ_MAX = EVENT_BYTES_MAX_LARGE
+"""Largest payload that is read: what our writers write at most. Compatible ones may write more; memory must have some
+end."""
 
 _HEADER = Struct(">II")
 _LENGTH_AT = 4

@@ -22,6 +22,7 @@ from headrace.client import (
 )
 from headrace.codec import wire_commands as wire
 from headrace.model import errors
+from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 
 Make = Callable[[int], Any]
 SMALL_BLOCKS = WriterOptions(block_bytes=200, buffer_bytes=100_000)
@@ -111,7 +112,7 @@ def test_large_and_empty_events(cluster: Any) -> None:
 
 def test_events_that_are_refused(cluster: Any) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
-        too_large = bytes(8 * 1024 * 1024 + 1)
+        too_large = bytes(EVENT_BYTES_MAX_LARGE + 1)
         for refused in (lambda: writer.write(too_large, "k"), lambda: writer.write_batch([b"a", too_large], "k")):
             with pytest.raises(InvalidRequestError) as caught:
                 refused()

@@ -30,6 +30,7 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_cla
 from headrace.client import (
     Ack,
     AlreadyExistsError,
+    ConflictError,
     Headrace,
     IllegalStateError,
     InvalidRequestError,
@@ -40,8 +41,12 @@ from headrace.client import (
     ScalingPolicy,
     SealedError,
     StreamCut,
+    UnavailableError,
     WriterOptions,
     connect,
+    event_blocks,
+    large_events,
+    segment_appender,
 )
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.history import HistoryService
@@ -394,3 +399,104 @@ def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace)
     assert len(read) == part.end_offset
     boundary = reads.locate_offset(part.segment.segment_id, part.end_offset // 2)
     assert part.end_offset // 2 <= boundary <= part.end_offset
+
+
+CHUNK_BYTES = 1_000
+LARGE = SMALL_BLOCKS.block_bytes * 2
+LARGE_STEPS = ["CreateTransientSegment", "SetupAppend", *["ConditionalBlockEnd"] * 5, "MergeSegments"]
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of LARGE bytes are large already, and go in five chunks."""
+    monkeypatch.setattr(event_blocks, "EVENT_BYTES_MAX", SMALL_BLOCKS.block_bytes)
+    monkeypatch.setattr(large_events, "CHUNK_BYTES", CHUNK_BYTES)
+
+
+def _mixed(count: int) -> list[bytes]:
+    """Events `k:number`, every third of which is large."""
+    return [b"k:%d" % number + b" " * (LARGE - 3 if number % 3 == 1 else 0) for number in range(count)]
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("trouble", ["lost before", "sent and lost", "lost after", "killed after"])
+@pytest.mark.parametrize("step", range(len(LARGE_STEPS)))
+def test_a_large_event_is_stored_once_wherever_its_appending_breaks_off(
+    real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, step: int, trouble: str
+) -> None:
+    steps: list[str] = []
+    ask = large_events._LargeAppend._ask
+
+    async def break_off(self: Any, command: Any, expected: Any) -> Any:
+        steps.append(type(command).__name__)
+        if len(steps) != step + 1:
+            return await ask(self, command, expected)
+        if trouble == "lost before":
+            self._flow.connection.close()
+        if trouble == "sent and lost":
+            self._replies.ask(self._flow, command)
+            self._flow.connection.close()
+            raise UnavailableError("nobody knows")
+        reply = await ask(self, command, expected)
+        if trouble == "killed after":
+            real.kill_store()
+            real.start_store()
+        else:
+            self._flow.connection.close()
+        raise UnavailableError(f"the {type(reply).__name__} is lost")
+
+    monkeypatch.setattr(large_events._LargeAppend, "_ask", break_off)
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    events = _mixed(5)
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        for event in events:
+            writer.write(event, "k")
+        writer.flush()
+    assert steps[: step + 1] == LARGE_STEPS[: step + 1]
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert [read.event for read in reader] == events
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_an_earlier_attempt_that_comes_late_is_recognised(headrace: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def twice(*arguments: Any) -> None:
+        await large_events.append_large(*arguments)
+        with pytest.raises(ConflictError):
+            await large_events.append_large(*arguments)
+        raise UnavailableError("the answer to the first is lost")
+
+    monkeypatch.setattr(segment_appender, "append_large", twice)
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        writer.write_batch(_mixed(6), "k")
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert [read.event for read in reader] == _mixed(6)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("seed", range(3))
+def test_large_events_over_scales_drops_and_kills(real: RealCluster, headrace: Headrace, seed: int) -> None:
+    dice = random.Random(seed)
+    keys = [f"k{key}" for key in range(8)]
+    headrace.admin.create_stream("shop", "orders")
+    segments, ranges = _halves(headrace, "orders")
+    scale = threading.Thread(target=_scale, args=(headrace, segments, ranges))
+    with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
+        for number in range(100):
+            blanks = [b" " * dice.choice((0, 0, 0, 0, LARGE, 3 * LARGE)) for _ in keys]
+            events = [b"%s:%d" % (key.encode(), number) + blank for key, blank in zip(keys, blanks, strict=True)]
+            writer.write_batch(events, keys)
+            if number == 40:
+                scale.start()
+            trouble = dice.random()
+            if trouble < 0.05:
+                real.drop_connections()
+            elif trouble < 0.07:
+                real.kill_store()
+                real.start_store()
+    scale.join()
+    tail = headrace.admin.stream_cut("shop", "orders")
+    with headrace.reader("shop", "orders", "head", tail) as reader:
+        assert _numbers([read.event for read in reader]) == {key: list(range(100)) for key in keys}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.codec import events
 from headrace.codec.wire_commands import WireFormatError
 from headrace.model.errors import InvalidRequestError
-from headrace.model.limits import EVENT_BYTES_MAX
+from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 
 
 def test_golden_bytes() -> None:
@@ -25,7 +25,7 @@ def test_cut_anywhere_and_continued(payloads: list[bytes], data: st.DataObject) 
     assert consumed + consumed_later == len(stream)
 
 
-@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 00800001"])
+@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 08000001"])
 def test_bytes_that_are_no_events(header: str) -> None:
     with pytest.raises(WireFormatError, match="no event at"):
         events.iter_events(bytes.fromhex(header))
@@ -33,7 +33,7 @@ def test_bytes_that_are_no_events(header: str) -> None:
 
 def test_too_large_events() -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        events.event_header(EVENT_BYTES_MAX + 1)
+        events.event_header(EVENT_BYTES_MAX_LARGE + 1)
     assert caught.value.specific_code == "event_too_large"
 
 
@@ -51,7 +51,7 @@ def test_assembling_reads_of_any_size(payloads: list[bytes], cuts: list[int], of
     assert assembler.offset == offset + len(data)
 
 
-@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 00800001"])
+@pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 08000001"])
 def test_what_is_no_event_is_found_as_soon_as_its_header_is_complete(header: str) -> None:
     data = events.frame_event(b"fine") + bytes.fromhex(header)
     with pytest.raises(WireFormatError, match="no event at byte 12"):

@@ -62,6 +62,16 @@ def test_their_large_event_is_one_event_between_the_others(foreign, ours):
     assert foreign(foreign_client.read_events, "s", "large", "group-large", 4) == [b"1", large, b"2", b"3"]
 
 
+def test_our_large_event_is_one_event_between_the_others(foreign, ours):
+    ours.admin.create_stream("s", "our-large", scaling=ScalingPolicy.fixed(1))
+    large = os.urandom(1 << 20) * 17
+    events = [b"1", large, b"2", large, b"3"]
+    with ours.writer("s", "our-large") as writer:
+        writer.write_batch(events, "k")
+    assert [one.event for one in read_by_ours(ours, "our-large")] == events
+    assert foreign(foreign_client.read_events, "s", "our-large", "group-our-large", len(events)) == events
+
+
 def test_a_reader_hands_over_to_another(foreign, ours):
     ours.admin.create_stream("s", "handed", scaling=ScalingPolicy.fixed(2))
     events = numbered(KEYS, range(400))

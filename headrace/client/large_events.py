@@ -1,0 +1,90 @@
+"""Appends an event that is larger than one append may be: all of it or nothing, once.
+
+The event goes in chunks into a transient segment, which only this connection knows, and is then merged into the target.
+The merge moves the writer's event number from the last event before to this one, in the same step and only if it still
+is that: so an attempt whose answer was lost is recognised by the number, and a late one changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from headrace.client.connections import Flow, SingleReply, WireConnection, answer_within, problem_of
+from headrace.client.event_blocks import Block
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import ConflictError, UnavailableError
+from headrace.model.limits import EVENT_BYTES_MAX
+
+CHUNK_BYTES: Final = EVENT_BYTES_MAX
+REPLY_TIMEOUT_S: Final = 30.0
+NO_EVENT_NUMBER: Final = -(1 << 63)
+_REPLACE_IF_EQUALS: Final = 4
+_WRITER_ID_BITS: Final = 128
+
+T = TypeVar("T", bound=wire.WireCommand)
+
+
+async def append_large(connection: WireConnection, block: Block, segment: str, writer_id: int) -> None:
+    """Returns when the block's one event is durable in the segment, as `block.last_number` of the writer.
+
+    Raises:
+        SealedError, NotFoundError: the segment takes no more events.
+        ConflictError: the writer's number is not the one before: an earlier attempt may have succeeded.
+        HeadraceError: as appends do.
+    """
+    replies = SingleReply()
+    flow = connection.open_flow(replies)
+    try:
+        await _LargeAppend(flow, replies, segment).run(block, writer_id)
+    finally:
+        flow.close()
+
+
+class _LargeAppend:
+    def __init__(self, flow: Flow, replies: SingleReply, segment: str) -> None:
+        self._flow = flow
+        self._replies = replies
+        self._segment = segment
+
+    async def run(self, block: Block, writer_id: int) -> None:
+        next_id = self._flow.next_id
+        created = await self._ask(wire.CreateTransientSegment(next_id(), writer_id, self._segment), wire.SegmentCreated)
+        chunk_writer_id = secrets.randbits(_WRITER_ID_BITS)
+        await self._ask(wire.SetupAppend(next_id(), chunk_writer_id, created.segment), wire.AppendSetup)
+        offset = 0
+        for number, chunk in enumerate(_chunks(block)):
+            await self._ask(
+                wire.ConditionalBlockEnd(chunk_writer_id, number, offset, chunk, next_id()), wire.DataAppended
+            )
+            offset += len(chunk)
+        before = block.last_number - 1
+        number_moves = wire.AttributeUpdate(
+            writer_id, _REPLACE_IF_EQUALS, block.last_number, before if before > 0 else NO_EVENT_NUMBER
+        )
+        await self._ask(
+            wire.MergeSegments(next_id(), self._segment, created.segment, attribute_updates=(number_moves,)),
+            wire.SegmentsMerged,
+        )
+
+    async def _ask(self, command: wire.WireCommand, expected: type[T]) -> T:
+        reply = await answer_within(self._flow, self._replies.ask(self._flow, command), REPLY_TIMEOUT_S)
+        if isinstance(reply, expected):
+            return reply
+        if isinstance(reply, wire.SegmentAttributeUpdated):
+            raise ConflictError(f"the last event number of this writer in {self._segment} is not the one expected")
+        if isinstance(reply, wire.NoSuchSegment | wire.SegmentIsSealed) and reply.segment != self._segment:
+            # Says nothing about the target: the next attempt makes another one.
+            raise UnavailableError(f"the transient segment {reply.segment} is gone")
+        raise problem_of(self._flow, reply)
+
+
+def _chunks(block: Block) -> Iterator[bytes | memoryview]:
+    """Header and event, in pieces of CHUNK_BYTES."""
+    header, event = block.parts
+    first = CHUNK_BYTES - len(header)
+    view = memoryview(event)
+    yield b"".join((header, view[:first]))
+    for start in range(first, len(view), CHUNK_BYTES):
+        yield view[start : start + CHUNK_BYTES]
