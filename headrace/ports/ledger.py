@@ -8,8 +8,7 @@ epoch fences the ones before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -18,8 +17,7 @@ Done = Callable[[Exception | None], None]
 """Called once on the event loop: with None when the entry is durable, with the error when it never will be known."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(NamedTuple):
     """An entry read for recovery. `payload` is valid until the iterator that gave it goes on."""
 
     entry: int
@@ -54,10 +52,10 @@ class Ledger(Protocol):
         """Whether this ledger's oldest entries are what keeps the log from freeing space."""
         ...
 
-    def recover(self) -> Iterator[LedgerEntry]:
-        """Every entry from the truncation point to the end, in order; only before the first append.
+    def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
+        """Every entry from the truncation point, or from `first_entry` if that is later, to the end, in order.
 
-        Blocks while it reads.
+        As often as it is asked for, but only before the first append. Blocks while it reads.
 
         Raises:
             CorruptError: entries that were durable are missing or damaged.

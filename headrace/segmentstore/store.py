@@ -101,6 +101,14 @@ class SegmentStore:
         recovery = Recovery(container, self.pool, self.clock)
         # On the loop's thread: recovery fills the shared cache, which is not made for several threads.
         recovery.run(ledger)
+        _log.info(
+            "event=recovered container=%d seconds=%.3f log_bytes=%d loaded_bytes=%d operations=%d",
+            container,
+            self.clock.monotonic_s() - started_s,
+            ledger.held_bytes,
+            recovery.loaded_bytes,
+            recovery.operations,
+        )
         self._ordering_clock.observe(recovery.frames.last_ordering)
         restored = recovery.told_nothing and pointer is not None
         if not recovery.told_nothing and ledger.found_epoch is not None:

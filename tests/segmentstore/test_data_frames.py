@@ -75,6 +75,17 @@ def read_all(entries):
     return operations, reader
 
 
+def read_on(entries, first):
+    """From an entry in the middle on."""
+    reader = FrameReader(0, resumes=True)
+    return [
+        (logged.entry, bytes(logged.content))
+        for number, entry in enumerate(entries)
+        if number >= first
+        for logged in reader.read(number, memoryview(entry))
+    ]
+
+
 def test_a_turn_is_a_frame(run):
     async def scenario():
         ledger = ListLedger()
@@ -277,6 +288,8 @@ def test_what_survives_is_a_prefix_of_each_life(lives):
             assert contents[len(expected) :] == logged[: len(contents) - len(expected)]
             assert not complete or len(contents) == len(expected) + len(logged)
             assert reader.next_sequence == len(contents)
+            for first in {entry for entry, _ in found}:
+                assert read_on(entries, first) == [(entry, content) for entry, content in found if entry >= first]
             expected = contents
 
     asyncio.run(scenario())

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames
 from headrace.codec.data_frames import decode_operation, encode_operation
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_format import FileHeader, RecordHeader
+from headrace.segmentstore.log.journal_scan import RecordScan
 
 ATTRIBUTES = (((1 << 127) | 1, 5), (7, -(1 << 63)))
 
@@ -156,11 +158,19 @@ def test_a_file_header_keeps_its_bytes():
     assert journal_format.decode_file_header(block, "x") == FILE
 
 
+def scan(content, end):
+    disk = MemoryJournalDisk()
+    disk.create("x", len(content))
+    disk.open("x").write(0, [content])
+    found = RecordScan(disk.open("x"), FILE.salt, end, "x")
+    return list(found), found.end
+
+
 def test_a_record_keeps_its_bytes():
     head = journal_format.encode_record_header(FILE.salt, RECORD, [b"pay", b"load"])
     assert head.hex() == RECORD_HEX
     content = bytes(4096) + head + b"payload" + bytes(50)
-    (record,), end = journal_format.scan_records(memoryview(content), FILE.salt, None, "x")
+    (record,), end = scan(content, None)
     assert record.header == RECORD
     assert content[record.position : end] == b"payload"
 
@@ -183,8 +193,7 @@ def test_damaged_file_headers_are_corrupt(garbage, position):
 
 @given(st.binary(max_size=300))
 def test_no_garbage_reads_as_a_record(garbage):
-    records, end = journal_format.scan_records(memoryview(bytes(4096) + garbage), FILE.salt, None, "x")
-    assert (records, end) == ([], 4096)
+    assert scan(bytes(4096) + garbage, None) == ([], 4096)
     if garbage:
         with pytest.raises(CorruptError):
-            journal_format.scan_records(memoryview(bytes(4096) + garbage), FILE.salt, 4096 + len(garbage), "x")
+            scan(bytes(4096) + garbage, 4096 + len(garbage))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.codec import data_frames
 from headrace.model.errors import CorruptError
@@ -13,27 +12,31 @@ OPERATION_BYTES_MAX: Final = 17 << 20
 """An append of two whole wire frames with its fields fits. A longer operation is refused, or damage."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedOperation:
-    """`entry` holds the first byte; `ordering` is that of the frame with the last one, 0 before there were frames.
-    `content` is valid until the reader goes on."""
+class LoggedOperation(NamedTuple):
+    """The first byte is that at `position` of `entry`; `ordering` is that of the frame with the last one, 0 before
+    there were frames. `content` is valid until the reader goes on."""
 
     entry: int
+    position: int
     ordering: int
     content: memoryview
 
 
 class FrameReader:
-    """`next_sequence` is the sequence number behind the last whole operation, `last_ordering` the greatest found."""
+    """`next_sequence` is the sequence number behind the last whole operation, `last_ordering` the greatest found.
 
-    def __init__(self, container: int) -> None:
+    A reader that `resumes` may start in the middle of the log: the rest of an operation that began before is skipped.
+    """
+
+    def __init__(self, container: int, *, resumes: bool = False) -> None:
         self.next_sequence = 0
         self.last_ordering = 0
         self._container = container
         self._started = False
+        self._resumes = resumes
         self._unfinished: bytearray | None = None
         self._unfinished_bytes = 0
-        self._unfinished_entry = 0
+        self._unfinished_at = (0, 0)  # entry and position
 
     def read(self, entry: int, payload: memoryview) -> Iterator[LoggedOperation]:
         """The operations that end in this entry; entries must come in their order.
@@ -46,31 +49,34 @@ class FrameReader:
         if not data_frames.is_frame(payload):  # as long as there were no frames, an operation was an entry
             self._unfinished = None
             self.next_sequence += 1
-            yield LoggedOperation(entry, 0, payload)
+            yield LoggedOperation(entry, 0, 0, payload)
             return
         header, content = data_frames.decode_frame(payload)
         self._check(entry, header)
         self.last_ordering = header.ordering
         position = header.continued_bytes
-        if position:
+        if position and self._unfinished is not None:
             yield from self._continued(entry, header.ordering, content[:position])
         while position < len(content):
             length = data_frames.decode_operation_length(content[position:])
             if not 0 < length <= OPERATION_BYTES_MAX:
                 raise self._corrupt(entry, f"holds an operation of {length} bytes")
-            position += data_frames.OPERATION_LENGTH_BYTES
-            whole = content[position : position + length]
-            position += length
+            start = position + data_frames.OPERATION_LENGTH_BYTES
+            position = start + length
+            whole = content[start:position]
             if len(whole) < length:
-                self._unfinished, self._unfinished_bytes, self._unfinished_entry = bytearray(whole), length, entry
+                self._unfinished, self._unfinished_bytes, self._unfinished_at = bytearray(whole), length, (entry, start)
                 return
             self.next_sequence += 1
-            yield LoggedOperation(entry, header.ordering, whole)
+            yield LoggedOperation(entry, start, header.ordering, whole)
 
     def _check(self, entry: int, header: data_frames.FrameHeader) -> None:
         continues = header.continued_bytes > 0
         if not continues:
             self._unfinished = None
+        elif self._unfinished is None and self._resumes and not self._started:
+            self.next_sequence = header.first_sequence
+            return
         elif self._unfinished is None:
             raise self._corrupt(entry, "continues an operation whose begin is missing")
         if header.ordering <= self.last_ordering:
@@ -89,7 +95,7 @@ class FrameReader:
         if len(unfinished) == self._unfinished_bytes:
             self._unfinished = None
             self.next_sequence += 1
-            yield LoggedOperation(self._unfinished_entry, ordering, memoryview(unfinished))
+            yield LoggedOperation(*self._unfinished_at, ordering, memoryview(unfinished))
 
     def _corrupt(self, entry: int, what: str) -> CorruptError:
         return CorruptError(f"entry {entry} of the log of container {self._container} {what}: operations are missing")

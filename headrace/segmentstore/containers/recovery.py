@@ -1,7 +1,8 @@
 """Brings a container back from its log: the snapshot at the truncation point, then every operation after it.
 
-Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. A recovery
-reads the log where it stands and fills the shared cache: it runs on the loop's thread, before anybody is served.
+Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. Which ones
+these are is known only when the whole log was replayed, so that it is read twice, the second time from the first such
+byte on. A recovery fills the shared cache: it runs on the loop's thread, before anybody is served.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
 
 
 class Recovery:
@@ -29,11 +30,13 @@ class Recovery:
         self._clock = clock
         self._snapshot_parts: list[bytes] = []
         self._restored = False
+        self.operations = 0
+        self.loaded_bytes = 0
         self.told_nothing = True
         """The log is new, or a restoring from tier 2 did not come to its end: nothing was ever served from it."""
 
     def run(self, ledger: Ledger) -> None:
-        """Replay the ledger.
+        """Replay the ledger, then load from it what tier 2 lacks.
 
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
@@ -48,9 +51,11 @@ class Recovery:
             self.told_nothing = False
         elif self._snapshot_parts and starts_with:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+        self._load(ledger)
         self._collect_dirty()
 
     def _replay(self, logged: LoggedOperation, *, starts_log: bool) -> None:
+        self.operations += 1
         operation = data_frames.decode_operation(logged.content)
         if isinstance(operation, CheckpointOperation):
             self._take_checkpoint(operation, starts_log=starts_log)
@@ -102,16 +107,27 @@ class Recovery:
         segment.last_modified_ms = operation.now_ms
         if not length:
             return
-        reservation = self._pool.reserve(length, overdraft=True)
-        if reservation is None:
-            raise AssertionError("an overdraft always succeeds")
-        position = 0
-        for part in reservation.parts:
-            part[:] = operation.data[position : position + len(part)]
-            position += len(part)
         mark = (operation.writer_id, previous_number, operation.event_count)
-        segment.index.add(operation.offset, reservation, logged.entry, mark)
+        segment.index.add(operation.offset, self._pool.promise(length, logged.position), logged.entry, mark)
         segment.times.note(operation.offset, logged.ordering)
+
+    def _load(self, ledger: Ledger) -> None:
+        promised: dict[tuple[int, int], Reservation] = {}
+        for segment in self.metadata.segments.values():
+            for entry in segment.index.drop_stored():
+                promised[entry.ledger_entry, entry.start] = entry
+        if not promised:
+            return
+        reader = FrameReader(self.metadata.container, resumes=True)
+        for stored in ledger.recover(min(promised)[0]):
+            for logged in reader.read(stored.entry, stored.payload):
+                reservation = promised.pop((logged.entry, logged.position), None)
+                if reservation is not None:
+                    self._pool.load(reservation, logged.content[data_frames.APPEND_FIELDS_BYTES :])
+                    self.loaded_bytes += reservation.length
+            if not promised:
+                return
+        raise CorruptError(f"the log of {self._name} lacks {len(promised)} appends that it had a moment before")
 
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -8,17 +8,23 @@ acknowledged again: what is on the disk is then unknown, and only a recovery may
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Final
 
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.ledger import Done
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_files import JournalFiles, LogFile
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader
+from headrace.segmentstore.log.journal_format import (
+    ENTRY_BYTES_MAX,
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+)
+from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan, RecoveredEntries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _log = logging.getLogger(__name__)
-
-ENTRY_BYTES_MAX: Final = 17 << 20
-"""One append of a whole wire frame with its fields fits."""
 
 JOURNAL_FILE_BYTES: Final = 64 << 20
 
@@ -46,14 +49,6 @@ class PendingEntry:
     parts: Sequence[Buffer]
     length: int
     done: Done
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """Where a recovered entry lies."""
-
-    log_file: LogFile
-    record: Record
 
 
 class Journal:
@@ -77,7 +72,7 @@ class Journal:
         self._truncated_before: dict[int, int] = {}  # as far as durable records say so
         self._closing = False
         self._failure: UnavailableError | None = None
-        self._recovered: dict[int, list[StoredEntry]] = {}
+        self._recovered: dict[int, RecoveredEntries] = {}
         self._last_commit: tuple[LogFile, int] | None = None  # the file and where in it the commit begins
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._spare_thread: Thread | None = None
@@ -97,25 +92,14 @@ class Journal:
         self._files.activate_next()
         self._files.prepare_spare()
         for container, entries in self._recovered.items():
-            self._truncated_before[container] = entries[-1].record.header.truncated_before
+            self._truncated_before[container] = entries.truncated_before
         self._recycle()
         self._thread.start()
 
-    def recovered(self, container: int) -> list[StoredEntry]:
-        """What start found of a container, in order, older than its truncation point or not."""
-        return self._recovered.get(container, [])
-
-    def read_recovered(self, container: int) -> Iterator[tuple[RecordHeader, memoryview]]:
-        """The entries of a container from its truncation point on, a file at a time in memory; then forget them."""
-        entries = self._recovered.pop(container, [])
-        if not entries:
-            return
-        truncated_before = entries[-1].record.header.truncated_before
-        for stored in entries:
-            header = stored.record.header
-            if header.entry >= truncated_before:
-                payload = stored.log_file.file.read(stored.record.position, header.length)
-                yield header, memoryview(payload)
+    @property
+    def recovered(self) -> dict[int, RecoveredEntries]:
+        """What start found of each container, older than its truncation point or not; whoever takes it, pops it."""
+        return self._recovered
 
     def submit(self, pending: PendingEntry) -> None:
         """Queue an entry; `pending.done` is called on the event loop. Callable from any thread.
@@ -155,14 +139,17 @@ class Journal:
 
     def _load(self) -> None:
         loaded = self._files.load()
-        next_entries: dict[int, int] = {}
         for index, (log_file, header) in enumerate(loaded):
             end = loaded[index + 1][1].previous_end if index + 1 < len(loaded) else None
-            content = log_file.file.read(0, log_file.file.size_bytes)
-            records, log_file.end = journal_format.scan_records(memoryview(content), header.salt, end, log_file.name)
-            self._last_commit = (log_file, records[-1].header.commit_start if records else log_file.end)
-            for record in records:
-                self._take_recovered(log_file, record, next_entries)
+            scan = RecordScan(log_file.file, header.salt, end, log_file.name)
+            for record in scan:
+                container, entry = record.header.container, record.header.entry
+                if container not in self._recovered:
+                    self._recovered[container] = RecoveredEntries(container, entry)
+                self._recovered[container].add(log_file, record)
+                log_file.last_entries[container] = entry
+            log_file.end = scan.end
+            self._last_commit = (log_file, scan.commit_start)
 
     def _settle_last_commit(self) -> None:
         """Make durable what was found of the last commit, before anybody hears of it.
@@ -173,20 +160,10 @@ class Journal:
         if self._last_commit is None:
             return
         log_file, start = self._last_commit
-        log_file.file.write(start, [log_file.file.read(start, log_file.end - start)])
+        for position in range(start, log_file.end, WINDOW_BYTES):
+            length = min(WINDOW_BYTES, log_file.end - position)
+            log_file.file.write(position, [log_file.file.read(position, length)])
         log_file.file.sync()
-
-    def _take_recovered(self, log_file: LogFile, record: Record, next_entries: dict[int, int]) -> None:
-        container, entry = record.header.container, record.header.entry
-        expected = next_entries.get(container, entry)
-        if entry != expected:
-            raise CorruptError(
-                f"journal file {log_file.name} goes on with entry {entry} of container {container}, "
-                f"expected {expected}: entries are missing"
-            )
-        next_entries[container] = entry + 1
-        log_file.last_entries[container] = entry
-        self._recovered.setdefault(container, []).append(StoredEntry(log_file, record))
 
     def _run(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FILE_HEADER_BYTES: Final = 4096
 """A block of its own: records never share a disk block with the header."""
 
+ENTRY_BYTES_MAX: Final = 17 << 20
+"""Up to 0.1.0 an append of a whole wire frame was one entry."""
+
 FORMAT_VERSION: Final = 1
 _FILE_MAGIC: Final = b"HRJOURNL"
 _FILE_HEADER = struct.Struct(">8sIQQQ")
@@ -31,7 +34,8 @@ _CHECKSUM = struct.Struct(">I")
 _RECORD_MAGIC: Final = 0x48524A52
 _RECORD_MARK = struct.Struct(">IQ")
 _RECORD_FIELDS = struct.Struct(">IIQQQQ")
-RECORD_HEADER_BYTES: Final = _RECORD_MARK.size + _CHECKSUM.size + _RECORD_FIELDS.size
+_FIELDS_AT: Final = _RECORD_MARK.size + _CHECKSUM.size
+RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,7 @@ class FileHeader:
     previous_end: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHeader:
+class RecordHeader(NamedTuple):
     """What the journal notes beside an entry. `commit_start`: everything before this position of the file was durable
     when the record was written. `truncated_before`: the container's truncation point at that time."""
 
@@ -56,8 +59,7 @@ class RecordHeader:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     header: RecordHeader
     position: int
     """Of the payload, in the file."""
@@ -81,9 +83,14 @@ def decode_file_header(block: bytes, name: str) -> FileHeader:
     return FileHeader(sequence, salt, previous_end)
 
 
+def record_mark(salt: int) -> bytes:
+    """How every record of a file begins in its present use."""
+    return _RECORD_MARK.pack(_RECORD_MAGIC, salt)
+
+
 def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer]) -> bytes:
     """The bytes before the payload `parts`, with the checksum over both."""
-    mark = _RECORD_MARK.pack(_RECORD_MAGIC, salt)
+    mark = record_mark(salt)
     fields = _RECORD_FIELDS.pack(
         header.container, header.length, header.epoch, header.entry, header.truncated_before, header.commit_start
     )
@@ -93,56 +100,15 @@ def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer
     return mark + _CHECKSUM.pack(checksum) + fields
 
 
-def scan_records(content: memoryview, salt: int, end: int | None, name: str) -> tuple[list[Record], int]:
-    """The records of a whole file and the position after the last one.
-
-    `end` is known for a file that has a successor: then every byte up to it must check out. Otherwise the records end
-    at the first one that does not check out, if nothing proves that it had been durable.
-
-    Raises:
-        CorruptError: durable records are damaged.
-    """
-    records: list[Record] = []
-    position = FILE_HEADER_BYTES
-    limit = len(content) if end is None else end
-    while position < limit:
-        record = _record_at(content, position, limit, salt)
-        if record is None:
-            if end is not None:
-                raise CorruptError(f"journal file {name} is damaged at {position}, its records go on to {end}")
-            _prove_torn(content, position, salt, name)
-            break
-        records.append(record)
-        position = record.position + record.header.length
-    return records, position
-
-
-def _record_at(content: memoryview, position: int, limit: int, salt: int) -> Record | None:
-    payload = position + RECORD_HEADER_BYTES
-    if payload > limit or content[position : position + _RECORD_MARK.size] != _RECORD_MARK.pack(_RECORD_MAGIC, salt):
+def decode_record_header(raw: memoryview, salt: int) -> RecordHeader | None:
+    """What the RECORD_HEADER_BYTES before a payload say, unchecked; None if they are none of this use of the file."""
+    if raw[: _RECORD_MARK.size] != record_mark(salt):
         return None
-    fields_at = position + _RECORD_MARK.size + _CHECKSUM.size
-    container, length, epoch, entry, truncated_before, commit_start = _RECORD_FIELDS.unpack_from(content, fields_at)
-    if payload + length > limit:
-        return None
-    (stored,) = _CHECKSUM.unpack_from(content, position + _RECORD_MARK.size)
-    computed = crc32c(content[position : position + _RECORD_MARK.size])
-    if stored != crc32c(content[fields_at : payload + length], computed):
-        return None
-    return Record(RecordHeader(container, epoch, entry, truncated_before, commit_start, length), payload)
+    container, length, epoch, entry, truncated_before, commit_start = _RECORD_FIELDS.unpack_from(raw, _FIELDS_AT)
+    return RecordHeader(container, epoch, entry, truncated_before, commit_start, length)
 
 
-def _prove_torn(content: memoryview, position: int, salt: int, name: str) -> None:
-    """Raise CorruptError if a later valid record shows that the bytes at `position` had been durable."""
-    mark = _RECORD_MARK.pack(_RECORD_MAGIC, salt)
-    haystack = content.obj if isinstance(content.obj, bytes) else bytes(content)
-    found = haystack.find(mark, position + 1)
-    while found >= 0:
-        record = _record_at(content, found, len(content), salt)
-        if record is not None and record.header.commit_start > position:
-            raise CorruptError(
-                f"journal file {name} is damaged at {position}: a later commit from {record.header.commit_start} on "
-                "is whole, so this is not the torn end of a write",
-                details={"file": name, "position": position},
-            )
-        found = haystack.find(mark, found + 1)
+def is_whole(record: memoryview) -> bool:
+    """Whether the checksum of a record, header and payload, is right."""
+    (stored,) = _CHECKSUM.unpack_from(record, _RECORD_MARK.size)
+    return bool(stored == crc32c(record[_FIELDS_AT:], crc32c(record[: _RECORD_MARK.size])))

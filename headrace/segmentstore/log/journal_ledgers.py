@@ -33,17 +33,18 @@ class JournalLedger:
         self._held_bytes = 0
         self._bytes_before: list[tuple[int, int]] = []  # (entry, bytes held before it), sparse
         self._truncated_before = 0
-        stored = journal.recovered(container)
-        self._next_entry = stored[-1].record.header.entry + 1 if stored else 0
-        self._found_epoch = stored[-1].record.header.epoch if stored else None
-        if stored:
-            self._truncated_before = stored[-1].record.header.truncated_before
-            first = stored[0].record.header.entry
-            if first > self._truncated_before:
+        self._recovered = recovered = journal.recovered.pop(container, None)
+        self._next_entry = recovered.next_entry if recovered else 0
+        self._found_epoch = recovered.epoch if recovered else None
+        if recovered:
+            self._truncated_before = recovered.truncated_before
+            if recovered.first_entry > self._truncated_before:
                 raise CorruptError(
-                    f"the log of container {container} starts at entry {first}, but is needed from "
+                    f"the log of container {container} starts at entry {recovered.first_entry}, but is needed from "
                     f"{self._truncated_before} on: older journal files are missing"
                 )
+            for entry, length in recovered.lengths(self._truncated_before):
+                self._count(entry, length)
 
     @property
     def next_entry(self) -> int:
@@ -69,11 +70,11 @@ class JournalLedger:
             and journal.active_sequence - journal.oldest_sequence >= FILES_HELD_BY_IDLE_CONTAINER_MAX
         )
 
-    def recover(self) -> Iterator[LedgerEntry]:
-        for header, payload in self._journal.read_recovered(self._container):
-            self._count(header.entry, header.length)
-            if header.length:  # an empty entry only carries a truncation point
-                yield LedgerEntry(header.entry, payload)
+    def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
+        if self._recovered is not None:
+            for entry, payload in self._recovered.read(max(first_entry, self._truncated_before)):
+                if payload:  # an empty entry only carries a truncation point
+                    yield LedgerEntry(entry, payload)
 
     def append(self, parts: Sequence[Buffer], done: Done) -> int:
         if self._fenced_by is not None:
@@ -86,6 +87,7 @@ class JournalLedger:
             PendingEntry(self._container, self._epoch, entry, self._truncated_before, parts, length, done)
         )
         self._next_entry = entry + 1
+        self._recovered = None
         self._count(entry, length)
         return entry
 
@@ -130,11 +132,9 @@ class JournalLedgers:
         """As the port has it; also raises UnavailableError, having fenced the former owner, for a second opening."""
         if container in self._open:
             self._fence(container, epoch)
-        stored = self._journal.recovered(container)
-        if stored and stored[-1].record.header.epoch > epoch:
-            raise FencedError(
-                f"container {container} was written with epoch {stored[-1].record.header.epoch}, asked for {epoch}"
-            )
+        recovered = self._journal.recovered.get(container)
+        if recovered is not None and recovered.epoch > epoch:
+            raise FencedError(f"container {container} was written with epoch {recovered.epoch}, asked for {epoch}")
         ledger = JournalLedger(self._journal, container, epoch)
         self._open[container] = (epoch, ledger)
         return ledger

@@ -131,6 +131,7 @@ class BlockPool:
         self._evictable: deque[Block] = deque()
         self._waiters: deque[tuple[int, Callable[[Reservation], None]]] = deque()
         self._current: Block | None = None
+        self._nowhere = Block(mmap.PAGESIZE, pooled=False)  # of what was promised
         self._used = 0
         self.unstored_bytes = 0
         self.evicted_blocks = 0
@@ -155,32 +156,56 @@ class BlockPool:
         """Larger reservations could never be sure to succeed."""
         return self.capacity_bytes // 2
 
-    def reserve(self, length: int, *, overdraft: bool = False) -> Reservation | None:
+    def reserve(self, length: int) -> Reservation | None:
         """Room for `length` bytes, or None if data that is only in memory fills the budget.
-
-        `overdraft` takes fresh memory instead of failing: for recovery only, which must hold what was acknowledged.
 
         Raises:
             InvalidRequestError: more than `reservation_bytes_max`.
         """
-        if length > self.reservation_bytes_max and not overdraft:
+        if length > self.reservation_bytes_max:
             raise InvalidRequestError(
                 f"{length} bytes at once are more than half of the cache of {self.capacity_bytes} bytes",
                 details={"bytes": length, "bytes_max": self.reservation_bytes_max},
             )
-        if not overdraft and (self._waiters or not self._make_room(length, overdraft=False)):
+        if self._waiters or not self._make_room(length, overdraft=False):
             if self.on_pressure is not None:
                 self.on_pressure()
             return None
-        self._make_room(length, overdraft=overdraft)
         return self._take(length)
 
+    def promise(self, length: int, position: int) -> Reservation:
+        """A reservation whose bytes are not here yet but at `position` of their log entry: for recovery only.
+
+        It counts as unstored. It has its `start` there, and no bytes, until `load` is called.
+        """
+        nowhere = self._nowhere
+        nowhere.references += 1
+        nowhere.unstored += 1
+        self.unstored_bytes += length
+        return Reservation(length, nowhere, position)
+
+    def load(self, reservation: Reservation, content: memoryview) -> None:
+        """Fill a promised reservation, from fresh memory if there is no other: what was acknowledged must be held."""
+        self._nowhere.references -= 1
+        self._nowhere.unstored -= 1
+        self._make_room(reservation.length, overdraft=True)
+        self._place(reservation)
+        for part in reservation.parts:
+            part[:] = content[: len(part)]
+            content = content[len(part) :]
+
     def _take(self, length: int) -> Reservation:
+        reservation = Reservation(length, self._nowhere, 0)
+        self._place(reservation)
+        self.unstored_bytes += length
+        return reservation
+
+    def _place(self, reservation: Reservation) -> None:
         self._charge()
         block, start = self._current_block(), self._used
-        pending = length - min(length, self._block_bytes - start)
-        self._used += length - pending
-        reservation = Reservation(length, block, start)
+        pending = reservation.length - min(reservation.length, self._block_bytes - start)
+        self._used += reservation.length - pending
+        reservation.block, reservation.start = block, start
         _occupy(block, reservation)
         while pending:
             block, start = self._current_block(), self._used
@@ -189,8 +214,6 @@ class BlockPool:
             pending -= taken
             reservation.more += ((block, start, taken),)
             _occupy(block, reservation)
-        self.unstored_bytes += length
-        return reservation
 
     def mark_stored(self, reservations: Sequence[Reservation]) -> None:
         """These bytes are in tier 2, or nobody wants them: from now on they may be dropped."""

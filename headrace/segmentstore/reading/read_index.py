@@ -115,6 +115,18 @@ class ReadIndex:
             stored.append(entry)
         self._pool.mark_stored(stored)
 
+    def drop_stored(self) -> list[Reservation]:
+        """Forget the appends that tier 2 has; the others."""
+        entries = list(self.entries_behind(0))
+        for entry in entries:
+            if entry.stored:
+                self._pool.release(entry)
+        kept = [entry for entry in entries if entry.live]
+        self._lists = [
+            kept[first : first + ENTRIES_PER_LIST_MAX] for first in range(0, len(kept), ENTRIES_PER_LIST_MAX)
+        ]
+        return kept
+
     def release_before(self, offset: int) -> None:
         """Forget the appends that end at or before `offset`."""
         released: list[Reservation] = []

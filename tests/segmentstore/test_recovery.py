@@ -1,0 +1,161 @@
+"""A recovery loads what tier 2 lacks and nothing else, in bounded memory, and says what it did."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tracemalloc
+from random import Random
+
+import pytest
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.segmentstore.log import journal_scan
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader, encode_record_header
+from headrace.segmentstore.log.journal_scan import RecordScan
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
+TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"
+WRITER = 5
+
+
+async def stop_storing(running):
+    for owned in running.store.owned.values():
+        await owned.writer.stop()
+
+
+async def write(client, segment, number, data):
+    await client.set_up(segment, WRITER)
+    await client.append(WRITER, number, data)
+
+
+@pytest.fixture
+def recovered_lines(caplog):
+    caplog.set_level(logging.INFO, logger="headrace.segmentstore.store")
+
+    def lines():
+        found = [re.findall(r"(\w+)=(\S+)", record.getMessage()) for record in caplog.records]
+        return [dict(line) for line in found if line and line[0] == ("event", "recovered")]
+
+    return lines
+
+
+def test_only_what_tier_2_lacks_is_loaded(world, run, recovered_lines):
+    world.container_count = 1
+    random = Random(1)
+    stored, lacking = [random.randbytes(100_000) for _ in range(6)], [random.randbytes(70_000) for _ in range(3)]
+
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            for segment, data in zip(SEGMENTS, stored, strict=False):
+                await client.create(segment)
+                await write(client, segment, 1, data)
+            await client.create(TRANSACTION)
+            await write(client, TRANSACTION, 1, stored[3])
+            await running.flush()
+            await stop_storing(running)
+            await client.call(wire.MergeSegments(3, SEGMENTS[0], TRANSACTION))
+            for segment, data in zip(SEGMENTS, lacking, strict=True):
+                await write(client, segment, 2, data)
+            await client.call(wire.DeleteSegment(4, SEGMENTS[2]))
+        world.disk = world.disk.cut_power(1)
+        async with world.running() as running:
+            client = await running.connect()
+            assert int(recovered_lines()[-1]["loaded_bytes"]) == 140_000
+            assert running.store.pool.unstored_bytes == 140_000
+            assert await client.read_all(SEGMENTS[0]) == stored[0] + stored[3] + lacking[0]
+            assert await client.read_all(SEGMENTS[1]) == stored[1] + lacking[1]
+            assert await client.set_up(SEGMENTS[1], WRITER) == 2
+
+    run(scenario())
+
+
+def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world, run, recovered_lines):
+    """The next start may have a smaller cache."""
+    data = Random(2).randbytes(3 << 20)
+
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await stop_storing(running)
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], 1, data)
+            await write(client, SEGMENTS[0], 2, b"end")
+        world.cache_bytes = 1 << 20
+        async with world.running() as running:
+            assert sum(int(line["loaded_bytes"]) for line in recovered_lines()[-2:]) == len(data) + 3
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == data + b"end"
+            await running.flush()
+            assert await client.read_all(SEGMENTS[0]) == data + b"end"
+
+    run(scenario())
+
+
+def test_a_recovery_reports_itself(world, run, recovered_lines):
+    world.container_count = 1
+
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await stop_storing(running)
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], 1, bytes(1000))
+        async with world.running():
+            first, second = recovered_lines()
+            assert (first["log_bytes"], first["loaded_bytes"], first["operations"]) == ("0", "0", "0")
+            assert second["container"] == "0"
+            assert float(second["seconds"]) >= 0
+            assert int(second["log_bytes"]) > 1000
+            assert int(second["loaded_bytes"]) == 1000
+            assert int(second["operations"]) >= 2
+
+    run(scenario())
+
+
+def log_file(records, size_bytes):
+    """A file of records that say where their commit began, and the records' ends."""
+    disk = MemoryJournalDisk()
+    disk.create("x", size_bytes)
+    file = disk.open("x")
+    position, ends = FILE_HEADER_BYTES, []
+    for entry, (payload, commit_start) in enumerate(records):
+        header = RecordHeader(0, 1, entry, 0, ends[commit_start] if ends else position, len(payload))
+        parts = [encode_record_header(FILE.salt, header, [payload]), payload]
+        file.write(position, parts)
+        position += sum(map(len, parts))
+        ends.append(position)
+    return disk, file, ends
+
+
+FILE = FileHeader(1, 77, 0)
+
+
+@pytest.mark.parametrize("window_bytes", [64, 1000, 1 << 20])
+def test_records_are_found_whatever_the_window(monkeypatch, window_bytes):
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", window_bytes)
+    random = Random(window_bytes)
+    payloads = [random.randbytes(random.randint(0, 700)) for _ in range(50)]
+    _, file, ends = log_file([(payload, -1) for payload in payloads], 64 << 10)
+    for end in (None, ends[-1]):
+        scan = RecordScan(file, FILE.salt, end, "x")
+        window = journal_scan.FileWindow(file)
+        found = [bytes(window.view(record.position, record.header.length)) for record in scan]
+        assert found == payloads
+        assert scan.end == ends[-1]
+        assert scan.commit_start == ends[-2]
+
+
+def test_scanning_takes_no_more_memory_for_a_larger_file(monkeypatch):
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", 64 << 10)
+    _, file, ends = log_file([(bytes(10_000), -1)] * 800, 9 << 20)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in RecordScan(file, FILE.salt, None, "x")) == 800
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+    assert ends[-1] > 7 << 20
