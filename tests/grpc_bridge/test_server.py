@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +20,7 @@ from grpc_bridge import controller_pb2 as pb
 from grpc_bridge.config import LISTEN_PORT_DEFAULT, read_config
 from grpc_bridge.server import REQUEST_BYTES_MAX, SERVICE, BridgeServer, CallThreads
 from grpc_bridge.status_codes import CODE_BY_CLASS, REPLY_BY_ERROR, code_of
+from headrace.controller.paging import Listing
 from headrace.model import errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +92,29 @@ def test_whatever_a_peer_sends_gets_an_answer_and_creates_no_stream(bridge, rpc,
     assert bridge.world.streams.list_streams("s", 10).items == before
 
 
+def test_more_calls_at_once_than_allowed_are_refused(world, monkeypatch):
+    monkeypatch.setattr("grpc_bridge.server.RPCS_MAX", 1)
+    busy = Bridge(world)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(limit: int, after: str | None = None) -> Listing[str]:
+        entered.set()
+        go_on.wait()
+        return Listing((), None)
+
+    monkeypatch.setattr(world.scopes, "list_scopes", wait)
+    first = threading.Thread(target=busy.call, args=("listScopes", pb.ScopesRequest()))
+    first.start()
+    entered.wait()
+    try:
+        assert busy.refused("listScopes", pb.ScopesRequest()) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    finally:
+        go_on.set()
+        first.join()
+    assert not busy.call("listScopes", pb.ScopesRequest()).scopes
+    busy.close()
+
+
 def test_a_port_that_is_taken_is_told(bridge):
     async def second() -> None:
         threads = CallThreads()
@@ -116,6 +143,25 @@ def test_the_configuration_has_defaults_and_names_what_is_wrong():
     ):
         with pytest.raises(errors.InvalidRequestError, match=name):
             read_config(ENVIRONMENT | {name: value})
+
+
+def test_the_process_serves_until_it_is_told_to_stop(aws_environment):
+    environment = ENVIRONMENT | aws_environment | {"HEADRACE_GRPC_LISTEN_PORT": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "grpc_bridge"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline().split()
+        assert ready[:2] == ["ready", "grpc"]
+        port = int(ready[-1].removeprefix("port="))
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            answer = channel.unary_unary(f"/{SERVICE.full_name}/getControllerServerList")(b"")
+        assert pb.ServerResponse.FromString(answer).nodeURI[0].port == port
+        second = environment | {"HEADRACE_GRPC_LISTEN_PORT": str(port)}
+        refused = subprocess.run(command, cwd=ROOT, env=second, capture_output=True, text=True)
+        assert refused.returncode == 2
+        assert f"grpc bridge: cannot listen on 127.0.0.1:{port}" in refused.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
 
 
 def test_the_process_says_what_it_is_missing_and_ends():

@@ -105,8 +105,8 @@ def test_missing_bytes_are_refused() -> None:
         assembled(data, [64], stop=BASE + 2 * len(data))
 
 
-def test_an_event_of_eight_mebibytes_spans_many_windows() -> None:
-    payloads = [b"first", bytes(range(256)) * 4096 * 8, b"last"]
+def test_an_event_larger_than_one_append_spans_many_windows() -> None:
+    payloads = [b"first", bytes(range(256)) * 4096 * 17, b"last"]
     assert assembled(b"".join(map(framed, payloads)), [1024 * 1024]) == expected(payloads)
 
 

@@ -1,0 +1,75 @@
+"""The gRPC bridge over memory adapters, asked over a real gRPC connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from stream_world import StreamWorld
+
+from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
+from grpc_bridge.service import ControllerService
+from grpc_bridge.waiting import Waits
+
+_DEADLINE_S = 60.0
+"""Far away: what waits here is helped by the test."""
+
+
+class Bridge:
+    """A bridge on an event loop of its own. While a call waits, queued stream requests are worked on, `world.drain`,
+    unless `work` is replaced."""
+
+    def __init__(self, behind: StreamWorld) -> None:
+        self.world = behind
+        self.work: Any = behind.drain
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+
+    async def _start(self) -> int:
+        async def pause(seconds: float) -> None:
+            self.work()
+            await asyncio.sleep(0)
+
+        threads = CallThreads()
+        self.waits = Waits(threads.run, _DEADLINE_S, pause)
+        service = ControllerService(
+            self.world.scopes, self.world.streams, self.world.segments, self.waits, lambda: ("bridge.test", self.port)
+        )
+        self.server = BridgeServer(service.rpcs(), threads)
+        return await self.server.start("127.0.0.1", 0)
+
+    def call(self, rpc: str, request: Any) -> Any:
+        """The reply; raises grpc.RpcError for a status that is not OK."""
+        method = SERVICE.methods_by_name[rpc]
+        ask = self.channel.unary_unary(
+            f"/{SERVICE.full_name}/{rpc}",
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        return ask(request)
+
+    def raw(self, rpc: str, request: bytes) -> bytes:
+        """As `call`, with bytes."""
+        answer: bytes = self.channel.unary_unary(f"/{SERVICE.full_name}/{rpc}")(request)
+        return answer
+
+    def refused(self, rpc: str, request: Any) -> grpc.StatusCode:
+        """The status of a call that must not succeed."""
+        with pytest.raises(grpc.RpcError) as raised:
+            self.raw(rpc, request) if isinstance(request, bytes) else self.call(rpc, request)
+        code: grpc.StatusCode = raised.value.code()  # type: ignore[attr-defined]
+        return code
+
+    def close(self) -> None:
+        self.channel.close()
+        asyncio.run_coroutine_threadsafe(self.server.stop(0), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
