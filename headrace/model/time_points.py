@@ -48,6 +48,11 @@ class TimePoints:
         return map(TimePoint, self._offsets, self._firsts, self._lasts)
 
     @property
+    def begin(self) -> int:
+        """Where the first point is; of no meaning if there are no points."""
+        return self._offsets[0] if self._offsets else 0
+
+    @property
     def oldest(self) -> int:
         """The first number; UNKNOWN_ORDERING if there are no points."""
         return self._firsts[0] if self._firsts else UNKNOWN_ORDERING

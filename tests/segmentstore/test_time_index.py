@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
 from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import chunk_run
@@ -219,5 +220,52 @@ def test_peers_that_know_nothing_of_tokens_and_such_that_lie_get_the_same(world,
                 queries.clear()
                 assert (await read(client, SEGMENT, EVENT_BYTES, token=token)).data == event(1)
                 assert len(queries) == look_ups
+
+    run(scenario())
+
+
+async def locate(client, segment, ordering, *, offset=0):
+    reply = await client.call(wire.LocateOffset(12, segment, offset, "", ordering))
+    assert isinstance(reply, wire.OffsetLocated), reply
+    return reply.offset
+
+
+def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world, run):
+    """A number that one segment's append got divides every other segment of the store at the same moment."""
+
+    async def check(client, moments, at_end):
+        for number, moment in enumerate(moments):
+            for segment in SEGMENTS:
+                assert await locate(client, segment, moment) == EVENT_BYTES * (number + (segment != SEGMENT))
+        for segment in SEGMENTS:
+            assert await locate(client, segment, at_end) == 9 * EVENT_BYTES
+            assert await locate(client, segment, 1) == await locate(client, segment, 0) == 0
+            assert await locate(client, segment, -5, offset=10) == EVENT_BYTES
+
+    async def scenario():
+        moments = []
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            for segment in SEGMENTS:
+                await client.create(segment)
+            for number in range(9):
+                for segment in [*SEGMENTS[1:], SEGMENT]:  # the first one is the last to get each event
+                    await write(client, segment, 1, first=number, time=world.clock)
+                moments.append((await read(client, SEGMENT, EVENT_BYTES * number)).ordering_number)
+                if number in (2, 5):
+                    await running.flush()
+            at_end = await now(client, SEGMENT)
+            await check(client, moments, at_end)
+        async with world.running() as running:  # six events from tier 2, three from the log
+            await check(await running.connect(), moments, at_end)
+        async with world.running() as running:
+            await check(await running.connect(), moments, at_end)
+        world.disk = MemoryJournalDisk()  # the volume is lost
+        async with world.running() as running:
+            client = await running.connect()
+            await check(client, moments, at_end)
+            await client.call(wire.TruncateSegment(3, SEGMENT, 4 * EVENT_BYTES))
+            assert await locate(client, SEGMENT, moments[2]) == 4 * EVENT_BYTES
+            assert await locate(client, SEGMENT, moments[5], offset=7 * EVENT_BYTES) == 7 * EVENT_BYTES
 
     run(scenario())

@@ -22,6 +22,7 @@ from headrace.model.errors import (
     TruncatedError,
     UnavailableError,
 )
+from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.sessions.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
@@ -259,7 +260,12 @@ class SegmentProcessor:
         if segment is None:
             await owned.container.log.durable()
             raise NotFoundError(f"there is no segment {command.segment}")
-        offset = await owned.reader.append_boundary(segment, max(command.target_offset, segment.start_offset))
+        offset = -1
+        if command.ordering_number > UNKNOWN_ORDERING:
+            offset = await owned.reader.offset_from(segment, command.ordering_number)
+        target = max(command.target_offset, segment.start_offset)
+        if offset <= target:
+            offset = await owned.reader.append_boundary(segment, target)
         await owned.container.log.durable()
         self._session.send(wire.OffsetLocated(command.request_id, command.segment, offset))
 

@@ -17,6 +17,7 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.stored_times import StoredTimes
 
 CONCURRENT_READS_MAX: Final = 16
 """Of one container: bounds the memory of answers under way."""
@@ -40,6 +41,7 @@ class StorageReader:
     def __init__(self, directory: ChunkDirectory, chunk_storage: ChunkStorage) -> None:
         self._directory = directory
         self._chunk_storage = chunk_storage
+        self._times = StoredTimes(directory, chunk_storage)
         self._windows: OrderedDict[_WindowKey, list[ChunkRun]] = OrderedDict()
         self._slots = asyncio.Semaphore(CONCURRENT_READS_MAX)
 
@@ -93,9 +95,13 @@ class StorageReader:
         if in_memory == offset or offset >= segment.storage_length:
             return segment.length if in_memory is None else in_memory
         async with self._slots:
-            page = await self._directory.page(segment.name, first=offset, limit=1)
-        known = [boundary for boundary in (in_memory, page[0].offset if page else None) if boundary is not None]
-        return min(known, default=segment.length)
+            stored = await self._times.boundary_from(segment, offset)
+        return stored if in_memory is None else min(in_memory, stored)
+
+    async def offset_from(self, segment: Segment, ordering: int) -> int:
+        """The first append that came at the time `ordering` or later, as `StoredTimes.offset_from`, raising as it."""
+        async with self._slots:
+            return await self._times.offset_from(segment, ordering)
 
     async def _find(self, number: int, name: str, position: int, hint: int | None = None) -> ChunkRun | None:
         key = (number, name)

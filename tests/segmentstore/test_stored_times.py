@@ -1,0 +1,187 @@
+"""Searching a segment for a time: in memory, over many runs of tier 2, in the blocks beside them, and without those."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.codec.time_blocks import encode_time_block
+from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_sort
+from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.time_points import TimePoints
+from headrace.ports.metadata_store import Create, Delete, Key
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.storage_reader import StorageReader
+
+SEGMENT = "s/t/0.#epoch.0"
+
+
+class Tier2:
+    """A segment in tier 2, put there run by run, and what was asked for."""
+
+    def __init__(self) -> None:
+        self.metadata, self.chunks = MemoryMetadataStore(), MemoryChunkStorage()
+        self.queries, self.gets = 0, 0
+        self.segment = Segment(1, SEGMENT, {}, 0, BlockPool(1 << 20, 1 << 16))
+        self.reader = StorageReader(ChunkDirectory(self, 0, 0, ManualClock()), self)
+
+    def query(self, *args, **fields):
+        self.queries += 1
+        return self.metadata.query(*args, **fields)
+
+    async def read(self, name, position, length):
+        self.gets += 1
+        return await self.chunks.read(name, position, length)
+
+    def store(self, runs):
+        for first in range(0, len(runs), 50):
+            page = runs[first : first + 50]
+            self.metadata.write(*(Create(self.key(run), chunk_body(run)) for run in page))
+        self.segment.length = self.segment.readable_length = self.segment.storage_length = runs[-1].end
+
+    def key(self, run):
+        return Key(chunk_partition(SEGMENT), chunk_sort(run.offset))
+
+    def store_block(self, run, points):
+        """The run with its block, which is an object of its own here."""
+        block = encode_time_block(TimePoints(points), run.offset)
+        asyncio.run(self.chunks.put(run.object_name, [block]))
+        return replace(run, times=run.times._replace(block_length=len(block)))
+
+    def offset_from(self, ordering):
+        return asyncio.run(self.reader.offset_from(self.segment, ordering))
+
+    def boundary(self, offset):
+        return asyncio.run(self.reader.append_boundary(self.segment, offset))
+
+
+def test_a_search_over_ten_thousand_runs_asks_for_a_run_at_each_step_of_a_bisection():
+    tier2 = Tier2()
+    runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(1000 * n + 1, 1000 * n + 900)) for n in range(10_000)]
+    runs[7_000] = tier2.store_block(runs[7_000], [(700_000, 7_000_001, 7_000_001), (700_040, 7_000_800, 7_000_900)])
+    tier2.store(runs)
+    for ordering, offset, gets in [
+        (1, 0, 0),
+        (901, 100, 0),  # between two runs
+        (5_000_001, 500_000, 0),
+        (7_000_001, 700_000, 0),
+        (7_000_002, 700_040, 1),
+        (7_000_700, 700_040, 1),
+        (9_999_900, 999_900, 1),
+        (9_999_901, 1_000_000, 1),  # all are older
+    ]:
+        tier2.queries = 0
+        assert tier2.offset_from(ordering) == offset
+        assert 13 <= tier2.queries <= 14  # 2 to the power of 13 is the last one below 10,000
+        assert tier2.gets == gets  # and a block is remembered
+
+
+@st.composite
+def histories(draw):
+    """Appends as (offset, number), cuts of them into runs with what tier 2 knows of each, and where memory begins."""
+    offset, ordering, appends = 0, 1000, []
+    for length, step in draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=40)):
+        ordering += step
+        appends.append((offset, ordering))
+        offset += length
+    cuts = sorted(draw(st.sets(st.integers(0, len(appends)), max_size=8)) | {0})
+    known = draw(st.lists(st.sampled_from(["block", "run", "damaged", "lost"]), min_size=9, max_size=9))
+    old = draw(st.integers(0, 2))
+    known[:old] = ["nothing"] * old
+    return appends, cuts, known, offset
+
+
+@given(histories(), st.integers(990, 2500), st.integers(0, 500))
+def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
+    appends, cuts, known, length = history
+    tier2 = Tier2()
+    ends = [append[0] for append in appends] + [length]
+    runs = []
+    for knows, first, last in zip(known, cuts, cuts[1:], strict=False):
+        points = [(*append, append[1]) for append in appends[first:last]]
+        times = None if knows == "nothing" else RunTimes(points[0][1], points[-1][1])
+        run = ChunkRun(ends[first], ends[last] - ends[first], f"o-{first}", 0, times)
+        if knows in ("block", "damaged"):
+            run = tier2.store_block(run, points)
+        if knows == "damaged":
+            asyncio.run(tier2.chunks.delete([run.object_name]))
+            asyncio.run(tier2.chunks.put(run.object_name, [b"\0" * run.times.block_length]))
+        if knows == "lost":
+            run = replace(run, times=run.times._replace(block_length=9))
+        runs.append(run)
+    if runs:
+        tier2.store(runs)
+    segment = tier2.segment
+    segment.length = segment.readable_length = length
+    for append in appends[cuts[-1] :]:
+        segment.times.note(*append)
+    segment.start_offset = min(start, length)
+
+    index = bisect_left([append[1] for append in appends], ordering)
+    exact = max(appends[index][0] if index < len(appends) else length, segment.start_offset)
+    found = tier2.offset_from(ordering)
+    assert segment.start_offset <= found <= exact
+    if set(known) <= {"block"}:
+        assert found == exact
+    elif "nothing" not in known:
+        run_start = max((run.offset for run in runs if run.offset <= exact), default=0)
+        assert found >= min(exact, max(run_start, segment.start_offset))
+
+
+@given(histories(), st.data())
+def test_boundaries_inside_runs_come_from_their_blocks(history, data):
+    appends, cuts, _, length = history
+    tier2 = Tier2()
+    ends = [append[0] for append in appends] + [length]
+    runs = []
+    for first, last in zip([*cuts, len(appends)], [*cuts[1:], len(appends)], strict=False):
+        points = [(*append, append[1]) for append in appends[first:last]]
+        if points:
+            run = ChunkRun(
+                ends[first], ends[last] - ends[first], f"o-{first}", 0, RunTimes(points[0][1], points[-1][1])
+            )
+            runs.append(tier2.store_block(run, points))
+    tier2.store(runs)
+    offset = data.draw(st.integers(0, length))
+    assert tier2.boundary(offset) == min(end for end in ends if end >= offset)
+
+
+def test_a_directory_without_a_run_is_refused_and_a_removed_segment_is_gone():
+    tier2 = Tier2()
+    runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(10 * n + 1, 10 * n + 9)) for n in range(3)]
+    tier2.store(runs)
+    tier2.metadata.write(Delete(tier2.key(runs[1]), version=None))
+    with pytest.raises(CorruptError, match="no run of"):
+        tier2.offset_from(15)
+    with pytest.raises(CorruptError, match="no run of"):
+        tier2.boundary(110)
+    tier2.segment.removed = True
+    with pytest.raises(NotFoundError):
+        tier2.offset_from(15)
+
+
+def test_a_truncation_meanwhile_moves_the_answer():
+    tier2 = Tier2()
+    runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(10 * n + 1, 10 * n + 9)) for n in range(8)]
+    tier2.store(runs)
+    asked = tier2.query
+
+    def truncating(*args, **fields):
+        tier2.segment.start_offset = 750
+        for run in runs[:7]:
+            tier2.metadata.write(Delete(tier2.key(run), version=None))
+        tier2.query = asked
+        return asked(*args, **fields)
+
+    tier2.query = truncating
+    assert tier2.offset_from(5) == 750
