@@ -272,3 +272,33 @@ def test_a_newer_owner_fences():
     with pytest.raises(FencedError, match="written with epoch 2"):
         recovered(disk, 0, epoch=1)
     assert recovered(disk, 0, epoch=3) == [b"old!"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_lives_on_recycled_files(seed):
+    """Containers of unlike pace append and truncate; the next life finds every entry from the truncation point on."""
+    random = Random(seed)
+    disk = MemoryJournalDisk()
+    kept = {container: {} for container in range(3)}
+    for life in range(12):
+        journal = open_journal(disk, seed=seed * 100 + life, file_bytes=16 << 10)
+        ledgers = JournalLedgers(journal)
+        opened = {container: ledgers.open(container, life) for container in kept}
+        for container, ledger in opened.items():
+            found = {entry.entry: bytes(entry.payload) for entry in ledger.recover()}
+            assert {entry: found[entry] for entry in kept[container]} == kept[container]
+            assert list(found.items())[-len(kept[container]) or len(found) :] == list(kept[container].items())
+            assert ledger.next_entry > max(kept[container], default=-1)
+        for _ in range(random.randint(1, 60)):
+            container = random.choices(list(kept), [10, 3, 1])[0]
+            ledger = opened[container]
+            payloads = payloads_of(random, random.randint(1, 4), 3000)
+            first = ledger.next_entry
+            assert append_all(ledger, payloads) == [None] * len(payloads)
+            kept[container].update(enumerate(payloads, first))
+            if random.random() < 0.4:
+                before = random.choice([*kept[container], ledger.next_entry])
+                ledger.truncate(before)
+                kept[container] = {entry: data for entry, data in kept[container].items() if entry >= before}
+        journal.close()
+    assert journal.active_sequence > 2 * len(disk.names())

@@ -12,6 +12,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -33,6 +34,7 @@ from headrace.model.errors import (
     TruncatedError,
     UnavailableError,
 )
+from headrace.segmentstore.containers import operation_log
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.log.journal import Journal
@@ -61,6 +63,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(operation_log, "FRAME_BYTES_MAX", 900)  # operations are split, and torn in between
         self.loop = asyncio.new_event_loop()
         self.disk = MemoryJournalDisk()
         self.tier_2 = Faulty()
@@ -428,6 +432,7 @@ class StoreMachine(RuleBasedStateMachine):
             if hasattr(self, "owned"):
                 self._end()
         finally:
+            self.patch.undo()
             self.sync.open()
             self.tier_2.before_write.open()
             self.tier_2.after_write.open()

@@ -69,6 +69,8 @@ class DiskJournalDisk:
             raise UnavailableError(
                 f"the journal directory {directory} is in use by another process: stop it or choose another directory"
             ) from error
+        for left in directory.glob("*" + _UNFINISHED_SUFFIX):  # by a process that ended in the middle
+            left.unlink()
 
     def names(self) -> list[str]:
         return sorted(
@@ -89,6 +91,9 @@ class DiskJournalDisk:
                 if position % _SYNC_EVERY_BYTES == 0:
                     os.fdatasync(descriptor)
             os.fsync(descriptor)
+        except OSError:
+            unfinished.unlink()  # a full disk must not be left fuller
+            raise
         finally:
             os.close(descriptor)
         unfinished.rename(self._directory / name)

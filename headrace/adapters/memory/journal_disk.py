@@ -64,7 +64,7 @@ class MemoryJournalFile:
 
 
 class MemoryJournalDisk:
-    """`before` is called with "write" or "sync" before each; raise OSError there to make it fail."""
+    """`before` is called with "write", "sync", "create" or "rename" before each; raise OSError there to let it fail."""
 
     def __init__(self, before: Callable[[str], None] | None = None) -> None:
         self.before: Callable[[str], None] = before or _no_fault
@@ -74,6 +74,7 @@ class MemoryJournalDisk:
         return sorted(self._files)
 
     def create(self, name: str, size_bytes: int) -> None:
+        self.before("create")
         if name in self._files:
             raise FileExistsError(name)
         self._files[name] = _Content(bytearray(size_bytes), bytearray(size_bytes))
@@ -84,6 +85,7 @@ class MemoryJournalDisk:
         return MemoryJournalFile(self, self._files[name])
 
     def rename(self, old: str, new: str) -> None:
+        self.before("rename")
         self._files[new] = self._files.pop(old)
 
     def remove(self, name: str) -> None:
