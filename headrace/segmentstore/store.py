@@ -34,6 +34,9 @@ from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.storage.storage_writer import StorageWriter
+from headrace.segmentstore.tables.index_store import IndexStore
+from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
 
 _log = logging.getLogger(__name__)
@@ -63,6 +66,7 @@ class SegmentStore:
         *,
         container_count: int,
         limits: StorageLimits | None = None,
+        table_limits: TableLimits | None = None,
         on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
         scaling_reports: ScalingReports | None = None,
     ) -> None:
@@ -74,6 +78,7 @@ class SegmentStore:
         self._metadata_store = metadata_store
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
+        self._table_memory = TableMemory(chunk_storage, table_limits or TableLimits())
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
         self._ordering_clock = OrderingClock(clock)
@@ -139,7 +144,8 @@ class SegmentStore:
         if self._scaling_reports is not None:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
-        tables = TableStore(segment_container, reader)
+        index_store = IndexStore(self._metadata_store, self._chunk_storage, container, epoch)
+        tables = TableStore(segment_container, reader, index_store, self._table_memory)
         self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, chores)
         writer.start()
         chores.start()
@@ -191,6 +197,7 @@ class SegmentStore:
         owned = list(self._owned.values())
         for each in owned:
             await each.chores.stop()
+            await each.tables.stop()
         closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
         if closing:
             _, late = await asyncio.wait(closing, timeout=deadline_s)
@@ -210,6 +217,8 @@ class SegmentStore:
             each.writer.wake()
 
     def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
-        self._owned.pop(container.container, None)
+        owned = self._owned.pop(container.container, None)
+        if owned is not None:
+            owned.tables.abandon()
         if self._on_failure is not None:
             self._on_failure(container, error)

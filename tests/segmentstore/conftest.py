@@ -25,6 +25,7 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
+from headrace.segmentstore.tables.limits import TableLimits
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""
@@ -135,6 +136,7 @@ class World:
     limits: StorageLimits = field(
         default_factory=lambda: StorageLimits(flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
     )
+    table_limits: TableLimits = field(default_factory=TableLimits)
     random: Random = field(default_factory=lambda: Random(42))
 
     def claim(self, container: int) -> int:
@@ -166,6 +168,7 @@ class World:
             container_count=self.container_count,
             limits=self.limits,
             scaling_reports=self.reports,
+            table_limits=self.table_limits,
         )
         listener = WireListener(store, lambda: self.random.getrandbits(128))
         running = RunningStore(self, store, journal, listener)

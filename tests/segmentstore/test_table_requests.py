@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from table_client import TableClient
 
 from headrace.codec import wire_commands as wire
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
@@ -16,39 +17,6 @@ ANY, NONE = wire.NO_VERSION, wire.NOT_EXISTS
 WRITER = 5
 
 
-class Tables:
-    """Short forms of the commands, on one connection."""
-
-    def __init__(self, client):
-        self.client = client
-
-    async def put(self, *changes, table=TABLE, offset=-1):
-        entries = tuple(wire.TableEntry(key, version, value) for key, version, value in changes)
-        return await self.client.call(wire.UpdateTableEntries(3, table, "", entries, offset))
-
-    async def remove(self, *changes, table=TABLE, offset=-1):
-        keys = tuple(wire.TableKey(key, version) for key, version in changes)
-        return await self.client.call(wire.RemoveTableKeys(4, table, "", keys, offset))
-
-    async def get(self, *keys, table=TABLE):
-        reply = await self.client.call(wire.ReadTable(5, table, "", tuple(wire.TableKey(key) for key in keys)))
-        assert isinstance(reply, wire.TableRead), reply
-        return [(entry.key, entry.version, bytes(entry.value)) for entry in reply.entries]
-
-    async def values(self, *keys, table=TABLE):
-        return [value for _, _, value in await self.get(*keys, table=table)]
-
-    async def info(self, table=TABLE):
-        reply = await self.client.call(wire.GetTableSegmentInfo(6, table))
-        assert isinstance(reply, wire.TableSegmentInfo), reply
-        return reply
-
-    async def delta(self, position, count, table=TABLE):
-        reply = await self.client.call(wire.ReadTableEntriesDelta(7, table, "", position, count))
-        assert isinstance(reply, wire.TableEntriesDeltaRead), reply
-        return reply
-
-
 @pytest.fixture
 def on_table(world, run):
     def runner(scenario):
@@ -59,7 +27,7 @@ def on_table(world, run):
                 for name, key_length in ((TABLE, 0), (SORTED, 2)):
                     reply = await client.call(wire.CreateTableSegment(1, name, "", False, key_length))
                     assert reply == wire.SegmentCreated(1, name)
-                await scenario(running, client, Tables(client))
+                await scenario(running, client, TableClient(client, TABLE))
 
         run(whole())
 
@@ -367,7 +335,7 @@ def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world, run
         async with world.running() as running:
             client = await running.connect()
             await client.call(wire.CreateTableSegment(1, TABLE))
-            tables = Tables(client)
+            tables = TableClient(client, TABLE)
             values = {b"%02d" % number: bytes([number]) * 1_000_000 for number in range(15)}
             before = running.store.pool.unstored_bytes
             await tables.put(*((key, ANY, value) for key, value in values.items()))
@@ -383,14 +351,14 @@ def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world, run
 def test_a_table_survives_restarts(world, run):
     async def scenario():
         async with world.running(graceful=False) as running:
-            tables = Tables(client := await running.connect())
+            tables = TableClient(client := await running.connect(), TABLE)
             await client.call(wire.CreateTableSegment(1, SORTED, "", False, 2))
             await tables.put((b"k1", ANY, b"1"), (b"k2", ANY, b"2"), table=SORTED)
             versions = versions_of(await tables.put((b"k1", ANY, b"3"), table=SORTED))
             await tables.remove((b"k2", ANY), table=SORTED)
         for graceful in (True, False):
             async with world.running(graceful=graceful) as running:
-                tables = Tables(await running.connect())
+                tables = TableClient(await running.connect(), TABLE)
                 assert await tables.get(b"k1", b"k2", table=SORTED) == [(b"k1", versions[0], b"3"), (b"k2", NONE, b"")]
                 assert await tables.put((b"k1", NONE, b"4"), table=SORTED) == wire.TableKeyBadVersion(3, SORTED)
                 info = await tables.info(SORTED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Annotated
+from typing import Annotated, Any
 
 from headrace.codec.wire_commands.fields import Buffer, ListStep, Sink, WireFormatError
 
@@ -17,6 +17,9 @@ _LENGTHS = Struct(">ii")
 _INT64 = Struct(">q")
 _KEY_OVERHEAD_BYTES = 4 + _INT64.size
 _VALUE_OVERHEAD_BYTES = 4
+
+TABLE_LIST_ELEMENTS_MAX = 100_000
+"""Keys or entries in one command (ours; clients send a few hundred at once)."""
 
 NO_VERSION = -(1 << 63)
 """Of a key in a request: whatever version there is, and if there is none."""
@@ -88,8 +91,21 @@ def _write_version(version: int, sink: Sink) -> None:
     sink.put(_INT64.pack(version))
 
 
+class _TableListStep(ListStep):
+    """As a ListStep; with so many elements at most that their Python objects do not outgrow their bytes by far."""
+
+    def read(self, payload: memoryview, position: int, values: list[Any]) -> int:
+        if len(payload) - position >= 4:
+            count = int.from_bytes(payload[position : position + 4], "big")
+            if count > TABLE_LIST_ELEMENTS_MAX:
+                raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
+        return super().read(payload, position, values)
+
+
 _KEY_BYTES_MIN = _LENGTHS.size + _INT64.size
 
-TableKeys = Annotated[tuple[TableKey, ...], ListStep(_KEY_BYTES_MIN, _read_key, _write_key)]
-TableEntries = Annotated[tuple[TableEntry, ...], ListStep(_KEY_BYTES_MIN + _LENGTHS.size, _read_entry, _write_entry)]
+TableKeys = Annotated[tuple[TableKey, ...], _TableListStep(_KEY_BYTES_MIN, _read_key, _write_key)]
+TableEntries = Annotated[
+    tuple[TableEntry, ...], _TableListStep(_KEY_BYTES_MIN + _LENGTHS.size, _read_entry, _write_entry)
+]
 Versions = Annotated[tuple[int, ...], ListStep(_INT64.size, _read_version, _write_version)]

@@ -63,6 +63,8 @@ class SegmentContainer:
         log.on_failure = self._stopped
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
+        self.on_stored: Callable[[], None] | None = None
+        """Called when tier 2 has more than before."""
         self.metrics = ContainerMetrics()
         self.rates = ContainerRates(metadata, clock)
         self.changes = 0
@@ -314,6 +316,8 @@ class SegmentContainer:
     def note_stored(self, storage_lengths: Sequence[tuple[int, int]]) -> None:
         """Log how far tier 2 is; nobody waits for it."""
         self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), unwatched)
+        if self.on_stored is not None:
+            self.on_stored()
 
     def note_deletion_stored(self, name: str) -> None:
         """Tier 2 has nothing of the removed segment any more; its name is free again."""

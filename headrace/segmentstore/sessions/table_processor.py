@@ -12,7 +12,7 @@ from headrace.model.errors import ConflictError, HeadraceError, IllegalStateErro
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.reading.block_pool import Reservation
 from headrace.segmentstore.sessions.segment_processor import checked_name, error_reply
-from headrace.segmentstore.tables import table_reads
+from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch, Change
 
 if TYPE_CHECKING:
@@ -100,7 +100,6 @@ class TableProcessor:
 
     async def _info(self, command: wire.GetTableSegmentInfo) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
-            await table.ready()
             segment = table.segment
             reply = wire.TableSegmentInfo(
                 command.request_id,
@@ -118,7 +117,7 @@ class TableProcessor:
     async def _update(self, update: _Update) -> None:
         try:
             async with self._tables(update.segment).use(update.segment) as table:
-                versions = await table.update(update.batch, update.expected_length)
+                versions = await table_updates.update(table, update.batch, update.expected_length)
         finally:
             self._session.count_outstanding(-update.batch.length)
         self._session.send(

@@ -1,66 +1,114 @@
 """One table: the state that updates are checked against, and look-ups in it.
 
-The newest entries lie in a tail in memory. State runs ahead of the log like all state of a container: whoever
-answers from it waits until the log has caught up. Updates are checked one after the other, in the order in which
-they came, and never wait for each other's durability.
+The newest entries are in tails in memory: one that takes updates, and perhaps one that is full and waits for its way
+into the index. Older ones are in the index, of which memory has a few blocks. State runs ahead of the log like all
+state of a container: whoever answers from it waits until the log has caught up. Updates are checked one after the
+other, in the order in which they came, and never wait for each other's durability.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
 from headrace.codec.table_entries import Place, decode_entries
-from headrace.codec.wire_commands import NO_TABLE_OFFSET, NO_VERSION, NOT_EXISTS
-from headrace.model.errors import ConflictError, HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError
+from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.reading.block_pool import Reservation
 from headrace.segmentstore.storage.storage_reader import StorageReader
-from headrace.segmentstore.tables.batches import Batch
+from headrace.segmentstore.tables.index_reader import IndexReader, Window
+from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
+from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.segment_reads import read_segment
 from headrace.segmentstore.tables.tail import Tail
 
 REPLAY_READ_BYTES: Final = 1 << 20
+LOOK_UPS_AT_ONCE_MAX: Final = 16
 
 
 class Table:
-    """A table in memory, for as long as somebody uses it or there is room."""
+    """A table in memory, for as long as somebody uses it or there is room. Nothing but `ready` before that is done.
 
-    def __init__(self, container: SegmentContainer, reader: StorageReader, segment: Segment) -> None:
+    `order` is held while an update is checked and appended, and by whoever needs updates to stand still. `failure` is
+    why the index cannot be kept any more: then the table takes no updates.
+    """
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        reader: StorageReader,
+        segment: Segment,
+        index: IndexReader,
+        index_store: IndexStore,
+        limits: TableLimits,
+    ) -> None:
         self.container = container
         self.reader = reader
         self.segment = segment
         self.key_length = segment.attribute(TABLE_KEY_LENGTH)
         self.order = asyncio.Lock()
-        """Held while an update is checked and appended, and by whoever needs updates to stand still."""
         self.users = 0
-        self.tail: Tail | None = None
+        self.tails: list[Tail] = []
+        self.failure: HeadraceError | None = None
+        self._index = index
+        self._index_store = index_store
+        self._limits = limits
+        self._record: IndexRecord | None = None
         self._loading = asyncio.Lock()
+        self._room = asyncio.Event()
+        self._room.set()
 
     @property
     def memory_bytes(self) -> int:
-        return self.tail.memory_bytes if self.tail else 0
+        return sum(tail.memory_bytes for tail in self.tails)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._record is not None
+
+    @property
+    def record(self) -> IndexRecord:
+        if self._record is None:
+            raise AssertionError("a table is ready before it is used")
+        return self._record
+
+    @property
+    def runs(self) -> tuple[IndexRun, ...]:
+        return self.record.index.runs
 
     @property
     def entry_count(self) -> int:
-        """Keys that the table has."""
-        return self.tail.live if self.tail else 0
+        """Keys that the table has. An index may count a key more than once, until its runs are merged."""
+        newest, *full = self.tails
+        covered = sum(
+            not place.removed and key not in newest.places for tail in full for key, place in tail.places.items()
+        )
+        return newest.live + covered + sum(each.live for run in self.runs for each in run)
 
-    async def ready(self) -> Tail:
+    @property
+    def live_bytes(self) -> int:
+        """What the newest entries take in the segment, or more: see `entry_count`."""
+        return sum(tail.live_bytes for tail in self.tails) + sum(each.live_bytes for run in self.runs for each in run)
+
+    async def ready(self) -> None:
         """Read what the table is, if that has not been done.
 
         Raises:
             NotFoundError: the segment was removed meanwhile.
             ThrottledError, UnavailableError, CorruptError: tier 2 does not answer, or not what was written.
         """
-        if self.tail is None:
-            async with self._loading:
-                if self.tail is None:
-                    self.tail = await self._replay(self.segment.start_offset)
-        return self.tail
+        if self._record is not None:
+            return
+        async with self._loading:
+            if self._record is None:
+                record = await self._index_store.load(self.segment)
+                self.tails = [await self._replay(max(record.index.covered, self.segment.start_offset))]
+                self._record = record
+                self.freeze_if_full()
 
     async def _replay(self, start: int) -> Tail:
         tail = Tail(start)
@@ -77,23 +125,73 @@ class Table:
 
     # Look-ups
 
+    def peek(self, key: bytes) -> Place | None:
+        """The newest entry that memory has of a key, which may be a removal."""
+        for tail in self.tails:
+            place = tail.places.get(key)
+            if place is not None:
+                return place
+        return None
+
     async def find(self, key: bytes) -> Place | None:
-        """The newest entry of a key, None if it has none or was removed; raises as `ready`."""
-        return self._alive((await self.ready()).places.get(key))
+        """The newest entry of a key; None if it has none or was removed. Raises as `ready`."""
+        while True:
+            place, runs = self.peek(key), self.runs
+            if place is not None or not runs:
+                return self.alive(place)
+            try:
+                place = await self._index.find(runs, key)
+            except NotFoundError as error:
+                self._check_changed(runs, error)
+                continue
+            newer = self.peek(key)
+            if newer is not None or self.runs is runs:
+                return self.alive(newer or place)
 
     async def find_all(self, keys: Iterable[bytes]) -> dict[bytes, Place | None]:
-        return {key: await self.find(key) for key in keys}
-
-    def _alive(self, place: Place | None) -> Place | None:
-        return None if place is None or place.removed or place.offset < self.segment.start_offset else place
+        """As `find`, for many keys."""
+        found = {key: self.alive(self.peek(key)) for key in keys}
+        elsewhere = [key for key in found if self.peek(key) is None] if self.runs else []
+        for first in range(0, len(elsewhere), LOOK_UPS_AT_ONCE_MAX):
+            group = elsewhere[first : first + LOOK_UPS_AT_ONCE_MAX]
+            found.update(zip(group, await asyncio.gather(*map(self.find, group)), strict=True))
+        return found
 
     async def walk(self, first: bytes, last: bytes | None) -> AsyncIterator[tuple[bytes, Place]]:
         """The keys from `first` to `last`, both inclusive, in order of their bytes, each as it is when reached."""
-        tail = await self.ready()
-        for key in tail.keys(first, last):
-            place = self._alive(tail.places[key])
-            if place is not None:
-                yield key, place
+        position: bytes | None = first
+        while position is not None and (last is None or position <= last):
+            window = await self._window(position)
+            for tail in reversed(self.tails):
+                for key in tail.keys(position, window.end):
+                    window.places[key] = tail.places[key]
+            for key in sorted(window.places):
+                place = self.alive(window.places[key])
+                if last is not None and key > last:
+                    return
+                if place is not None:
+                    yield key, place
+            position = window.end
+
+    async def _window(self, first: bytes) -> Window:
+        while True:
+            runs = self.runs
+            try:
+                window = await self._index.window(runs, first)
+            except NotFoundError as error:
+                self._check_changed(runs, error)
+                continue
+            if self.runs is runs:  # else a tail may have become a run of which this knows nothing
+                return window
+
+    def _check_changed(self, runs: tuple[IndexRun, ...], error: NotFoundError) -> None:
+        """An object may be gone only because the index does not have it any more."""
+        if self.runs is runs:
+            raise CorruptError(f"the index of table {self.segment.name} has lost an object: {error}") from error
+
+    def alive(self, place: Place | None) -> Place | None:
+        """None for what was removed; a compaction that truncated an entry has appended it again or found it dead."""
+        return None if place is None or place.removed or place.offset < self.segment.start_offset else place
 
     def check_key(self, key: bytes) -> None:
         """Raises InvalidRequestError: the table has keys of another length."""
@@ -102,86 +200,49 @@ class Table:
                 f"the keys of table {self.segment.name} have {self.key_length} bytes, this one has {len(key)}"
             )
 
-    # Updates
+    # Changes
 
-    async def update(self, batch: Batch, expected_length: int = NO_TABLE_OFFSET) -> tuple[int, ...]:
-        """Append a batch if all its conditions hold before it, and return when that is durable: the new versions.
+    async def room(self) -> None:
+        """Return when memory may hold more keys of this table.
 
         Raises:
-            ConflictError: a key is missing (code "table_key_missing") or has another version ("table_key_version"), or
-                the table has not the length `expected_length` ("table_offset", with `details["length"]`).
-            InvalidRequestError: a key has a wrong length, or a version is none.
-            NotFoundError, SealedError: the table is gone or takes no more.
-            ThrottledError, UnavailableError, FencedError: as `SegmentContainer.append`, and as `ready`.
+            HeadraceError: the index cannot be written, so that it never will.
         """
-        durable: asyncio.Future[None] | None = None
-        try:
-            async with self.order:
-                await self.ready()
-                wanted = {key for key, version, _, _ in batch.changes if version != NO_VERSION}
-                known = await self.find_all(wanted)
-                self._check(batch, known, expected_length)
-                base = self.segment.length
-                if not self._changes_nothing(batch):
-                    durable = self._append(batch)
-        except HeadraceError:
-            await self.container.log.durable()  # what the answer rests on
-            raise
-        await (durable if durable is not None else self.container.log.durable())
-        return tuple(base + position for _, _, position, _ in batch.changes)
+        while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0]):
+            self._room.clear()
+            await self._room.wait()
+        if self.failure is not None:
+            raise self.failure
 
-    def _check(self, batch: Batch, known: dict[bytes, Place | None], expected_length: int) -> None:
+    def append(
+        self, data: Reservation, changes: Sequence[tuple[bytes, Place]], done: Callable[[HeadraceError | None], None]
+    ) -> None:
+        """Append entries, whose places are known; `data` and `done` as in `SegmentContainer.append`, which see."""
         segment = self.segment
-        if segment.removed:
-            raise NotFoundError(f"table {segment.name} was removed", details={"segment": segment.name})
-        if expected_length not in (NO_TABLE_OFFSET, segment.length):
-            raise ConflictError(
-                f"table {segment.name} has length {segment.length}, expected {expected_length}",
-                details={"length": segment.length},
-                code="table_offset",
-            )
-        for key, version, _, _ in batch.changes:
-            self.check_key(key)
-            if version == NO_VERSION:
-                continue
-            if version < NOT_EXISTS:
-                raise InvalidRequestError(f"{version} is no version of a key")
-            place = known[key]
-            if place is None and version != NOT_EXISTS:
-                raise ConflictError(
-                    f"table {segment.name} has no key {key[:64]!r}, expected version {version}",
-                    code="table_key_missing",
-                )
-            if place is not None and version != place.version:
-                raise ConflictError(
-                    f"key {key[:64]!r} of table {segment.name} has version {place.version}, expected {version}",
-                    code="table_key_version",
-                )
+        batches = segment.attribute(TABLE_BATCHES)
+        self.container.append(segment, TABLE_BATCHES, batches, max(batches, 0) + 1, 0, data, done)
+        tail = self.tails[0]
+        for key, place in changes:
+            tail.put(key, place)
+        self.freeze_if_full()
 
-    def _changes_nothing(self, batch: Batch) -> bool:
-        """Whether all that the batch does is to remove keys that are known not to be there."""
-        places = self.tail.places if self.tail else {}
-        return all(
-            value_length < 0 and self._alive(places.get(key)) is None for key, _, _, value_length in batch.changes
-        )
+    def freeze_if_full(self) -> None:
+        """Begin a new tail if the first one is full and there is no other."""
+        segment, tail = self.segment, self.tails[0]
+        replayed = segment.length - max(tail.start, segment.start_offset)
+        if len(self.tails) == 1 and (self._is_full(tail) or 2 * replayed > self._limits.replay_segment_bytes):
+            self.tails.insert(0, Tail(segment.length))
 
-    def _append(self, batch: Batch) -> asyncio.Future[None]:
-        """Accept the batch; the future ends with its durability."""
-        if self.tail is None:
-            raise AssertionError("a table is ready before it is updated")
-        segment, log = self.segment, self.container.log
-        base, batches = segment.length, segment.attribute(TABLE_BATCHES)
-        durable = log.expect()
-        data = batch.take_data()
-        try:
-            self.container.append(
-                segment, TABLE_BATCHES, batches, max(batches, 0) + 1, 0, data,
-                lambda error: resolve(durable) if error is None else None,  # a failed log tells all who expect it
-            )  # fmt: skip
-        except HeadraceError:
-            durable.cancel()
-            batch.data = data
-            raise
-        for key, _, position, value_length in batch.changes:
-            self.tail.put(key, Place(base + position, base + position, value_length))
-        return durable
+    def thaw(self) -> None:
+        """Let go of the full tail, which the index has now."""
+        del self.tails[1:]
+        self.freeze_if_full()
+        self._room.set()
+
+    def give_up(self, error: HeadraceError) -> None:
+        """Take no more updates."""
+        self.failure = error
+        self._room.set()
+
+    def _is_full(self, tail: Tail) -> bool:
+        return 2 * tail.memory_bytes > self._limits.tail_memory_bytes

@@ -89,7 +89,6 @@ async def delta(table: Table, from_position: int, count: int) -> Delta:
         InvalidRequestError: the position lies behind the end, or no entry starts there.
         Others as `get`.
     """
-    await table.ready()
     while True:
         try:
             return await _delta(table, from_position, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import Final
 
 from headrace.codec.table_entries import Place, entry_bytes
@@ -38,9 +38,9 @@ class Tail:
             self.live += 1
             self.live_bytes += entry_bytes(key, place)
 
-    def keys(self, first: bytes, last: bytes | None) -> list[bytes]:
-        """Keys from `first` to `last` (both inclusive; None has no end) in order of their bytes, removed ones too."""
+    def keys(self, first: bytes, end: bytes | None) -> list[bytes]:
+        """Keys from `first` on and before `end` (None has no end) in order of their bytes, removed ones too."""
         if self._sorted is None:
             self._sorted = sorted(self.places)
         begin = bisect_left(self._sorted, first)
-        return self._sorted[begin:] if last is None else self._sorted[begin : bisect_right(self._sorted, last)]
+        return self._sorted[begin : None if end is None else bisect_left(self._sorted, end)]

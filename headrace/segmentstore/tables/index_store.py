@@ -1,0 +1,166 @@
+"""Index records and index objects of one container's tables.
+
+A record is written in one transaction with a check of the container's claim: a deposed owner changes nothing. Objects
+are written before the record names them, and removed after it does not any more; those that a crash leaves between
+are removed when the table is read anew, or with the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.model.chunks import chunk_partition
+from headrace.model.containers import CLUSTER_PARTITION, claim_sort
+from headrace.model.errors import AlreadyExistsError, CorruptError, FencedError, HeadraceError, UnavailableError
+from headrace.model.table_indexes import TABLE_INDEX_SORT, TableIndex, index_body, table_index
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    Key,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
+from headrace.segmentstore.containers.attributes import CREATION_TIME
+from headrace.segmentstore.containers.segment import Segment
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_log = logging.getLogger(__name__)
+
+NOTHING: Final = TableIndex(0, ())
+
+
+class IndexStore:
+    """`epoch` is the version of the container's claim."""
+
+    def __init__(self, metadata_store: MetadataStore, chunk_storage: ChunkStorage, container: int, epoch: int) -> None:
+        self.objects = chunk_storage
+        self._metadata_store = metadata_store
+        self._container = container
+        self._epoch = epoch
+        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._written = 0
+
+    async def load(self, segment: Segment) -> IndexRecord:
+        """The record of a table, whether it has one or not.
+
+        Raises:
+            CorruptError: the record is none that this version knows.
+            ThrottledError, UnavailableError: the metadata store does not answer.
+        """
+        key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
+        stored = await asyncio.to_thread(self._metadata_store.get, key)
+        created_ms = segment.attribute(CREATION_TIME)
+        try:
+            index = table_index(created_ms, stored.body) if stored is not None else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"the index record of table {segment.name} does not decode: {error!r}") from error
+        record = IndexRecord(self, key, created_ms, stored, index or NOTHING)
+        if index is not None:
+            await self._remove_orphans(record)
+        return record
+
+    async def put(self, record: IndexRecord, parts: Sequence[Buffer]) -> str:
+        """Write an object of a table's index; its name.
+
+        Raises:
+            ThrottledError, UnavailableError: try again, under another name.
+        """
+        self._written += 1
+        name = f"{record.prefix}{self._epoch:010d}-{self._written:010d}"
+        try:
+            await self.objects.put(name, parts)
+        except AlreadyExistsError as error:
+            raise UnavailableError(f"object {name} is there already, trying another name") from error
+        return name
+
+    async def remove(self, names: Iterable[str]) -> None:
+        """Remove objects that no record names; if that fails they stay until somebody looks for such."""
+        try:
+            await self.objects.delete(list(names))
+        except HeadraceError as error:
+            _log.warning("event=index_objects_left container=%d error=%r", self._container, error.message)
+
+    async def write(self, write: Write) -> None:
+        """Raises FencedError, WriteConflictError, UnavailableError."""
+        try:
+            await asyncio.to_thread(self._metadata_store.write, self._claim, write)
+        except WriteConflictError as error:
+            if 0 in error.failed:
+                raise FencedError(
+                    f"container {self._container} has another owner than the one of epoch {self._epoch}"
+                ) from error
+            raise
+
+    def prefix(self, key: Key, created_ms: int) -> str:
+        """What the names of a table's index objects begin with; a segment's own name may be too long for that."""
+        digest = hashlib.sha256(key.partition.encode()).hexdigest()[:32]
+        return f"tables/container-{self._container:04d}/{digest}-{created_ms:013d}/"
+
+    def may_remove(self, name: str) -> bool:
+        """Whether no newer owner of the container wrote this object."""
+        epoch = name.rpartition("/")[2].partition("-")[0]
+        return epoch.isdigit() and int(epoch) <= self._epoch
+
+    async def _remove_orphans(self, record: IndexRecord) -> None:
+        """Objects that were written and never named, or named no more and not removed."""
+        named = {each.name for run in record.index.runs for each in run}
+        listed = [each.name for each in await self.objects.list(record.prefix)]
+        if orphans := [name for name in listed if name not in named and self.may_remove(name)]:
+            await self.remove(orphans)
+
+
+class IndexRecord:
+    """The record of one table and what it says now, `index`."""
+
+    def __init__(self, store: IndexStore, key: Key, created_ms: int, stored: Record | None, index: TableIndex) -> None:
+        self.index = index
+        self.prefix = store.prefix(key, created_ms)
+        self._store = store
+        self._key = key
+        self._created_ms = created_ms
+        self._version = None if stored is None else stored.version
+
+    async def replace(self, index: TableIndex) -> None:
+        """Make this the index. To be called again until it succeeds: before that nobody knows which one it is.
+
+        Raises:
+            FencedError: the container has another owner.
+            ThrottledError, UnavailableError: try again.
+        """
+        body: dict[str, Any] = index_body(self._created_ms, index)
+        version = self._version
+        try:
+            await self._store.write(Create(self._key, body) if version is None else Replace(self._key, body, version))
+        except WriteConflictError as error:
+            found = error.failed.get(1)
+            if found is None or found.body != body:
+                raise CorruptError(f"somebody else has written the index record {self._key.partition}") from error
+            self._version = found.version  # an earlier attempt arrived
+        else:
+            self._version = 0 if version is None else version + 1
+        former, self.index = self.index, index
+        kept = {each.name for run in index.runs for each in run}
+        gone = [each.name for run in former.runs for each in run if each.name not in kept]
+        if gone:
+            await self._store.remove(gone)
+
+    async def remove(self) -> None:
+        """Forget the index and remove its objects; raises as `replace`."""
+        if self._version is None:
+            return
+        await self._store.write(Delete(self._key, version=None))
+        self._version = None
+        self.index = NOTHING
+        listed = await self._store.objects.list(self.prefix)
+        await self._store.remove(each.name for each in listed if self._store.may_remove(each.name))

@@ -1,0 +1,25 @@
+"""When tables move parts of themselves, and how much memory they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TableLimits:
+    """All in bytes: of memory, of objects, or of a table's segment, as the names say."""
+
+    tail_memory_bytes: int = 1 << 20
+    """Keys of one table that are in memory only; beyond half of it they wait for their way into an index object."""
+    replay_segment_bytes: int = 16 << 20
+    """What may lie behind the indexed part of a table: it is read when the table comes into memory."""
+    all_tails_memory_bytes: int = 32 << 20
+    """Of all tables of a process; beyond it those that nobody uses leave memory."""
+    cached_blocks_bytes: int = 16 << 20
+    """Blocks of index objects that a process remembers, and as much again for the indexes of these blocks."""
+    index_block_bytes: int = 16 << 10
+    index_object_bytes: int = 8 << 20
+    compaction_segment_bytes: int = 1 << 20
+    """A table is compacted when it takes more than this, and more than twice what its newest entries take."""
+    retry_first_s: float = 0.1
+    retry_max_s: float = 10.0

@@ -1,0 +1,202 @@
+"""What a table needs beside its updates: full tails become index runs, runs are merged, dead entries are left behind.
+
+Whatever a loss of the log could take back, this waits for: index runs have only what tier 2 has, and the head of a
+table goes only when tier 2 has all that it was found dead for. Only this changes the index, one thing at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from headrace.codec.table_entries import Place, decode_entries, encode_entry, entry_bytes, value_offset
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError
+from headrace.model.table_indexes import IndexRun, TableIndex
+from headrace.segmentstore.tables.index_reader import IndexReader
+from headrace.segmentstore.tables.index_store import IndexStore
+from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.run_writer import RunWriter
+from headrace.segmentstore.tables.segment_reads import read_segment
+from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tables.table_reads import ENTRY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MERGED_SIZE_RATIO: Final = 2
+"""An older run is merged with newer ones that together are at least its size divided by this: so there are few runs,
+and a key is written again only each time that the index has grown by a good part."""
+
+
+class TableUpkeep:
+    """The upkeep of one table. `round` does one piece of it."""
+
+    def __init__(self, table: Table, store: IndexStore, index: IndexReader, limits: TableLimits) -> None:
+        self._table = table
+        self._store = store
+        self._index = index
+        self._limits = limits
+        self._unsaved: TableIndex | None = None
+        self._compacted = 0
+        self._truncations: deque[tuple[int, int]] = deque()  # offset, and where tier 2 must be before it
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to do now."""
+        return (
+            self._flush_due
+            or self._merged_runs > 1
+            or self._unsaved is not None
+            or self._truncation_due
+            or self._compaction_due
+        )
+
+    async def round(self) -> bool:
+        """One piece of work; whether there was any.
+
+        Raises:
+            ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
+            FencedError: the container has another owner.
+            CorruptError: the index is not what was written.
+        """
+        if self._unsaved is not None:
+            await self._save(self._unsaved)
+        elif self._flush_due:
+            await self._flush()
+        elif self._merged_runs > 1:
+            await self._merge(self._merged_runs)
+        elif self._truncation_due:
+            await self._truncate()
+        else:
+            return self._compaction_due and await self._compact()
+        return True
+
+    # The index
+
+    @property
+    def _flush_due(self) -> bool:
+        table = self._table
+        return len(table.tails) > 1 and table.segment.storage_length >= table.tails[0].start
+
+    @property
+    def _merged_runs(self) -> int:
+        """How many runs, from the newest on, are to be merged."""
+        sizes = [sum(each.data_bytes for each in run) for run in self._table.runs]
+        count, merged = 1, sum(sizes[:1])
+        while count < len(sizes) and sizes[count] <= MERGED_SIZE_RATIO * merged:
+            merged += sizes[count]
+            count += 1
+        return count
+
+    async def _flush(self) -> None:
+        table = self._table
+        newest, full = table.tails
+        writer = RunWriter(self._store, table.record, self._limits)
+        try:
+            for key in sorted(full.places):
+                await self._add(writer, key, full.places[key], oldest=not table.runs)
+            run = await writer.finish()
+        except BaseException:
+            await writer.abandon()
+            raise
+        await self._save(TableIndex(newest.start, _with(run, table.runs)))
+
+    async def _merge(self, count: int) -> None:
+        table = self._table
+        merged, kept = table.runs[:count], table.runs[count:]
+        writer = RunWriter(self._store, table.record, self._limits)
+        try:
+            async for key, place in self._index.walk(merged):
+                await self._add(writer, key, place, oldest=not kept)
+            run = await writer.finish()
+        except NotFoundError as error:
+            await writer.abandon()
+            raise CorruptError(f"the index of table {table.segment.name} has lost an object: {error}") from error
+        except BaseException:
+            await writer.abandon()
+            raise
+        await self._save(TableIndex(table.record.index.covered, _with(run, kept)))
+
+    async def _add(self, writer: RunWriter, key: bytes, place: Place, *, oldest: bool) -> None:
+        """Leave out what is before the start, and removals that nothing older is hidden by.
+
+        The start is that which tier 2 knows: if the log is lost a truncation may be undone.
+        """
+        if place.offset >= self._table.segment.told_start and not (oldest and place.removed):
+            await writer.add(key, place)
+
+    async def _save(self, index: TableIndex) -> None:
+        self._unsaved = index  # until it is known to be written it may have been
+        await self._table.record.replace(index)
+        self._unsaved = None
+        if len(self._table.tails) > 1 and index.covered >= self._table.tails[0].start:
+            self._table.thaw()
+
+    # Compaction
+
+    @property
+    def _compaction_due(self) -> bool:
+        segment = self._table.segment
+        total = segment.length - max(segment.start_offset, self._compacted)
+        if segment.sealed or segment.removed or self._table.container.failure is not None:
+            return False
+        return total > self._limits.compaction_segment_bytes and total > 2 * self._table.live_bytes
+
+    @property
+    def _truncation_due(self) -> bool:
+        return bool(self._truncations) and self._truncations[0][1] <= self._table.segment.storage_length
+
+    async def _compact(self) -> bool:
+        """Append the live ones of the first entries again; False if memory has no room for that now."""
+        table, segment = self._table, self._table.segment
+        start = max(segment.start_offset, self._compacted)
+        data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.length - start))
+        entries, used = decode_entries(memoryview(data), start)
+        newest = await table.find_all({key for key, _ in entries})
+        # From here on nothing waits, and what was looked up can have been overtaken only by what memory has.
+        live = [
+            (key, place) for key, place in entries if (table.peek(key) or newest[key]) == place and not place.removed
+        ]
+        if live and not self._append_again(live, memoryview(data), start):
+            return False
+        self._compacted = start + used
+        self._truncations.append((start + used, segment.length))
+        return True
+
+    def _append_again(self, live: list[tuple[bytes, Place]], data: memoryview, start: int) -> bool:
+        table = self._table
+        parts: list[Buffer] = []
+        changes: list[tuple[bytes, Place]] = []
+        offset = table.segment.length
+        for key, place in live:
+            value_at = value_offset(key, place) - start
+            parts.extend(encode_entry(key, data[value_at : value_at + place.value_length], place.version))
+            changes.append((key, place._replace(offset=offset)))
+            offset += entry_bytes(key, place)
+        encoded = memoryview(b"".join(parts))
+        reservation = table.container.pool.reserve(len(encoded))
+        if reservation is None:
+            return False
+        for part in reservation.parts:
+            part[:] = encoded[: len(part)]
+            encoded = encoded[len(part) :]
+        try:
+            table.append(reservation, changes, _unwatched)
+        except HeadraceError:
+            table.container.pool.release(reservation)
+            raise
+        return True
+
+    async def _truncate(self) -> None:
+        offset = 0
+        while self._truncation_due:
+            offset, _ = self._truncations.popleft()
+        await self._table.container.truncate(self._table.segment.name, offset)
+
+
+def _with(run: IndexRun, older: tuple[IndexRun, ...]) -> tuple[IndexRun, ...]:
+    return (run, *older) if run else older
+
+
+def _unwatched(_error: HeadraceError | None) -> None:
+    """Nobody waits for copies, and a failure stops the container anyway."""
