@@ -159,7 +159,7 @@ class TableStore:
             self._container.log.fail(error)
         except Exception as error:  # noqa: BLE001 - a defect must stop the updates, not silently what bounds their memory
             if self._container.failure is None and not table.segment.removed:
-                _log.error("event=table_upkeep_failed segment=%s", table.segment.name, exc_info=error)
+                _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)
                 known = error if isinstance(error, HeadraceError) else HeadraceError(f"its upkeep failed: {error!r}")
                 table.give_up(known)
         finally:
@@ -177,7 +177,7 @@ class TableStore:
             except (ThrottledError, UnavailableError) as error:
                 if self._container.failure is not None:
                     return
-                _log.warning("event=table_upkeep_retry segment=%s error=%r", resident.table.segment.name, error.message)
+                _log.warning("event=table_upkeep_retry segment=%r error=%r", resident.table.segment.name, error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, limits.retry_max_s)
                 continue
