@@ -69,17 +69,19 @@ def small_world(make_world):
 async def tiering(running):
     """While this lasts everything goes to tier 2 at once."""
 
-    async def flush_for_ever():
-        while True:
+    stopped = False
+
+    async def flush_until_stopped():
+        while not stopped:
             await running.flush()
             await asyncio.sleep(0.001)
 
-    task = asyncio.ensure_future(flush_for_ever())
+    task = asyncio.ensure_future(flush_until_stopped())
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        stopped = True  # no cancellation: the one of `wait_for` may get lost
+        await task
 
 
 def resident(running, name=TABLE):

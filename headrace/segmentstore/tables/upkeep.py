@@ -43,16 +43,14 @@ class TableUpkeep:
     @property
     def due(self) -> bool:
         """Whether there is something to do now."""
-        return (
-            self._flush_due
-            or self._merged_runs > 1
-            or self._unsaved is not None
-            or self._truncation_due
-            or self._compaction_due
-        )
+        return self._compaction_due or self._other_work_due
+
+    @property
+    def _other_work_due(self) -> bool:
+        return self._unsaved is not None or self._flush_due or self._merged_runs > 1 or self._truncation_due
 
     async def round(self) -> bool:
-        """One piece of work; whether there was any.
+        """One piece of work; whether there may be more to do at once.
 
         Raises:
             ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
@@ -68,7 +66,7 @@ class TableUpkeep:
         elif self._truncation_due:
             await self._truncate()
         else:
-            return self._compaction_due and await self._compact()
+            return (self._compaction_due and await self._compact()) or self._other_work_due
         return True
 
     # The index
