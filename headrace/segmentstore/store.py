@@ -26,10 +26,12 @@ from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chores import Chores
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.compactor import CompactionBudget, Compactor
 from headrace.segmentstore.storage.garbage_collector import GarbageCollector
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames
 from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
+from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
@@ -79,6 +81,7 @@ class SegmentStore:
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
         self._table_memory = TableMemory(chunk_storage, table_limits or TableLimits())
+        self._compaction_budget = CompactionBudget(self._limits.compaction_bytes_per_s, clock)
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
         self._ordering_clock = OrderingClock(clock)
@@ -132,12 +135,17 @@ class SegmentStore:
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
         snapshot_writer = SnapshotWriter(segment_container, snapshots, self.clock, self._limits, covered=covered)
-        names = ObjectNames(container, epoch)
+        names, small_runs = ObjectNames(container, epoch), SmallRuns(self._limits.compacted_runs_min)
         writer = StorageWriter(
-            segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer, names
+            *(segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer),
+            *(names, small_runs),
         )
         collector = GarbageCollector(directory, self._chunk_storage, names, self.clock, self._limits)
-        chores = Chores(segment_container, [collector], self._limits)
+        compactor = Compactor(
+            *(segment_container, directory, self._chunk_storage, names, small_runs, self._compaction_budget),
+            lambda: writer.is_calm,
+        )
+        chores = Chores(segment_container, [collector, compactor], self._limits)
         reader = StorageReader(directory, self._chunk_storage)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else

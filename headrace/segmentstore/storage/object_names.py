@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from headrace.model.errors import AlreadyExistsError, UnavailableError
 from headrace.model.packed_objects import packed_epoch, packed_name
+from headrace.ports.chunk_storage import ChunkStorage
 
 
 class ObjectNames:
@@ -32,3 +34,11 @@ class ObjectNames:
         """Whether runs of this object may enter the directory from now on. Owners of the past are fenced."""
         epoch = packed_epoch(self._container, name)
         return epoch is None or epoch > self._epoch or name in self._in_use
+
+
+async def put_new(chunk_storage: ChunkStorage, name: str, parts: Sequence[memoryview]) -> None:
+    """Create an object under a name that was never used; raises ThrottledError or UnavailableError."""
+    try:
+        await chunk_storage.put(name, parts)
+    except AlreadyExistsError as error:  # an earlier attempt did arrive
+        raise UnavailableError(f"object {name} is there already, trying another name") from error

@@ -1,11 +1,13 @@
 """Reads bytes of segments that memory gave away, by way of the chunk directory.
 
-Runs never change while their segment lives, so what was looked up once is remembered, within bounds.
+What was looked up once is remembered, within bounds. A run that was compacted meanwhile can still be read for a while;
+when its object is gone, it is looked up again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final, NamedTuple
@@ -18,6 +20,8 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.stored_times import StoredTimes
+
+_log = logging.getLogger(__name__)
 
 CONCURRENT_READS_MAX: Final = 16
 """Of one container: bounds the memory of answers under way."""
@@ -60,9 +64,11 @@ class StorageReader:
                 hint = run_hint(token, position) if name == segment.name else None
                 run = await self._find(segment.number, name, position, hint)
                 if run is not None:
-                    inside = position - run.offset
-                    wanted = min(most, run.length - inside)
-                    data = await self._read_object(segment, offset, run, run.position + inside, wanted)
+                    try:
+                        data = await self._read_run(run, position, most)
+                    except NotFoundError as error:
+                        run = await self._find_anew(segment, offset, run, name, position, error)
+                        data = await self._read_run(run, position, most)
                     end = position + len(data)
                     next_token = encode_read_token(end, run.offset if end < run.end else end)
                     # Memory may know it better; of bytes that the directory still has under a source's name only memory
@@ -77,17 +83,33 @@ class StorageReader:
             details={"segment": segment.name, "offset": offset},
         )
 
-    async def _read_object(self, segment: Segment, offset: int, run: ChunkRun, position: int, length: int) -> bytes:
-        try:
-            return await self._chunk_storage.read(run.object_name, position, length)
-        except NotFoundError as error:
-            if segment.removed or offset < segment.start_offset:
-                raise
+    async def _read_run(self, run: ChunkRun, position: int, most: int) -> bytes:
+        inside = position - run.offset
+        return await self._chunk_storage.read(run.object_name, run.position + inside, min(most, run.length - inside))
+
+    async def _find_anew(
+        self, segment: Segment, offset: int, run: ChunkRun, name: str, position: int, error: NotFoundError
+    ) -> ChunkRun:
+        """What is in the place of a run whose object is gone or too short."""
+        self._windows.pop((segment.number, name), None)
+        found = await self._find(segment.number, name, position)
+        if segment.removed or offset < segment.start_offset:
+            raise error
+        if found is None or found.object_name == run.object_name:
+            _log.critical(
+                "event=foreign_change container=%d object=%s segment=%r offset=%d error=%r",
+                self._directory.container,
+                run.object_name,
+                segment.name,
+                offset,
+                error.message,
+            )
             # Not "not found": whoever asked would look the segment up again, find it, and ask for ever.
             raise CorruptError(
                 f"object {run.object_name} lacks bytes of {segment.name} that the chunk directory places in it",
                 details={"segment": segment.name, "offset": offset},
             ) from error
+        return found
 
     async def append_boundary(self, segment: Segment, offset: int) -> int:
         """The nearest known start of an append at or behind `offset`, else the segment's length."""

@@ -13,7 +13,6 @@ from typing import Final
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import (
-    AlreadyExistsError,
     CorruptError,
     HeadraceError,
     ThrottledError,
@@ -27,8 +26,9 @@ from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
-from headrace.segmentstore.storage.object_names import ObjectNames
-from headrace.segmentstore.storage.packer import PackedObject, pack
+from headrace.segmentstore.storage.object_names import ObjectNames, put_new
+from headrace.segmentstore.storage.packer import pack
+from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class StorageWriter:
         limits: StorageLimits,
         snapshots: SnapshotWriter,
         names: ObjectNames,
+        small_runs: SmallRuns,
     ) -> None:
         self._container = container
         self._directory = directory
@@ -59,6 +60,8 @@ class StorageWriter:
         self._woken = asyncio.Event()
         self._draining = False
         self._names = names
+        self._small_runs = small_runs
+        self._retrying = False
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         container.on_news = self.wake
@@ -66,6 +69,16 @@ class StorageWriter:
     def start(self) -> None:
         """Work until `stop`."""
         self._task = asyncio.ensure_future(self._run())
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether tier 2 answers, and neither the cache nor the log needs it urgently."""
+        return not self._hurried and not self._retrying
+
+    @property
+    def _hurried(self) -> bool:
+        container = self._container
+        return self._draining or container.pool.under_pressure or container.log.ledger.wants_truncation
 
     def wake(self) -> None:
         self._woken.set()
@@ -106,11 +119,12 @@ class StorageWriter:
         while self._container.failure is None:
             try:
                 more = await self.round()
-                retry_s = self._limits.retry_first_s
+                retry_s, self._retrying = self._limits.retry_first_s, False
             except (UnavailableError, ThrottledError) as error:
                 if self._container.failure is not None:
                     return
                 self._container.metrics.storage_retries += 1
+                self._retrying = True
                 _log.warning(
                     "event=storage_retry container=%d retry_s=%.1f error=%r",
                     self._container.container,
@@ -164,7 +178,7 @@ class StorageWriter:
     # Flushing
 
     def _flush_due(self) -> bool:
-        if self._draining or self._container.pool.under_pressure or self._container.log.ledger.wants_truncation:
+        if self._hurried:
             return True
         now_s = self._clock.monotonic_s()
         unstored_bytes = 0
@@ -191,7 +205,7 @@ class StorageWriter:
                 return False
             pool.pin(packed.blocks)
             try:
-                await self._put(packed, object_name)
+                await put_new(self._chunk_storage, object_name, packed.parts)
             finally:
                 pool.unpin(packed.blocks)
             for first in range(0, len(packed.runs), RUNS_PER_WRITE_MAX):
@@ -207,13 +221,6 @@ class StorageWriter:
             self._clock.monotonic_s() - started_s,
         )
         return self._draining or packed.length >= self._limits.object_bytes_max or pool.under_pressure
-
-    async def _put(self, packed: PackedObject, object_name: str) -> None:
-        try:
-            await self._chunk_storage.put(object_name, packed.parts)
-        except AlreadyExistsError as error:
-            # Names are never used twice by one claim: an earlier attempt did arrive. The next one gets a new name.
-            raise UnavailableError(f"object {object_name} is there already, trying another name") from error
 
     async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored.
@@ -250,6 +257,7 @@ class StorageWriter:
             )
         if run.end > segment.storage_length:
             segment.advance_storage(run.end)
+            self._small_runs.note(segment.name, run.length)
         if run.offset < segment.start_offset:
             segment.trimmed_offset = 0  # truncated before it was stored: look again
 

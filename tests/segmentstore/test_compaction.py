@@ -1,0 +1,372 @@
+"""Small runs become large ones: which are chosen, what it costs, when it keeps still, and that no byte is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from object_counts import assert_counts_agree, counts_of
+
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec import wire_commands as wire
+from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
+from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
+from headrace.segmentstore.storage.chunk_directory import REPLACED_WRITES_MAX, fitting
+from headrace.segmentstore.storage.compactor import RUNS_LOOKED_AT, CompactionBudget
+from headrace.segmentstore.storage.garbage_collector import OBJECT_GRACE_S
+from headrace.segmentstore.storage.small_runs import (
+    COMPACTED_CHUNK_BYTES_MIN,
+    HINTED_SEGMENTS_MAX,
+    SmallRuns,
+    runs_to_merge,
+)
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
+WRITER = 5
+RUNS_MIN = 32
+
+
+# Which runs
+
+
+def run_list(lengths, objects=None):
+    runs, offset = [], 0
+    for number, length in enumerate(lengths):
+        runs.append(ChunkRun(offset, length, f"object-{objects[number] if objects else number}", 0))
+        offset += length
+    return runs
+
+
+def test_few_small_runs_are_left_alone():
+    assert not runs_to_merge(run_list([100] * (RUNS_MIN - 1)), RUNS_MIN)
+    assert not runs_to_merge([], RUNS_MIN)
+    assert not runs_to_merge(run_list([COMPACTED_CHUNK_BYTES_MIN] * 100), RUNS_MIN)
+
+
+def test_many_runs_of_about_the_same_size_become_one():
+    runs = run_list([100] * RUNS_MIN)
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs
+    assert list(runs_to_merge(run_list([100_000, *[100] * RUNS_MIN]), RUNS_MIN)) == run_list([100_000, *[100] * 32])[1:]
+
+
+def test_what_makes_a_whole_chunk_becomes_one_and_no_more():
+    mib = 1 << 20
+    chosen = runs_to_merge(run_list([mib] * 20), RUNS_MIN)
+    assert sum(run.length for run in chosen) == COMPACTED_CHUNK_BYTES_MIN
+    assert chosen[0].offset == 0
+
+
+def test_a_gap_or_a_large_run_ends_what_can_be_merged():
+    runs = run_list([100] * 70)
+    del runs[20]
+    assert runs_to_merge(runs, RUNS_MIN)[0] == runs[20]
+    large = run_list([100] * 40 + [COMPACTED_CHUNK_BYTES_MIN] + [100] * 40)
+    assert runs_to_merge(large, RUNS_MIN)[0] == large[41]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 25), st.integers(0, 5)), max_size=RUNS_LOOKED_AT),
+    st.integers(2, 40),
+)
+def test_what_is_chosen_is_contiguous_small_and_fits(shapes, runs_min):
+    runs = run_list([length for length, _ in shapes], [number for _, number in shapes])
+    chosen = list(runs_to_merge(runs, runs_min))
+    if chosen:
+        first = runs.index(chosen[0])
+        assert chosen == runs[first : first + len(chosen)]
+        assert len(chosen) > 1
+        assert fitting(chosen, REPLACED_WRITES_MAX) == len(chosen)
+        assert all(run.length < COMPACTED_CHUNK_BYTES_MIN for run in chosen)
+        assert sum(run.length for run in chosen) < 2 * COMPACTED_CHUNK_BYTES_MIN
+
+
+@pytest.mark.parametrize("length", [50, 5_000, 300_000, 2_000_000])
+def test_a_byte_is_written_again_a_few_times_and_then_lies_in_a_large_chunk(length):
+    """Run by run, as flushes come; looked at as often as hints say."""
+    runs, offset, written, hints = [], 0, 0, SmallRuns(RUNS_MIN)
+    for number in range(3_000):
+        runs.append(ChunkRun(offset, length, f"object-{number}", 0))
+        offset += length
+        hints.note("segment", length)
+        while hints.take() is not None:
+            chosen = list(hints.choose(runs[-RUNS_LOOKED_AT:]))
+            if chosen:
+                first = runs.index(chosen[0])
+                merged = ChunkRun(chosen[0].offset, sum(run.length for run in chosen), f"merged-{number}-{first}", 0)
+                runs[first : first + len(chosen)] = [merged]
+                written += merged.length
+                hints.look_again("segment")
+    assert written <= 4 * offset
+    assert len(runs) <= 3 * RUNS_MIN + offset / COMPACTED_CHUNK_BYTES_MIN
+    small = sum(run.length for run in runs if run.length < COMPACTED_CHUNK_BYTES_MIN)
+    assert small < 3 * COMPACTED_CHUNK_BYTES_MIN
+
+
+def test_hints_are_bounded():
+    hints = SmallRuns(RUNS_MIN)
+    for number in range(HINTED_SEGMENTS_MAX + 100):
+        hints.note(f"segment {number}", 1)
+    assert len(hints._since) == HINTED_SEGMENTS_MAX
+    assert not len(hints)
+
+
+def test_the_budget_lets_one_compact_at_a_time_and_then_rests():
+    clock = ManualClock(0)
+    budget = CompactionBudget(1000, clock)
+    assert budget.take()
+    assert not budget.take()
+    budget.give_back(2000)
+    clock.advance(1999)
+    assert not budget.take()
+    clock.advance(1)
+    assert budget.take()
+    budget.give_back(0)
+    assert budget.take()
+    assert not CompactionBudget(0, clock).take()
+
+
+# In a store
+
+
+@pytest.fixture
+def world(make_world):
+    made = make_world(container_count=1, cache_bytes=16 << 20)
+    made.chunks = MemoryChunkStorage(made.clock)
+    made.limits = replace(made.limits, compacted_runs_min=4)
+    return made
+
+
+def runs_of(world, segment):
+    page = world.metadata.query(chunk_partition(segment), limit=1000)
+    return [chunk_run(record.key.sort, record.body, record.version) for record in page.records]
+
+
+async def small_runs(running, client, segment, count, first=0):
+    """Runs of one append each; the bytes of all."""
+    await client.set_up(segment, WRITER)
+    data = b""
+    for number in range(first, first + count):
+        block = b"%05d" % number * 20
+        await client.append(WRITER, number, block)
+        data += block
+        await running.flush()
+    return data
+
+
+async def resting(running):
+    """The only container, whose chores are done when the test says so."""
+    owned = running.store.owned[0]
+    await owned.chores.stop()
+    return owned
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            expected = {}
+            for segment in SEGMENTS:
+                await client.create(segment)
+                expected[segment] = await small_runs(running, client, segment, 4)
+                if not cached:
+                    owned.container.metadata.segments[segment].index.release_all()
+            before = {segment: runs_of(world, segment) for segment in SEGMENTS}
+            for segment in SEGMENTS:  # whoever read a run knows where it was
+                assert await client.read_all(segment) == expected[segment]
+            puts = len(world.chunks._objects)
+            await owned.chores.round()
+            assert len(world.chunks._objects) == puts + 1
+            assert_counts_agree(world.metadata)
+            for segment in SEGMENTS:
+                (merged,) = runs_of(world, segment)
+                assert (merged.offset, merged.end) == (0, before[segment][-1].end)
+                stored = world.chunks.read_now(merged.object_name, merged.position, merged.length)
+                assert stored == expected[segment]
+                owned.container.metadata.segments[segment].index.release_all()
+                assert await client.read_all(segment) == expected[segment]
+            world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+            await owned.chores.round()
+            assert len(counts_of(world.metadata)) == 1
+            for segment in SEGMENTS:
+                assert await client.read_all(segment) == expected[segment]
+
+    run(scenario())
+
+
+def test_a_restart_forgets_hints_but_finds_old_runs_when_new_ones_come(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await resting(running)
+            await client.create(SEGMENTS[0])
+            expected = await small_runs(running, client, SEGMENTS[0], 3)
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            await owned.chores.round()
+            assert len(runs_of(world, SEGMENTS[0])) == 3
+            expected += await small_runs(running, client, SEGMENTS[0], 4, first=3)
+            await owned.chores.round()
+            assert [run.length for run in runs_of(world, SEGMENTS[0])] == [len(expected)]
+
+    run(scenario())
+
+
+def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            await client.create(SEGMENTS[0])
+            await small_runs(running, client, SEGMENTS[0], 4)
+            reservation = running.store.pool.reserve(running.store.pool.capacity_bytes // 2)
+            hoard = running.store.pool.reserve(1 << 20)
+            await owned.chores.round()
+            assert len(runs_of(world, SEGMENTS[0])) == 4
+            running.store.pool.release(reservation)
+            running.store.pool.release(hoard)
+            honest = world.chunks.put
+
+            async def refused(_name, _parts):
+                raise UnavailableError("slow down")
+
+            world.chunks.put = refused
+            await client.append(WRITER, 4, b"x")
+            world.clock.advance(2e9)
+            await running.until(lambda: not owned.writer.is_calm)
+            assert not await owned.chores.round()
+            world.chunks.put = honest
+            await running.flush()
+            await owned.chores.round()
+            assert len(runs_of(world, SEGMENTS[0])) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("failing", ["put", "read", "write", "write answer"])
+def test_a_failed_attempt_costs_nothing_and_is_made_again(world, run, failing):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            await client.create(SEGMENTS[0])
+            expected = await small_runs(running, client, SEGMENTS[0], 4)
+            await owned.writer.stop()
+            segment = owned.container.metadata.segments[SEGMENTS[0]]
+            segment.index.release_all()
+            honest_put, honest_read, honest_write = world.chunks.put, world.chunks.read, world.metadata.write
+
+            async def away(*_):
+                raise UnavailableError("S3 is away")
+
+            def refused(*writes):
+                if failing == "write answer":
+                    honest_write(*writes)
+                raise UnavailableError("the table is away")
+
+            world.chunks.put = away if failing == "put" else honest_put
+            world.chunks.read = away if failing == "read" else honest_read
+            world.metadata.write = refused if "write" in failing else honest_write
+            with pytest.raises(UnavailableError):
+                await owned.chores.round()
+            world.chunks.put, world.chunks.read, world.metadata.write = honest_put, honest_read, honest_write
+            world.clock.advance(60)
+            await owned.chores.round()
+            assert len(runs_of(world, SEGMENTS[0])) == 1
+            assert_counts_agree(world.metadata)
+            assert await client.read_all(SEGMENTS[0]) == expected
+            world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+            await owned.chores.round()
+            assert await client.read_all(SEGMENTS[0]) == expected
+            assert len([name for name in world.chunks._objects if "/packed/" in name]) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("change", ["truncate", "delete", "merge"])
+def test_what_happens_to_a_segment_meanwhile_wins(world, run, change):
+    """The swap is a transaction on what was read: truncated, deleted and moved runs do not come back."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            for segment in SEGMENTS[:2]:
+                await client.create(segment)
+            expected = await small_runs(running, client, SEGMENTS[0], 4)
+            reached, go_on = asyncio.Event(), asyncio.Event()
+            honest = world.chunks.put
+
+            async def slow(name, parts):
+                if "/packed/" in name and not reached.is_set():
+                    reached.set()
+                    await go_on.wait()
+                await honest(name, parts)
+
+            world.chunks.put = slow
+            compaction = asyncio.ensure_future(owned.chores.round())
+            await reached.wait()
+            if change == "truncate":
+                await client.call(wire.TruncateSegment(3, SEGMENTS[0], 150))
+                await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 3)
+            elif change == "delete":
+                await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+                await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+            else:
+                await client.call(wire.MergeSegments(3, SEGMENTS[1], SEGMENTS[0]))
+                await running.flush()
+            go_on.set()
+            if change == "truncate":
+                with pytest.raises(UnavailableError):
+                    await compaction
+            else:
+                await compaction
+            assert_counts_agree(world.metadata)
+            if change == "truncate":
+                assert [run.offset for run in runs_of(world, SEGMENTS[0])] == [100, 200, 300]
+                assert await client.read_all(SEGMENTS[0], start=150) == expected[150:]
+            else:
+                assert not runs_of(world, SEGMENTS[0])
+            if change == "merge":
+                owned.container.metadata.segments[SEGMENTS[1]].index.release_all()
+                assert await client.read_all(SEGMENTS[1]) == expected
+
+    run(scenario())
+
+
+def test_a_compaction_is_one_put_and_per_segment_a_query_a_read_of_counts_and_a_transaction(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            for segment in SEGMENTS:
+                await client.create(segment)
+                await small_runs(running, client, segment, 4)
+            await owned.writer.stop()
+            calls = []
+            for owner, method in (
+                *((world.metadata, name) for name in ("query", "get", "get_many", "write")),
+                *((world.chunks, name) for name in ("put", "read")),
+            ):
+                honest = getattr(owner, method)
+
+                def counting(*args, honest=honest, method=method, **fields):
+                    calls.append(method if method != "write" else len(args))
+                    return honest(*args, **fields)
+
+                setattr(owner, method, counting)
+            _, compactor = owned.chores._chores
+            await compactor.round()
+            assert sorted(map(str, calls)) == sorted(
+                ["put", *["query", "get_many", str(1 + 4 + 4 + 1)] * 3]  # from the cache: nothing is read
+            )
+            assert max(call for call in calls if isinstance(call, int)) <= WRITES_PER_TRANSACTION_MAX
+
+    run(scenario())
