@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ JOURNAL_FILE_BYTES: Final = 48 << 10
 CACHE_BYTES: Final = 2 << 20
 CACHE_BLOCK_BYTES: Final = 32 << 10
 PAYLOAD_BYTES_MAX: Final = 700
-ANSWERS_PER_LIFE: Final = (5, 150)
+STEPS_PER_LIFE: Final = (5, 300)
 LIVES_PER_TRACE: Final = 3
 LIMITS: Final = StorageLimits(
     flush_bytes=6_000,
@@ -122,6 +123,8 @@ class TracedPorts:
         self, trace: Trace, disk: MemoryJournalDisk, metadata: MemoryMetadataStore, chunks: MemoryChunkStorage
     ) -> None:
         self.alive = True
+        self.steps_left = -1  # before the process dies; negative: it does not
+        self.on_death: Callable[[], object] | None = None
         self._trace = trace
         self._disk = disk
         self._metadata = metadata
@@ -130,12 +133,20 @@ class TracedPorts:
     def end(self) -> None:
         """Every step from now on fails."""
         with self._trace.lock:
-            self.alive = False
+            self._die()
+
+    def _die(self) -> None:
+        self.alive = False
+        if self.on_death is not None:
+            self.on_death()
 
     def step(self, name: str, arguments: tuple[Any, ...], take: Callable[[], None]) -> None:
         with self._trace.lock:
+            if self.steps_left == 0 and self.alive:
+                self._die()
             if not self.alive:
                 raise OSError("the process is dead")
+            self.steps_left -= 1
             take()
             self._trace.steps.append((name, arguments))
 
@@ -269,6 +280,8 @@ class RunningStore:
         self._ports = ports
         self._random_uuid = random_uuid
         self._connections: list[MemoryConnection] = []
+        loop = asyncio.get_running_loop()
+        ports.on_death = partial(loop.call_soon_threadsafe, self._break_off)
 
     async def connect(self) -> MemoryConnection:
         if not self._ports.alive:
@@ -276,30 +289,29 @@ class RunningStore:
         self._connections.append(MemoryConnection(self.store, self._random_uuid))
         return self._connections[-1]
 
-    def kill(self) -> None:
-        """Nothing that it does from now on has an effect."""
-        self._ports.end()
+    def kill(self, after_steps: int = 0) -> None:
+        """Nothing that it does from then on has an effect."""
+        if after_steps:
+            self._ports.steps_left = after_steps
+        else:
+            self._ports.end()
+
+    def _break_off(self) -> None:
         for connection in self._connections:
             connection.break_off()
 
 
-async def live(running: RunningStore, lanes: Sequence[Lane], history: History, answers: int, trace: Trace) -> None:
-    """Load until so many answers have come, then kill."""
-    left = answers
-
-    def answered() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            running.kill()
-
-    load = Load(history, running.connect, lambda: trace.position, answered, PAYLOAD_BYTES_MAX)
+async def live(running: RunningStore, lanes: Sequence[Lane], history: History, steps: int, trace: Trace) -> None:
+    """Load until the store has taken so many steps, then kill it in the middle of whatever it does."""
+    running.kill(after_steps=steps)
+    end = trace.position + steps
+    load = Load(history, running.connect, lambda: trace.position, lambda: None, PAYLOAD_BYTES_MAX)
     try:
         async with asyncio.TaskGroup() as group:
             for lane in lanes:
                 group.create_task(lane.live(load))
     except* ConnectionError:
-        if left > 0:
+        if trace.position < end:
             raise
 
 
@@ -334,7 +346,7 @@ async def torture(seed: int, *, generations: int, cuts: int) -> int:
             async with world.running() as running:
                 verdict = await check(await running.connect(), history)
                 verdict.settle(world.trace.position)
-                await live(running, lanes, history, random.randint(*ANSWERS_PER_LIFE), world.trace)
+                await live(running, lanes, history, random.randint(*STEPS_PER_LIFE), world.trace)
         replay = Replay(world.trace)
         for moment in sorted(random.randint(0, world.trace.position) for _ in range(cuts)):
             replay.advance(moment)

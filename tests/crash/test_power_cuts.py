@@ -27,7 +27,7 @@ def test_a_store_that_lost_or_made_up_something_is_found_out():
         world = World(Survivor(), random)
         lanes = [Lane(f"scope/stream/{number}", Random(number)) for number in range(3)]
         async with world.running() as running:
-            await live(running, lanes, history, 200, world.trace)
+            await live(running, lanes, history, 400, world.trace)
         replay, end = Replay(world.trace), world.trace.position
         for position in (end // 5, end * 2 // 5, end * 3 // 5):
             replay.advance(position)

@@ -1,0 +1,90 @@
+"""A real segment store process on a directory of its own, with an AWS double that outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headrace import topology
+from local_stack.aws_double import READY_PREFIX
+from local_stack.child_process import ChildProcess
+from local_stack.resources import aws_environment, create_resources
+
+_READY_S: Final = 60.0
+_STOP_S: Final = 60.0
+
+
+class StoreProcess:
+    """Started, killed and started again on the same directory."""
+
+    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+        self._environment = environment
+        self._log_file = directory / "store.log"
+        self._child: ChildProcess | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def was_started(self) -> bool:
+        return self._child is not None
+
+    @property
+    def _running(self) -> ChildProcess:
+        if self._child is None:
+            raise AssertionError("the store was not started")
+        return self._child
+
+    def start(self) -> None:
+        """Returns when it serves; raises LocalStackError."""
+        self.launch()
+        ready = self._running.await_ready(_READY_S)
+        self.port = int(ready.partition("port=")[2].split()[0])
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self._child = ChildProcess(
+            "segment store", topology.SEGMENT_STORES.module, (), self._environment, self._log_file
+        )
+
+    def kill(self) -> None:
+        """kill -9, at once."""
+        os.kill(self._running.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """After a kill."""
+        self._running.stop(0)
+
+    def stop(self) -> bool:
+        """In good order; whether it ended so."""
+        return self._running.stop(_STOP_S)
+
+
+@contextmanager
+def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[StoreProcess]:
+    """A store that was not started yet. `settings` are environment variables without their prefix."""
+    environment = dict(os.environ) | aws_environment("")
+    double = ChildProcess("AWS double", "local_stack.aws_double", (), environment, directory / "aws.log")
+    store: StoreProcess | None = None
+    try:
+        resources = create_resources(double.await_ready(_READY_S).removeprefix(READY_PREFIX))
+        environment |= resources.environment()
+        environment |= {
+            "HEADRACE_STORE_ID": "store-0",
+            "HEADRACE_DATA_DIR": str(directory / "data"),
+            "HEADRACE_CONTAINER_COUNT": "3",
+            "HEADRACE_LOG_LEVEL": "WARNING",
+            **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        store = StoreProcess(environment, directory)
+        yield store
+    finally:
+        if store is not None and store.was_started:
+            store.reap()
+        double.stop(_STOP_S)
