@@ -120,6 +120,58 @@ def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, ru
     run(scenario())
 
 
+async def merged_and_truncated(running, client):
+    """A segment of which tier 2 has all, under the name of what was merged into it, and which starts at its end."""
+    await client.create(SEGMENT)
+    owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
+    await owned.writer.stop()
+    await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+    await client.call(wire.TruncateSegment(4, SEGMENT, 6))
+    running.world.clock.advance(2e9)
+    return owned
+
+
+def test_a_move_that_nobody_noted_is_found_after_a_crash_though_its_bytes_were_truncated(world, run):
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            owned = await merged_and_truncated(running, await running.connect())
+            honest = world.metadata.write
+
+            def answers_get_lost(*writes):
+                honest(*writes)
+                raise UnavailableError("the answer was lost")
+
+            world.metadata.write = answers_get_lost
+            with pytest.raises(UnavailableError):
+                await owned.writer.round()
+            world.metadata.write = honest
+            assert len(runs_of(world, SEGMENT)) == 2
+        async with world.running() as running:
+            owned = running.store.owner_of(SEGMENT)
+            await running.flush()
+            assert owned.container.metadata.segments[SEGMENT].is_stored
+
+    run(scenario())
+
+
+def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await merged_and_truncated(running, client)
+            held = HeldDisk(world.disk)
+            await owned.writer.round()
+            assert owned.container.metadata.segments[SEGMENT].is_stored
+            second = asyncio.ensure_future(owned.writer.round())
+            await asyncio.wait([second], timeout=0.2)
+            assert len(runs_of(world, SEGMENT)) == 2
+            held.release()
+            await second
+            assert len(runs_of(world, SEGMENT)) == 1
+
+    run(scenario())
+
+
 def test_an_object_that_is_gone_is_told_and_not_looked_for_again_and_again(world, run):
     async def scenario():
         async with world.running() as running:

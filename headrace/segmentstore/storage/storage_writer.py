@@ -318,12 +318,16 @@ class StorageWriter:
             start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
             if segment.trimmed_offset >= start:
                 continue
+            # A run that a merge moved here stays until the log knows of the move: else nobody could tell where it went.
+            moved_end = segment.storage_length
             runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
-            old = [run for run in runs if run.end <= start]
+            old = [run for run in runs if run.end <= min(start, moved_end)]
             # The last run stays until tier 2's snapshot has this start: else a store without this log would find
             # nothing of the segment, and take it for a deleted one.
             keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
             gone = old[:-1] if keeps_last else old
+            if gone:
+                await self._container.log.durable()
             removed = await self._directory.remove(segment.name, gone)
             more |= removed > 0
             if removed == len(old) < RUNS_PER_WRITE_MAX:
