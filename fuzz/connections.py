@@ -54,7 +54,7 @@ class SocketConnection:
             payload = await asyncio.wait_for(self._reader.readexactly(length), WAIT_S)
         except asyncio.IncompleteReadError as error:
             raise ConnectionError("the store has closed the connection") from error
-        return wire.decode(type_code, memoryview(payload))
+        return _unless_gone(wire.decode(type_code, memoryview(payload)))
 
     async def call(self, command: wire.WireCommand) -> wire.WireCommand:
         self.send(command)
@@ -90,7 +90,7 @@ class MemoryConnection:
         reply = await asyncio.wait_for(self._channel.replies.get(), WAIT_S)
         if reply is None:
             raise ConnectionError("the session is closed")
-        return reply
+        return _unless_gone(reply)
 
     async def call(self, command: wire.WireCommand) -> wire.WireCommand:
         self.send(command)
@@ -149,3 +149,10 @@ class _MemoryChannel:
             space[:count] = self.waiting[:count]
             del self.waiting[:count]
             self.session.received(count)
+
+
+def _unless_gone(reply: wire.WireCommand) -> wire.WireCommand:
+    """A container that has stopped is as good as a store that is dead."""
+    if isinstance(reply, wire.WrongHost):
+        raise ConnectionError(f"the container of {reply.segment} does not answer any more")
+    return reply

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headrace.model.errors import CorruptError
+from headrace.model.record_fields import record_field
+
 _OFFSET_DIGITS = 20
 
 
@@ -68,6 +71,14 @@ def chunk_body(run: ChunkRun) -> dict[str, Any]:
 
 
 def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
-    """The run stored under `sort`."""
-    times = RunTimes(*body["times"]) if "times" in body else None
-    return ChunkRun(int(sort.removeprefix("run/")), body["length"], body["object"], body["position"], times, version)
+    """The run stored under `sort`; raises CorruptError if the body is none of a run."""
+    times = _times(body["times"]) if "times" in body else None
+    offset = int(sort.removeprefix("run/"))
+    length, position = record_field(body, "length", int), record_field(body, "position", int)
+    return ChunkRun(offset, length, record_field(body, "object", str), position, times, version)
+
+
+def _times(numbers: Any) -> RunTimes:
+    if not isinstance(numbers, list) or len(numbers) not in (2, 4) or any(type(each) is not int for each in numbers):
+        raise CorruptError(f"a run has {numbers!r} as times, expected 2 or 4 numbers")
+    return RunTimes(*numbers)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.model.record_fields import record_field
+
 CLUSTER_PARTITION = "cluster"
 
 
@@ -34,8 +36,9 @@ def claim_body(claim: ContainerClaim) -> dict[str, Any]:
 
 
 def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
-    """The claim stored in a record body."""
-    return ContainerClaim(body["store"], body["host"], body["port"], body["zone"])
+    """The claim stored in a record body; raises CorruptError if it is none."""
+    store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,11 @@ def snapshot_body(pointer: SnapshotPointer) -> dict[str, Any]:
 
 
 def snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
-    """The pointer stored in a record body."""
-    return SnapshotPointer(body["object"], body["length"], body["crc32c"], body["epoch"], body["clean"])
+    """The pointer stored in a record body; raises CorruptError if it is none."""
+    length, checksum, epoch = (record_field(body, name, int) for name in ("length", "crc32c", "epoch"))
+    return SnapshotPointer(
+        record_field(body, "object", str), length, checksum, epoch, record_field(body, "clean", bool)
+    )
 
 
 def containers_of_store(store_index: int, store_count: int, container_count: int) -> tuple[int, ...]:

@@ -135,5 +135,5 @@ class SnapshotStore:
     def _pointer_in(self, record: Record) -> SnapshotPointer:
         try:
             return snapshot_pointer(record.body)
-        except KeyError as error:
-            raise CorruptError(f"the snapshot pointer of container {self._container} lacks {error}") from error
+        except CorruptError as error:
+            raise CorruptError(f"the snapshot pointer of container {self._container}: {error.message}") from error

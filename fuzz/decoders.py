@@ -1,0 +1,201 @@
+"""What takes bytes from outside or from a disk, as functions that any bytes may be given to.
+
+Each returns when the bytes were refused as they should be, or were good; what was good must come back the same when it
+is encoded anew. Any other exception is a defect. The journal's and a block's checksums are set right first, where there
+are any: damage that they find is not what is looked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from headrace.codec import container_snapshots, data_frames, events, stream_cut_text, table_entries, time_blocks
+from headrace.codec import wire_commands as wire
+from headrace.codec.records import (
+    epoch_record,
+    history_record,
+    intent_record,
+    listing_record,
+    scope_record,
+    sealed_segments_record,
+    stream_record,
+    truncation_record,
+)
+from headrace.codec.wire_commands.commands import LAYOUTS
+from headrace.metadata.request_messages import parse_message
+from headrace.model import chunks, containers
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
+from headrace.segmentstore.containers.frame_reader import FrameReader
+from headrace.segmentstore.log import journal_format
+
+_TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
+_SALT: Final = 0x0102030405060708
+_RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
+    epoch_record.epoch_of_body,
+    history_record.history_of_body,
+    intent_record.intent_of_body,
+    listing_record.tags_of_body,
+    scope_record.guard_of_body,
+    sealed_segments_record.sealed_segments_of_body,
+    stream_record.stream_of_body,
+    stream_record.next_number_of_tombstone,
+    truncation_record.truncation_of_body,
+    parse_message,
+    lambda body: chunks.chunk_run(chunks.chunk_sort(7), body),
+    containers.container_claim,
+    containers.snapshot_pointer,
+]
+
+
+def wire_command(data: bytes) -> None:
+    """The first byte chooses the type, the rest is the payload."""
+    if not data:
+        return
+    with contextlib.suppress(wire.WireFormatError):
+        command = wire.decode(_TYPES[data[0] % len(_TYPES)], memoryview(data)[1:])
+        frame = wire.encode(command)
+        type_code, length = wire.decode_header(frame)
+        if wire.decode(type_code, memoryview(frame)[8:]) != command or length != len(frame) - 8:
+            raise AssertionError(f"{command} does not come back")
+
+
+def wire_frames(data: bytes) -> None:
+    """A stream of frames, received in pieces as long as the first byte says."""
+    receiver = wire.FrameReceiver()
+    piece_bytes, position = 1 + (data[0] if data else 0), 1
+    with contextlib.suppress(wire.WireFormatError):
+        while position < len(data):
+            space = receiver.writable()
+            count = min(len(space), piece_bytes, len(data) - position)
+            space[:count] = data[position : position + count]
+            position += count
+            for type_code, payload in receiver.received(count):
+                wire.decode(type_code, payload)
+
+
+def operation(data: bytes) -> None:
+    """One operation of a container's log."""
+    with contextlib.suppress(CorruptError):
+        decoded = data_frames.decode_operation(memoryview(data))
+        again = b"".join(data_frames.encode_operation(decoded))
+        if data_frames.decode_operation(memoryview(again)) != decoded:
+            raise AssertionError(f"{decoded} does not come back")
+
+
+def data_frame(data: bytes) -> None:
+    """Entries of a container's log, each behind a byte that says its length in units of 8."""
+    reader, position, entry = FrameReader(0), 0, 0
+    with contextlib.suppress(CorruptError):
+        while position < len(data):
+            length = data[position] * 8
+            payload = memoryview(data)[position + 1 : position + 1 + length]
+            for logged in reader.read(entry, payload):
+                data_frames.decode_operation(logged.content)
+            position, entry = position + 1 + length, entry + 1
+
+
+def journal_records(data: bytes) -> None:
+    """What lies behind the header of a journal file; the first byte says whether the file has a successor."""
+    content = memoryview(bytes(journal_format.FILE_HEADER_BYTES) + _with_checksums(data[1:]))
+    end = len(content) if data[:1] > b"\x7f" else None
+    with contextlib.suppress(CorruptError):
+        _, found = journal_format.scan_records(content, _SALT, end, "fuzz")
+        if found > len(content):
+            raise AssertionError(f"records up to {found} in {len(content)} bytes")
+
+
+def journal_header(data: bytes) -> None:
+    """The first block of a journal file."""
+    fields = data[:36]
+    block = fields + crc32c(fields).to_bytes(4, "big")
+    with contextlib.suppress(CorruptError):
+        journal_format.decode_file_header(block.ljust(journal_format.FILE_HEADER_BYTES, b"\0"), "fuzz")
+
+
+def container_snapshot(data: bytes) -> None:
+    """A container's metadata."""
+    with contextlib.suppress(CorruptError):
+        snapshot = container_snapshots.decode_snapshot([data])
+        again = list(container_snapshots.encode_snapshot(snapshot))
+        if list(container_snapshots.encode_snapshot(container_snapshots.decode_snapshot(again))) != again:
+            raise AssertionError(f"{snapshot} does not come back")
+
+
+def record(data: bytes) -> None:
+    """The first byte chooses the kind of a metadata record or message; the rest is its body as JSON."""
+    try:
+        body = json.loads(data[1:])
+    except (ValueError, RecursionError):
+        return
+    if isinstance(body, dict):
+        with contextlib.suppress(CorruptError, InvalidRequestError):
+            _RECORDS[data[0] % len(_RECORDS)](body)
+
+
+def stream_cut(data: bytes) -> None:
+    """The text of a stream cut, as a user may hand it in."""
+    with contextlib.suppress(HeadraceError):
+        cut = stream_cut_text.parse_stream_cut_text(data.decode("latin-1"))
+        if stream_cut_text.parse_stream_cut_text(stream_cut_text.stream_cut_text(cut)) != cut:
+            raise AssertionError(f"{cut} does not come back")
+
+
+def event_frames(data: bytes) -> None:
+    """Events as a client reads them."""
+    with contextlib.suppress(HeadraceError):
+        events.iter_events(data)
+
+
+def time_block(data: bytes) -> None:
+    """The time points of a run."""
+    block = data + crc32c(data).to_bytes(4, "big")
+    with contextlib.suppress(CorruptError):
+        points = time_blocks.decode_time_block(block, 1000, 1 << 20, 5)
+        again = time_blocks.encode_time_block(points, 1000)
+        if list(time_blocks.decode_time_block(again, 1000, 1 << 20, points.oldest)) != list(points):
+            raise AssertionError("time points do not come back")
+
+
+def table_entry(data: bytes) -> None:
+    """Entries of a table's segment."""
+    with contextlib.suppress(CorruptError):
+        found, taken = table_entries.decode_entries(memoryview(data), 1 << 20)
+        if taken != sum(table_entries.entry_bytes(key, place) for key, place in found):
+            raise AssertionError(f"{taken} bytes for {found}")
+
+
+def _with_checksums(data: bytes) -> bytes:
+    """Records as `data` has them, with the mark and the checksum that they should have."""
+    mark_bytes, header_bytes = 12, journal_format.RECORD_HEADER_BYTES
+    raw, position = bytearray(data), 0
+    while position + header_bytes <= len(raw):
+        raw[position : position + mark_bytes] = b"HRJR" + _SALT.to_bytes(8, "big")
+        length = int.from_bytes(raw[position + 20 : position + 24], "big")
+        end = position + header_bytes + length
+        if end > len(raw):
+            break
+        checksum = crc32c(raw[position + 16 : end], crc32c(raw[position : position + mark_bytes]))
+        raw[position + mark_bytes : position + mark_bytes + 4] = checksum.to_bytes(4, "big")
+        position = end
+    return bytes(raw)
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "wire-command": wire_command,
+    "wire-frames": wire_frames,
+    "operation": operation,
+    "data-frame": data_frame,
+    "journal-records": journal_records,
+    "journal-header": journal_header,
+    "container-snapshot": container_snapshot,
+    "record": record,
+    "stream-cut": stream_cut,
+    "event-frames": event_frames,
+    "time-block": time_block,
+    "table-entry": table_entry,
+}
