@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames, events, stream_cut_text, table_entries, time_blocks
 from headrace.codec import wire_commands as wire
 from headrace.codec.records import (
@@ -32,6 +33,7 @@ from headrace.model import chunks, containers
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log import journal_format
+from headrace.segmentstore.log.journal_scan import RecordScan
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708
@@ -101,12 +103,16 @@ def data_frame(data: bytes) -> None:
 
 def journal_records(data: bytes) -> None:
     """What lies behind the header of a journal file; the first byte says whether the file has a successor."""
-    content = memoryview(bytes(journal_format.FILE_HEADER_BYTES) + _with_checksums(data[1:]))
-    end = len(content) if data[:1] > b"\x7f" else None
+    content = bytes(journal_format.FILE_HEADER_BYTES) + _with_checksums(data[1:])
+    disk = MemoryJournalDisk()
+    disk.create("fuzz", len(content))
+    file = disk.open("fuzz")
+    file.write(0, [content])
+    scan = RecordScan(file, _SALT, len(content) if data[:1] > b"\x7f" else None, "fuzz")
     with contextlib.suppress(CorruptError):
-        _, found = journal_format.scan_records(content, _SALT, end, "fuzz")
-        if found > len(content):
-            raise AssertionError(f"records up to {found} in {len(content)} bytes")
+        length = sum(journal_format.RECORD_HEADER_BYTES + record.header.length for record in scan)
+        if scan.end != journal_format.FILE_HEADER_BYTES + length or scan.end > len(content):
+            raise AssertionError(f"records of {length} bytes end at {scan.end} of {len(content)}")
 
 
 def journal_header(data: bytes) -> None:

@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import fields
-from typing import Any, get_type_hints
 
 import pytest
+from any_commands import any_command
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec import wire_commands as wire
-from headrace.codec.wire_commands import fields as vocabulary
-from headrace.codec.wire_commands import table_fields
 from headrace.codec.wire_commands.commands import LAYOUTS
 from headrace.model.errors import InvalidRequestError
 
-_I64 = st.integers(-(2**63), 2**63 - 1)
-_UUID = st.integers(0, 2**128 - 1)
-_TEXT = st.text(max_size=40)
-_VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
-    (vocabulary.I8, st.integers(-128, 127)),
-    (vocabulary.I32, st.integers(-(2**31), 2**31 - 1)),
-    (vocabulary.I64, _I64),
-    (vocabulary.Bool, st.booleans()),
-    (vocabulary.Uuid, _UUID),
-    (vocabulary.Text, _TEXT),
-    (vocabulary.Data, st.binary(max_size=100)),
-    (vocabulary.Token, st.binary(max_size=256)),
-    (vocabulary.Rest, st.binary(max_size=100)),
-    (vocabulary.Event, st.binary(max_size=100)),
-    (vocabulary.Texts, st.lists(_TEXT, max_size=4).map(tuple)),
-    (
-        vocabulary.AttributeUpdates,
-        st.lists(st.builds(wire.AttributeUpdate, _UUID, st.integers(0, 4), _I64, _I64), max_size=4).map(tuple),
-    ),
-    (table_fields.Versions, st.lists(_I64, max_size=4).map(tuple)),
-    (
-        table_fields.TableKeys,
-        st.lists(st.builds(wire.TableKey, st.binary(max_size=40), _I64), max_size=4).map(tuple),
-    ),
-    (
-        table_fields.TableEntries,
-        st.lists(st.builds(wire.TableEntry, st.binary(max_size=40), _I64, st.binary(max_size=40)), max_size=4).map(
-            tuple
-        ),
-    ),
-    (vocabulary.MergedSources, st.lists(st.builds(wire.MergedSource, _TEXT, _I64), max_size=4).map(tuple)),
-]
-
-
-def _commands(kind: type[Any]) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    strategies = [next(s for alias, s in _VALUES if alias == hints[field.name]) for field in fields(kind)]
-    return st.tuples(*strategies).map(lambda values: kind(*values))
-
-
-ANY_COMMAND = st.sampled_from(sorted(LAYOUTS, key=lambda kind: kind.__name__)).flatmap(_commands)
+ANY_COMMAND = any_command()
 
 
 @given(ANY_COMMAND)
