@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Literal
 
@@ -16,6 +17,7 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
+from headrace.client.time_cuts import stream_cut_at
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
@@ -61,6 +63,19 @@ class AsyncHeadrace:
         reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
         await reader.open()
         return reader
+
+    async def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
+        """Where the stream was at a time (one with a time zone): a reader from there misses no event stored since.
+
+        By the clocks of the segment stores. It may begin with events that are a little older: seconds, or as much as
+        one stored chunk covers where the time index is coarse.
+
+        Raises:
+            InvalidRequestError: the time has no time zone.
+            NotFoundError: there is no such stream.
+            UnavailableError: a segment's store could not be reached for too long.
+        """
+        return await stream_cut_at(self.admin, scope, stream, time)
 
     async def close(self) -> None:
         """Writers and readers are to be closed before."""
@@ -116,6 +131,10 @@ class Headrace:
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)
         return reader
+
+    def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
+        """As `AsyncHeadrace.stream_cut_at`."""
+        return self._thread.run(self._core.stream_cut_at(scope, stream, time))
 
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
         """Reads of byte ranges of the stream's segments."""

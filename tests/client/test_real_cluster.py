@@ -14,6 +14,7 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -381,6 +382,48 @@ def _read_in_pieces(headrace: Headrace, dice: random.Random, tail: StreamCut) ->
             start = reader.position
             if reader.ended:
                 return events
+
+
+def test_a_reader_from_a_time_on_gets_what_was_written_since(real: RealCluster, headrace: Headrace) -> None:
+    """Over a scale, on both sides of it, and after a crash; the clock goes on between any two writes."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2))
+
+    def moment() -> datetime:
+        after_ms = real.clock.now_ms() + 1
+        while real.clock.now_ms() <= after_ms:
+            pass
+        return datetime.fromtimestamp(after_ms / 1000, UTC)
+
+    moments = []
+    written: list[bytes] = []
+    for stage in range(5):
+        moments.append((moment(), len(written)))
+        if stage == 2:
+            segments, ranges = _halves(headrace, "orders")
+            headrace.admin.scale_stream("shop", "orders", seal=segments, ranges=ranges)
+            moments.append((moment(), len(written)))
+        with headrace.writer("shop", "orders") as writer:
+            events = [b"%d of %d" % (number, stage) for number in range(20 if stage < 4 else 1)]
+            for event in events:
+                writer.write(event, event.decode())
+                writer.flush()
+        written += events
+    moments.append((moment(), len(written)))
+    real.kill_store()
+    real.start_store()
+    tail = headrace.admin.stream_cut("shop", "orders")
+    for time, count in moments:
+        start = headrace.stream_cut_at("shop", "orders", time)
+        with headrace.reader("shop", "orders", start=start, end=tail) as reader:
+            assert sorted(read.event for read in reader) == sorted(written[count:])
+    assert headrace.stream_cut_at("shop", "orders", moments[-1][0]) == tail
+    assert headrace.stream_cut_at("shop", "orders", datetime(1960, 1, 1, tzinfo=UTC)) == headrace.admin.stream_cut(
+        "shop", "orders", at="head"
+    )
+    with pytest.raises(InvalidRequestError, match="no time zone"):
+        headrace.stream_cut_at("shop", "orders", moments[0][0].replace(tzinfo=None))
+    with pytest.raises(NotFoundError):
+        headrace.stream_cut_at("shop", "missing", moments[0][0])
 
 
 def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace) -> None:

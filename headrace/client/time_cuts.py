@@ -1,0 +1,85 @@
+"""Where a stream was at a time: one search in each segment, from the head on, as far as all that was before is older.
+
+The time index of the segment stores answers (Pravega's PDP 28): by their clocks, and never too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.back_off import BackOff
+from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
+from headrace.client.read_progress import ReadProgress
+from headrace.client.views import RangeBetween
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.names import segment_name
+from headrace.model.stream_cuts import StreamCut
+
+REPLY_TIMEOUT_S = 30.0
+GIVE_UP_AFTER_S = 60.0
+SEARCHES_AT_ONCE_MAX = 64
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: datetime) -> StreamCut:
+    """See `AsyncHeadrace.stream_cut_at`."""
+    if time.tzinfo is None:
+        raise InvalidRequestError(f"{time} has no time zone: nobody knows which moment it is")
+    ordering = max(1, (time - _EPOCH) // _MICROSECOND)
+    between = await admin.segments_between(scope, stream)
+    ranges = {one.segment.segment_id: one for one in between.ranges}
+    progress = ReadProgress(between.start.offsets)
+    connections = SegmentConnections(admin, scope, stream)
+    searches = asyncio.Semaphore(SEARCHES_AT_ONCE_MAX)
+
+    async def search(segment_id: int) -> int:
+        async with searches:
+            return await _locate(connections, segment_id, segment_name(scope, stream, segment_id), ordering)
+
+    try:
+        opened = list(between.start.offsets)
+        while opened:
+            found = dict(zip(opened, await asyncio.gather(*map(search, opened)), strict=True))
+            opened = []
+            for segment_id, offset in found.items():
+                progress.advance(segment_id, offset)
+                opened += progress.finish(segment_id, _successors(ranges, segment_id, offset))
+    finally:
+        await connections.close()
+    return StreamCut.of(scope, stream, progress.offsets)
+
+
+def _successors(ranges: Mapping[int, RangeBetween], segment_id: int, offset: int) -> dict[int, tuple[int, ...]]:
+    """What follows the segment, each with its predecessors; nothing if it has something from `offset` on."""
+    here = ranges.get(segment_id)
+    if here is None or offset < here.end_offset:
+        return {}
+    return {one: ranges[one].predecessors for one in here.successors}
+
+
+async def _locate(connections: SegmentConnections, segment_id: int, name: str, ordering: int) -> int:
+    back_off = BackOff(GIVE_UP_AFTER_S)
+    while True:
+        try:
+            connection = await connections.to_segment(segment_id)
+            replies = SingleReply()
+            flow = connection.open_flow(replies)
+            try:
+                command = wire.LocateOffset(flow.next_id(), name, 0, "", ordering)
+                reply = await answer_within(flow, replies.ask(flow, command), REPLY_TIMEOUT_S)
+                if isinstance(reply, wire.OffsetLocated):
+                    return reply.offset
+                raise problem_of(flow, reply)
+            finally:
+                flow.close()
+        except HeadraceError as problem:
+            if problem.retry == "never":
+                raise
+            connections.forget(segment_id)
+            await back_off.wait(problem)
