@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from headrace.model.errors import InvalidRequestError
@@ -133,6 +133,7 @@ class BlockPool:
         self._current: Block | None = None
         self._nowhere = Block(mmap.PAGESIZE, pooled=False)  # of what was promised
         self._used = 0
+        self._limit = 0  # up to which the current block may be used
         self.unstored_bytes = 0
         self.evicted_blocks = 0
         self.on_pressure: Callable[[], None] | None = None
@@ -203,13 +204,13 @@ class BlockPool:
     def _place(self, reservation: Reservation) -> None:
         self._charge()
         block, start = self._current_block(), self._used
-        pending = reservation.length - min(reservation.length, self._block_bytes - start)
+        pending = reservation.length - min(reservation.length, self._limit - start)
         self._used += reservation.length - pending
         reservation.block, reservation.start = block, start
         _occupy(block, reservation)
         while pending:
             block, start = self._current_block(), self._used
-            taken = min(pending, self._block_bytes - start)
+            taken = min(pending, self._limit - start)
             self._used += taken
             pending -= taken
             reservation.more += ((block, start, taken),)
@@ -273,7 +274,7 @@ class BlockPool:
 
     def _room(self) -> int:
         unused = len(self._free) + max(self._blocks_max - self._made, 0)
-        return unused * self._block_bytes + (self._block_bytes - self._used if self._current else 0)
+        return unused * self._block_bytes + (self._limit - self._used if self._current else 0)
 
     def _make_room(self, length: int, *, overdraft: bool) -> bool:
         while self._room() < length + ENTRY_CHARGE_BYTES:
@@ -329,12 +330,12 @@ class BlockPool:
             self._free.append(block)
 
     def _charge(self) -> None:
-        """Use up the room that stands for the index's own memory."""
+        """Give up room at the end of the block for the index's own memory: appends lie side by side."""
         self._current_block()
-        self._used = min(self._used + ENTRY_CHARGE_BYTES, self._block_bytes)
+        self._limit = max(self._limit - ENTRY_CHARGE_BYTES, self._used)
 
     def _current_block(self) -> Block:
-        if self._current is not None and self._used < self._block_bytes:
+        if self._current is not None and self._used < self._limit:
             return self._current
         if self._current is not None:
             self._close_current(self._current)
@@ -343,7 +344,7 @@ class BlockPool:
         else:
             block = Block(self._block_bytes, pooled=True)
             self._made += 1
-        self._current, self._used = block, 0
+        self._current, self._used, self._limit = block, 0, self._block_bytes
         return block
 
     def _close_current(self, block: Block) -> None:
@@ -373,6 +374,29 @@ def _slice_extents(source: Reservation, start: int, length: int) -> Iterator[Ext
             yield block, position + start, taken
             length -= taken
         start = max(0, start - extent_bytes)
+
+
+def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block]]:
+    """Views of the bytes of all these, one for those that lie side by side, and the block of each view."""
+    parts: list[memoryview] = []
+    blocks: list[Block] = []
+    block: Block | None = None
+    start = end = 0
+    for entry in entries:
+        if entry.block is block and entry.start == end and not entry.more:
+            end += entry.length
+            continue
+        for extent_block, position, length in entry.extents:
+            if extent_block is not block or position != end:
+                if block is not None:
+                    parts.append(block.view[start:end])
+                    blocks.append(block)
+                block, start, end = extent_block, position, position
+            end += length
+    if block is not None:
+        parts.append(block.view[start:end])
+        blocks.append(block)
+    return parts, blocks
 
 
 def slice_parts(parts: list[memoryview], start: int, length: int) -> list[memoryview]:

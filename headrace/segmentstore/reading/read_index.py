@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.segmentstore.reading.block_pool import Block, BlockPool, Reservation, WriterMark, slice_parts
+from headrace.segmentstore.reading.block_pool import Block, BlockPool, Reservation, WriterMark, gather, slice_parts
 
 PARTS_PER_READ_MAX: Final = 64
 """A read of more pieces than this is joined: sending many tiny buffers costs more than copying them."""
@@ -72,20 +72,17 @@ class ReadIndex:
 
         No parts if the first byte is not in memory.
         """
-        parts: list[memoryview] = []
-        blocks: list[Block] = []
+        entries: list[Reservation] = []
+        expected, end = offset, offset + length
         for entry in self._from(offset):
-            if length <= 0 or entry.offset > offset:
+            if entry.offset > expected or expected >= end:
                 break
-            skipped = offset - entry.offset
-            sliced = (
-                entry.parts if not skipped and entry.length <= length else slice_parts(entry.parts, skipped, length)
-            )
-            taken = min(entry.length - skipped, length)
-            parts.extend(sliced)
-            blocks.extend(entry.blocks)
-            offset += taken
-            length -= taken
+            entries.append(entry)
+            expected = entry.end
+        if not entries:
+            return [], []
+        parts, blocks = gather(entries)
+        parts = slice_parts(parts, offset - entries[0].offset, length)
         if len(parts) > PARTS_PER_READ_MAX:
             return [memoryview(b"".join(parts))], []
         return parts, blocks

@@ -10,7 +10,7 @@ from headrace.codec.time_blocks import encode_time_block
 from headrace.model.chunks import ChunkRun, RunTimes
 from headrace.model.time_points import POINTS_MAX, TimePoints
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.reading.block_pool import Block, Reservation, gather
 
 RUNS_PER_OBJECT_MAX: Final = 10_000
 """Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""
@@ -40,13 +40,15 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
         if len(packed.runs) == RUNS_PER_OBJECT_MAX:
             break
         position, start = packed.length, segment.storage_length
+        entries: list[Reservation] = []
         for entry in segment.index.entries_from(start, _flush_end(segment)):
-            length = entry.length
-            if packed.length and packed.length + length > bytes_max:
+            if packed.length and packed.length + entry.length > bytes_max:
                 break
-            packed.parts.extend(entry.parts)
-            packed.blocks.extend(entry.blocks)
-            packed.length += length
+            entries.append(entry)
+            packed.length += entry.length
+        parts, blocks = gather(entries)
+        packed.parts += parts
+        packed.blocks += blocks
         run_bytes = packed.length - position
         if run_bytes:
             packed.runs.append((segment, ChunkRun(start, run_bytes, object_name, position)))
