@@ -40,6 +40,7 @@ OPERATION_LENGTH_BYTES: Final = _OPERATION_LENGTH.size
 _UINT64_MASK: Final = (1 << 64) - 1
 
 _APPEND_FIELDS = struct.Struct(">BQQQQqIQ")
+_FRAMED_APPEND_FIELDS = struct.Struct(">IBQQQQqIQ")
 _CREATE_FIELDS = struct.Struct(">BQQHI")
 _ATTRIBUTES_FIELDS = struct.Struct(">BQQI")
 _ATTRIBUTE = struct.Struct(">QQq")
@@ -214,6 +215,23 @@ def append_fields(number: int, offset: int, writer_id: int, event_number: int, e
     """What goes before the data of an append."""
     return _APPEND_FIELDS.pack(
         _APPEND, number, offset, writer_id >> 64, writer_id & _UINT64_MASK, event_number, event_count, now_ms
+    )
+
+
+def framed_append_fields(
+    number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int, data_bytes: int
+) -> bytes:
+    """What goes before the data of an append in a frame: the operation's length and its fields."""
+    return _FRAMED_APPEND_FIELDS.pack(
+        APPEND_FIELDS_BYTES + data_bytes,
+        _APPEND,
+        number,
+        offset,
+        writer_id >> 64,
+        writer_id & _UINT64_MASK,
+        event_number,
+        event_count,
+        now_ms,
     )
 
 

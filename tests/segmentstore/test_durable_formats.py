@@ -97,6 +97,12 @@ def test_a_data_frame_keeps_its_bytes():
     assert data_frames.decode_frame(memoryview(bytes.fromhex(FRAME_HEX) + b"four...")) == (FRAME, b"four...")
 
 
+def test_an_append_in_a_frame_is_its_length_and_itself():
+    fields = (3, 9, (1 << 64) | 2, -4, 6, 1000)
+    raw = data_frames.append_fields(*fields)
+    assert data_frames.framed_append_fields(*fields, 4) == data_frames.encode_operation_length(len(raw) + 4) + raw
+
+
 @given(operations)
 def test_operations_come_back_as_they_were(operation):
     assert decode_operation(memoryview(frame_of(operation))) == operation

@@ -63,6 +63,20 @@ def test_entries_come_back_in_order(tmp_path):
     disk.close()
 
 
+@pytest.mark.parametrize("part_bytes", [1, 1000, 5000])
+def test_parts_of_any_size_are_written_one_after_the_other(tmp_path, part_bytes):
+    """Many small ones are joined, large ones are not; there may be more than the system takes at once."""
+    parts = [Random(number).randbytes(part_bytes) for number in range(3000 if part_bytes == 1 else 10)]
+    disk = DiskJournalDisk(tmp_path)
+    journal = open_journal(disk)
+    reached = threading.Event()
+    JournalLedgers(journal).open(0, 1).append(parts, lambda _error: reached.set())
+    assert reached.wait(WAIT_S)
+    journal.close()
+    assert recovered(disk) == [b"".join(parts)]
+    disk.close()
+
+
 def test_containers_share_the_journal_and_not_their_entries():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)

@@ -119,9 +119,12 @@ class SegmentContainer:
                 f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
             )
         offset, now_ms = segment.length, self._clock.now_ms()
-        fields = data_frames.append_fields(segment.number, offset, writer_id, event_number, event_count, now_ms)
-        end = offset + data.length
-        entry = self.log.append([fields, *data.parts], PendingAppend(segment, end, done))
+        length = data.length
+        fields = data_frames.framed_append_fields(
+            segment.number, offset, writer_id, event_number, event_count, now_ms, length
+        )
+        end = offset + length
+        entry = self.log.append_framed([fields, *data.parts], len(fields) + length, PendingAppend(segment, end, done))
         mark = (writer_id, previous_number, event_count)
         segment.length = end
         segment.attributes[writer_id] = event_number

@@ -67,22 +67,25 @@ class OperationLog:
             InvalidRequestError: the operation is too large; nothing was logged.
             UnavailableError, FencedError: the log has failed or was taken over; it stays so.
         """
+        length = sum(map(len, parts))
+        framed = [data_frames.encode_operation_length(length), *parts]
+        return self.append_framed(framed, OPERATION_LENGTH_BYTES + length, reached)
+
+    def append_framed(self, parts: Parts, framed_bytes: int, reached: Reached) -> int:
+        """As `append`, for parts of `framed_bytes` that begin with the operation's length."""
         if self.failure is not None:
             raise self.failure
-        length = sum(map(len, parts))
-        if length > OPERATION_BYTES_MAX:
-            raise InvalidRequestError(f"an operation of {length} bytes exceeds {OPERATION_BYTES_MAX}")
-        framed_bytes = OPERATION_LENGTH_BYTES + length
+        if framed_bytes > OPERATION_LENGTH_BYTES + OPERATION_BYTES_MAX:
+            raise InvalidRequestError(f"an operation of {framed_bytes} bytes exceeds {OPERATION_BYTES_MAX}")
         frame = self._open
         if frame is None or frame.length + framed_bytes > self._frame_bytes_max:
             frame = self._next_frame()
         entry = frame.entry
         self.last_sequence += 1
         if frame.length + framed_bytes > self._frame_bytes_max:
-            frame = self._split(frame, [data_frames.encode_operation_length(length), *parts], framed_bytes)
+            frame = self._split(frame, parts, framed_bytes)
         else:
-            frame.parts.append(data_frames.encode_operation_length(length))
-            frame.parts.extend(parts)
+            frame.parts += parts
             frame.length += framed_bytes
         frame.last_sequence = self.last_sequence
         frame.reached.append(reached)

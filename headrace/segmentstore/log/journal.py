@@ -1,7 +1,7 @@
 """The journal of a volume: one thread, one file at a time, one sync for everything that waits.
 
 While the thread syncs, the next commit gathers: group commit over all containers without a timer. What a caller hands
-in is written from where it lies; nothing is joined or copied. After a failed write or sync nothing is ever
+in is written from where it lies, only very small parts are joined. After a failed write or sync nothing is ever
 acknowledged again: what is on the disk is then unknown, and only a recovery may tell.
 """
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _log = logging.getLogger(__name__)
+
+JOINED_PART_BYTES_MAX: Final = 4096
+"""Parts that are smaller on average are copied together: a checksum and a vector entry for each cost several times
+more, and this thread should not hold the interpreter longer than it must."""
 
 JOURNAL_FILE_BYTES: Final = 64 << 20
 
@@ -214,8 +218,11 @@ class Journal:
             header = RecordHeader(
                 pending.container, pending.epoch, pending.entry, pending.truncated_before, active.end, pending.length
             )
-            parts.append(journal_format.encode_record_header(active.salt, header, pending.parts))
-            parts.extend(pending.parts)
+            payload = pending.parts
+            if pending.length < JOINED_PART_BYTES_MAX * len(payload):
+                payload = (b"".join(payload),)
+            parts.append(journal_format.encode_record_header(active.salt, header, payload))
+            parts.extend(payload)
             position = after
         return len(batch), position
 
