@@ -36,6 +36,7 @@ from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.storage.storage_writer import StorageWriter
+from headrace.segmentstore.storage.throttle import Throttle
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
@@ -86,6 +87,7 @@ class SegmentStore:
         self._scaling_reports = scaling_reports
         self._ordering_clock = OrderingClock(clock)
         self._owned: dict[int, OwnedContainer] = {}
+        self.throttle = Throttle(pool, lambda: (each.container for each in self._owned.values()))
         self._background: set[asyncio.Task[None]] = set()
         pool.on_pressure = self._hurry
 

@@ -71,6 +71,7 @@ class Session:
         self._flush_scheduled = False
         self._receiving_paused = False
         self._memory_wanted = False
+        self._throttled: asyncio.TimerHandle | None = None
         self._outstanding_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._untaken_bytes = 0
@@ -88,8 +89,10 @@ class Session:
 
     def received(self, count: int) -> None:
         """`count` bytes have been received into `assembler.writable()`."""
-        self.received_s = self.store.clock.monotonic_s()
+        now_s = self.received_s = self.store.clock.monotonic_s()
         self._guarded(lambda: self.assembler.received(count))
+        if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s)):
+            self._throttle(delay_s)
 
     def writing_paused(self) -> None:
         self.sending_blocked = True
@@ -215,11 +218,27 @@ class Session:
 
     # Inside
 
+    def _throttle(self, delay_s: float) -> None:
+        """Receive nothing for a while: tier 2 does not keep up."""
+        if self._throttled is None and not self.closed:
+            self._throttled = self._loop.call_later(delay_s, self._throttle_ended)
+            self._check_receiving()
+
+    def _throttle_ended(self) -> None:
+        self._throttled = None
+        delay_s = self.store.throttle.delay_s(self.store.clock.monotonic_s())
+        if self.store.throttle.log_is_full:
+            self._throttle(delay_s)
+        else:
+            self._check_receiving()
+
     def _end(self) -> None:
         """Let go of everything but the memory that the channel may still be sending."""
         if self.closed:
             return
         self.closed = True
+        if self._throttled is not None:
+            self._throttled.cancel()
         self.assembler.close()
         self._appends.close()
         self._reads.close()
@@ -253,7 +272,7 @@ class Session:
     def _check_receiving(self) -> None:
         if self.closed:
             return
-        wanted = not self._memory_wanted and self.accepts_commands
+        wanted = not self._memory_wanted and self._throttled is None and self.accepts_commands
         if not wanted and not self._receiving_paused:
             self._receiving_paused = True
             self._channel.pause_receiving()

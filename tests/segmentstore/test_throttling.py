@@ -1,0 +1,189 @@
+"""While tier 2 does not keep up, connections slow down before anything is full, lose nothing, and recover."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_machine_doubles import Replies
+
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.segmentstore.containers import container as container_module
+from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.session import Session
+from headrace.segmentstore.storage import throttle as throttle_module
+from headrace.segmentstore.storage.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
+
+SEGMENT = "scope/stream/0.#epoch.0"
+WRITER = 5
+
+
+@given(st.floats(0, 2), st.floats(0, 2))
+def test_the_delay_grows_with_the_fill(one, other):
+    low, high = sorted((one, other))
+    assert 0 <= throttle_delay_s(low) <= throttle_delay_s(high) <= THROTTLE_DELAY_S_MAX
+    assert high > THROTTLE_FROM_FILL or throttle_delay_s(high) == 0
+
+
+def test_nothing_is_delayed_while_tier_2_keeps_up_and_everything_at_the_limit():
+    assert throttle_delay_s(0) == throttle_delay_s(THROTTLE_FROM_FILL) == 0
+    assert throttle_delay_s(1.0) == throttle_delay_s(1.5) == THROTTLE_DELAY_S_MAX
+    middle = (1 + THROTTLE_FROM_FILL) / 2
+    assert throttle_delay_s(middle) == pytest.approx(THROTTLE_DELAY_S_MAX / 4)
+
+
+class Tap(Replies):
+    """A channel that knows whether it may receive."""
+
+    receiving = True
+
+    def pause_receiving(self):
+        self.receiving = False
+
+    def resume_receiving(self):
+        self.receiving = True
+
+
+def receive(session, command):
+    frame = wire.encode(command)
+    session.assembler.writable()[: len(frame)] = frame
+    session.received(len(frame))
+
+
+def test_whoever_appends_is_left_alone_for_a_while_and_readers_are_not(make_world, run, monkeypatch):
+    monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.001)
+    world = make_world(container_count=1, cache_bytes=1 << 20, block_bytes=64 << 10)
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            taps = [Tap(), Tap()]
+            scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
+            writing, reading = (Session(running.store, tap, scratch, "tap", lambda: 1) for tap in taps)
+            receive(writing, wire.SetupAppend(1, WRITER, SEGMENT))
+            receive(writing, wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 0, 2))
+            await running.until(lambda: len(taps[0].sent) > 60)
+            assert taps[0].receiving
+            pool = running.store.pool
+            hoard = [pool.reserve(60_000) for _ in range(15)]  # what tier 2 does not take
+            assert pool.unstored_bytes > THROTTLE_FROM_FILL * pool.capacity_bytes
+            receive(writing, wire.AppendBlockEnd(WRITER, 3, b"def", 1, 1, 3))
+            receive(reading, wire.ReadSegment(SEGMENT, 0, 10, "", 4))
+            assert [tap.receiving for tap in taps] == [False, True]
+            await running.until(lambda: taps[0].receiving)
+            receive(writing, wire.AppendBlockEnd(WRITER, 3, b"ghi", 1, 2, 5))
+            assert not taps[0].receiving
+            for each in hoard:
+                pool.release(each)
+            await running.until(lambda: taps[0].receiving)
+            receive(writing, wire.AppendBlockEnd(WRITER, 3, b"jkl", 1, 3, 6))
+            assert taps[0].receiving
+            await running.until(lambda: running.store.owned[0].container.segment(SEGMENT).readable_length == 12)
+            writing.disconnected()
+            reading.disconnected()
+
+    run(scenario())
+
+
+class Troubled:
+    """Chunk storage in trouble: every other request fails, or each takes some turns of the loop."""
+
+    def __init__(self, chunks, error):
+        self.error = error
+        self.requests = 0
+        self._chunks = chunks
+
+    def __getattr__(self, name):
+        return getattr(self._chunks, name)
+
+    async def put(self, name, parts):
+        self.requests += 1
+        if self.error is None:
+            for _ in range(200):
+                await asyncio.sleep(0)
+        elif self.requests % 2:
+            raise self.error
+        await self._chunks.put(name, parts)
+
+
+@pytest.mark.parametrize("error", [None, UnavailableError("S3 is away"), ThrottledError("SlowDown")], ids=str)
+def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monkeypatch, error):
+    monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)
+    world = make_world(container_count=1, cache_bytes=2 << 20, block_bytes=64 << 10, file_bytes=256 << 10)
+    world.limits = replace(world.limits, object_bytes_max=256 << 10, checkpoint_every_bytes=256 << 10)
+    world.chunks = Troubled(world.chunks, error)
+    blocks = [bytes([number % 251]) * 30_000 for number in range(300)]  # 9 MB through 2 MB of memory
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            store, delays, unstored, held = running.store, [], [], []
+            honest = store.throttle.delay_s
+
+            def noted(now_s):
+                delays.append(honest(now_s))
+                unstored.append(store.pool.unstored_bytes)
+                held.append(store.owned[0].container.log.ledger.held_bytes)
+                return delays[-1]
+
+            store.throttle.delay_s = noted
+            client.send(*(wire.AppendBlockEnd(WRITER, len(data), data, 1, n, n) for n, data in enumerate(blocks)))
+            acknowledged = -1
+            while acknowledged < len(blocks) - 1:
+                acknowledged = (await client.receive()).event_number
+            assert any(delays)
+            assert max(unstored) <= store.pool.capacity_bytes
+            assert max(held) < 2 * store.pool.capacity_bytes
+            assert store.owned[0].container.failure is None
+            assert await client.read_all(SEGMENT) == b"".join(blocks)
+            assert honest(store.clock.monotonic_s()) < THROTTLE_DELAY_S_MAX
+
+    run(scenario())
+
+
+def test_a_log_that_fills_up_slows_appends_before_they_would_be_refused(make_world, run, monkeypatch):
+    """Many small operations: the cache has room, but tier 2 does not let go of the log."""
+    limit = 100_000
+    monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)
+    monkeypatch.setattr(throttle_module, "LOG_LOOKED_AT_EVERY_S", 0.0)
+    monkeypatch.setattr(throttle_module, "HELD_LOG_BYTES_MAX", limit)
+    monkeypatch.setattr(container_module, "HELD_LOG_BYTES_MAX", limit * 10)
+    world = make_world(container_count=1, file_bytes=64 << 10)
+    world.limits = replace(world.limits, checkpoint_every_bytes=20_000)
+    world.chunks = troubled = Troubled(world.chunks, UnavailableError("S3 is away"))
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            throttle = running.store.throttle
+            honest, troubled.put = troubled.put, refused
+            number = 0
+            while not throttle.log_is_full:
+                client.send(wire.AppendBlockEnd(WRITER, 2000, b"x" * 2000, 1, number, number))
+                await client.receive()
+                number += 1
+                throttle.delay_s(running.store.clock.monotonic_s())
+            client.send(wire.AppendBlockEnd(WRITER, 2000, b"y" * 2000, 1, number, number))
+            client.send(wire.AppendBlockEnd(WRITER, 2000, b"z" * 2000, 1, number + 1, number + 1))
+            troubled.put = honest
+            world.clock.advance(2e9)
+            acknowledged = 0
+            while acknowledged < number + 1:  # nothing was refused, nobody had to connect again
+                acknowledged = (await client.receive()).event_number
+            await running.flush()
+            await running.until(lambda: throttle.delay_s(running.store.clock.monotonic_s()) == 0)
+
+    run(scenario())
+
+
+async def refused(_name, _parts):
+    raise UnavailableError("S3 is away")
