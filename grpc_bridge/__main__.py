@@ -45,7 +45,7 @@ async def _serve(config: BridgeConfig) -> int:
         print(f"grpc bridge: {error.message}", file=sys.stderr)
         return 2
     print(ready, flush=True)
-    _log.info("event=started %s", ready)
+    _log.info("event=bridge_started host=%s port=%d", config.listen_host, bridge.port)
     await stopping.wait()
     _log.info("event=stopping")
     await bridge.stop()

@@ -21,7 +21,7 @@ class BridgeProcess:
 
     def __init__(self, config: BridgeConfig) -> None:
         self._config = config
-        self._port = config.listen_port
+        self.port = config.listen_port
         metadata = DynamoMetadataStore(config.metadata_table)
         self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
         threads = CallThreads()
@@ -30,14 +30,14 @@ class BridgeProcess:
             StreamService(metadata, SqsRequestQueue(config.requests_queue_url, sqs_client()), SystemClock()),
             SegmentService(metadata, self._stores, config.container_count),
             Waits(threads.run, config.stream_deadline_s),
-            lambda: (config.advertised_host, self._port),
+            lambda: (config.advertised_host, self.port),
         )
         self._server = BridgeServer(service.rpcs(), threads)
 
     async def start(self) -> str:
         """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""
-        self._port = await self._server.start(self._config.listen_host, self._config.listen_port)
-        return f"ready grpc host={self._config.listen_host} port={self._port}"
+        self.port = await self._server.start(self._config.listen_host, self._config.listen_port)
+        return f"ready grpc host={self._config.listen_host} port={self.port}"
 
     async def stop(self) -> None:
         """Takes nothing more and gives calls under way the deadline."""

@@ -93,6 +93,7 @@ class EventAssembler:
             if not self._is_first_complete():
                 return []
             whole = bytes(self._carry)
+            self._carry.clear()  # a large event would be there three times otherwise
         else:
             whole = bytes(data)
         events, consumed = split_events(whole, 0)

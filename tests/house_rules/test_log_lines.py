@@ -1,4 +1,4 @@
-"""Log lines of a segment store can be searched: `event=name key=value ...`, all in docs/operating/log-lines.md."""
+"""Log lines of stores and bridge can be searched: `event=name key=value ...`, all in docs/operating/log-lines.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "operating" / "log-lines.md"
-SOURCES = ("headrace/segmentstore/*.py", "headrace/adapters/*.py", "segmentstore_fargate/*.py")
+SOURCES = ("headrace/segmentstore/*.py", "headrace/adapters/*.py", "segmentstore_fargate/*.py", "grpc_bridge/*.py")
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 LINE = re.compile(r"event=[a-z0-9_]+( [a-z0-9_]+=%(r|s|d|\.\df))*")
 FREE_TEXT = re.compile(r"(segment|source|target|scope|stream|error|reason|path)=%[^r]")
