@@ -130,6 +130,7 @@ class IndexRecord:
         self._key = key
         self._created_ms = created_ms
         self._version = None if stored is None else stored.version
+        self._may_exist = stored is not None
 
     async def replace(self, index: TableIndex) -> None:
         """Make this the index. To be called again until it succeeds: before that nobody knows which one it is.
@@ -140,6 +141,7 @@ class IndexRecord:
         """
         body: dict[str, Any] = index_body(self._created_ms, index)
         version = self._version
+        self._may_exist = True
         try:
             await self._store.write(Create(self._key, body) if version is None else Replace(self._key, body, version))
         except WriteConflictError as error:
@@ -157,10 +159,10 @@ class IndexRecord:
 
     async def remove(self) -> None:
         """Forget the index and remove its objects; raises as `replace`."""
-        if self._version is None:
+        if not self._may_exist:
             return
         await self._store.write(Delete(self._key, version=None))
-        self._version = None
+        self._version, self._may_exist = None, False
         self.index = NOTHING
         listed = await self._store.objects.list(self.prefix)
         await self._store.remove(each.name for each in listed if self._store.may_remove(each.name))

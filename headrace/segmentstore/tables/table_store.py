@@ -66,8 +66,8 @@ class TableStore:
             yield table
         finally:
             table.users -= 1
+            self._keep_up(resident)  # first: a table that left memory must not be kept up beside a newer state of it
             self._memory.recount(self._container.container, name)
-            self._keep_up(resident)
 
     async def create(self, name: str, key_length: int, created: tuple[tuple[int, int], ...]) -> None:
         """Make a table; `created` are further attributes of its segment.
