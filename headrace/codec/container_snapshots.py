@@ -1,5 +1,7 @@
 """A container's metadata as bytes: a header line and one line of JSON per segment, cut into parts for the log.
 
+Segments that have left memory are not in it: each has a record of its own (`codec/records/segment_record.py`).
+
 Attribute ids travel as hex text and values as JSON integers, which Python reads back exactly.
 """
 
@@ -15,6 +17,9 @@ from headrace.model.errors import CorruptError
 _Kind = TypeVar("_Kind")
 
 FORMAT_VERSION: Final = 1
+FORMAT_VERSION_RECORDS: Final = 2
+"""Says that there are segments beside those in it: a reader that does not know of them must not go on with it."""
+
 PART_BYTES: Final = 1 << 20
 """A part is closed once it holds this much; it exceeds it by at most one segment's line."""
 
@@ -49,23 +54,33 @@ class SegmentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSnapshot:
-    """`deletions` maps names of segments whose chunk directory is still to be emptied to their numbers."""
+    """`deletions` maps names of segments whose chunk directory is still to be emptied to their numbers.
+
+    `has_records`: records of segments may have been written, and there may be segments that are only in one.
+    `doubtful_before`: records that were written
+    under a lower epoch may be older than what the chunk directory has, since a log was lost in between.
+    """
 
     next_number: int
     deletions: Mapping[str, int]
     segments: Iterable[SegmentSnapshot]
+    has_records: bool = False
+    doubtful_before: int = 0
 
 
 def encode_snapshot(snapshot: ContainerSnapshot) -> Iterator[bytes]:
     """The parts, at least one."""
-    header = {"version": FORMAT_VERSION, "next": snapshot.next_number, "deletions": dict(snapshot.deletions)}
+    header: dict[str, Any] = {"version": FORMAT_VERSION, "next": snapshot.next_number}
+    header["deletions"] = dict(snapshot.deletions)
+    if snapshot.has_records:
+        header |= {"version": FORMAT_VERSION_RECORDS, "doubtful_before": snapshot.doubtful_before}
     lines = [_dump(header)]
     held_bytes = len(lines[0])
     for segment in snapshot.segments:
         if held_bytes >= PART_BYTES:
             yield b"".join(lines)
             lines, held_bytes = [], 0
-        lines.append(_dump(_segment_body(segment)))
+        lines.append(encode_segment(segment))
         held_bytes += len(lines[-1])
     yield b"".join(lines)
 
@@ -79,20 +94,41 @@ def decode_snapshot(parts: Iterable[bytes]) -> ContainerSnapshot:
     lines = b"".join(parts).splitlines()
     try:
         header = json.loads(lines[0])
-        if header["version"] != FORMAT_VERSION:
-            raise CorruptError(f"a container snapshot has version {header['version']}, known is {FORMAT_VERSION}")
-        segments = [_segment(json.loads(line)) for line in lines[1:]]
+        version = header["version"]
+        if version not in (FORMAT_VERSION, FORMAT_VERSION_RECORDS):
+            raise CorruptError(f"a container snapshot has version {version}, known are up to {FORMAT_VERSION_RECORDS}")
+        has_records = version == FORMAT_VERSION_RECORDS
+        doubtful_before = _typed(header["doubtful_before"], int) if has_records else 0
+        segments = [segment_of_body(json.loads(line)) for line in lines[1:]]
         deletions = {name: _typed(number, int) for name, number in _typed(header["deletions"], dict).items()}
-        return ContainerSnapshot(_typed(header["next"], int), deletions, segments)
+        return ContainerSnapshot(_typed(header["next"], int), deletions, segments, has_records, doubtful_before)
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise CorruptError(f"a container snapshot of {len(lines)} lines does not decode: {error!r}") from error
+
+
+def encode_segment(segment: SegmentSnapshot) -> bytes:
+    """One segment as a line of JSON."""
+    return _dump(segment_body(segment))
+
+
+def decode_segment(raw: bytes | memoryview) -> SegmentSnapshot:
+    """The segment in such a line.
+
+    Raises:
+        CorruptError: the bytes are none.
+    """
+    try:
+        return segment_of_body(json.loads(bytes(raw)))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptError(f"the state of a segment, {len(raw)} bytes, does not decode: {error!r}") from error
 
 
 def _dump(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
-def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
+def segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
+    """The segment as plain JSON values."""
     body: dict[str, Any] = {
         "number": segment.number,
         "name": segment.name,
@@ -109,7 +145,8 @@ def _segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
     return body
 
 
-def _segment(body: Mapping[str, Any]) -> SegmentSnapshot:
+def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
+    """Raises ValueError, KeyError or TypeError: these values are no segment."""
     return SegmentSnapshot(
         number=_typed(body["number"], int),
         name=_typed(body["name"], str),

@@ -27,6 +27,8 @@ _MERGE: Final = 7
 _STORED: Final = 8
 _DELETION_STORED: Final = 9
 _CHECKPOINT: Final = 10
+_EVICT: Final = 11
+_ACTIVATE: Final = 12
 _MERGE_BATCH: Final = 13
 
 _FRAME: Final = 0xF1
@@ -51,7 +53,11 @@ _MERGE_BATCH_FIELDS = struct.Struct(">BI")
 _STORED_FIELDS = struct.Struct(">BI")
 _STORED_LENGTH = struct.Struct(">QQ")
 _DELETION_STORED_FIELDS = struct.Struct(">BQ")
+_EVICT_FIELDS = struct.Struct(">BQ")
 _CHECKPOINT_FIELDS = struct.Struct(">BIB")
+
+NO_SEGMENT: Final = 0
+"""Numbers of segments start at 1."""
 
 APPEND_FIELDS_BYTES: Final = _APPEND_FIELDS.size
 
@@ -150,6 +156,24 @@ class CheckpointOperation:
     snapshot: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class EvictOperation:
+    """Segment `number` leaves memory: from here on its record in the metadata store is what there is of it.
+
+    NO_SEGMENT says that no segment has left yet, but that records may be written from here on.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateOperation:
+    """A segment is back, under a number that it did not have before: `state` is what
+    `container_snapshots.encode_segment` makes of it."""
+
+    state: memoryview
+
+
 Operation = (
     CreateOperation
     | AppendOperation
@@ -162,6 +186,8 @@ Operation = (
     | StoredOperation
     | DeletionStoredOperation
     | CheckpointOperation
+    | EvictOperation
+    | ActivateOperation
 )
 
 
@@ -269,6 +295,10 @@ def encode_operation(operation: Operation) -> list[bytes | memoryview]:
             return [_DELETION_STORED_FIELDS.pack(_DELETION_STORED, number)]
         case CheckpointOperation(part, last, snapshot):
             return [_CHECKPOINT_FIELDS.pack(_CHECKPOINT, part, last), snapshot]
+        case EvictOperation(number):
+            return [_EVICT_FIELDS.pack(_EVICT, number)]
+        case ActivateOperation(state):
+            return [bytes([_ACTIVATE]), state]
 
 
 def decode_operation(raw: memoryview) -> Operation:
@@ -317,6 +347,10 @@ def _decode(frame: memoryview) -> Operation:
         case 10:
             _, part, last = _CHECKPOINT_FIELDS.unpack_from(frame)
             return CheckpointOperation(part, bool(last), frame[_CHECKPOINT_FIELDS.size :])
+        case 11:
+            return EvictOperation(_EVICT_FIELDS.unpack(frame)[1])
+        case 12:
+            return ActivateOperation(frame[1:])
         case 13:
             return MergeBatchOperation(_decode_merges(frame))
         case kind:

@@ -27,10 +27,12 @@ from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chores import Chores
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.compactor import CompactionBudget, Compactor
+from headrace.segmentstore.storage.evictor import Evictor
 from headrace.segmentstore.storage.garbage_collector import GarbageCollector
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames
 from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
+from headrace.segmentstore.storage.segment_records import SegmentRecords
 from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
@@ -53,6 +55,7 @@ class OwnedContainer:
     writer: StorageWriter
     reader: StorageReader
     tables: TableStore
+    evictor: Evictor
     chores: Chores
 
 
@@ -147,7 +150,9 @@ class SegmentStore:
             *(segment_container, directory, self._chunk_storage, names, small_runs, self._compaction_budget),
             lambda: writer.is_calm,
         )
-        chores = Chores(segment_container, [collector, compactor], self._limits)
+        records = SegmentRecords(self._metadata_store, directory, recovery.metadata)
+        evictor = Evictor(segment_container, records, snapshots, self.clock, self._limits)
+        chores = Chores(segment_container, [collector, compactor, evictor], self._limits)
         reader = StorageReader(directory, self._chunk_storage)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
@@ -156,7 +161,8 @@ class SegmentStore:
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         index_store = IndexStore(self._metadata_store, self._chunk_storage, container, epoch)
         tables = TableStore(segment_container, reader, index_store, self._table_memory)
-        self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, chores)
+        segment_container.idle.find_record, segment_container.idle.forget = records.find, tables.forget
+        self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, evictor, chores)
         writer.start()
         chores.start()
         for name in list(recovery.metadata.segments):

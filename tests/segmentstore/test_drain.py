@@ -38,7 +38,7 @@ def test_what_was_accepted_is_answered_before_connections_end(world, run):
             container = running.store.owner_of(SEGMENT).container
             log = HeldLog(container)
             client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
-            await running.until(lambda: container.segment(SEGMENT).sealed and log.pending)
+            await running.until(lambda: container.metadata.segments[SEGMENT].sealed and log.pending)
             draining = asyncio.ensure_future(running.listener.drain(100))
             await running.until(lambda: not running.listener.accepts)
             client.send(wire.AppendBlockEnd(WRITER, 3, b"def", 1, 2, 9), wire.CreateSegment(7, OTHER, 0, 0))
@@ -54,7 +54,7 @@ def test_what_was_accepted_is_answered_before_connections_end(world, run):
             ]
             assert await client.closed()
             assert OTHER not in running.store.owner_of(OTHER).container.metadata.segments
-            assert container.segment(SEGMENT).length == 3
+            assert container.metadata.segments[SEGMENT].length == 3
 
     run(scenario())
 
@@ -68,7 +68,7 @@ def test_a_log_that_does_not_answer_delays_a_stop_no_longer_than_the_deadline(wo
             container = running.store.owner_of(SEGMENT).container
             log = HeldLog(container)
             client.send(wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 1, 9), wire.SealSegment(6, SEGMENT))
-            await running.until(lambda: container.segment(SEGMENT).sealed and log.pending)
+            await running.until(lambda: container.metadata.segments[SEGMENT].sealed and log.pending)
             await running.listener.drain(0.01)
             await running.listener.stop()
             assert await client.closed()

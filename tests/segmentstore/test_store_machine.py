@@ -1,4 +1,5 @@
-"""Random histories of one container against a simple model: operations, flush rounds, faults, held writes, power cuts.
+"""Random histories of one container against a simple model: operations, flush rounds, evictions, faults, held writes,
+power cuts.
 
 The machine decides when the disk syncs, when tier 2 answers and when the storage writer works, so that operations meet
 each other half-way. What a power cut leaves must be the state after some prefix of what was accepted, and never less
@@ -54,8 +55,9 @@ NAMES = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 WRITERS = [1, 2]
 ATTRIBUTE = 77
 LIMITS = StorageLimits(
-    flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=4000, checkpoint_every_bytes=6000, compacted_runs_min=2
-)
+    flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=4000, checkpoint_every_bytes=6000, compacted_runs_min=2,
+    idle_segment_s=2.0, idle_segments_kept=0,
+)  # fmt: skip
 FAULTS = ["none", "put refused", "put answer lost", "write refused", "write answer lost", "query refused"]
 
 names = st.sampled_from(NAMES)
@@ -110,17 +112,21 @@ class StoreMachine(RuleBasedStateMachine):
         self.wait(self.store.open_container(0, epoch))
         self.owned = self.store.owned[0]
         self.wait(self.owned.chores.stop())
+        del self.owned.chores._chores[2:]  # type: ignore[attr-defined]  # evictions have a rule of their own
         self.wait(self.owned.writer.stop())  # from here on it works when the machine says so
 
     def wait(self, work: Any) -> Any:
         return self.loop.run_until_complete(asyncio.wait_for(work, WAIT_S))
 
     def turn(self) -> None:
-        """Let everything run that can, without waiting for anything."""
+        """Let everything run that can, without waiting for anything but records that are looked up."""
 
         async def some_turns() -> None:
-            for _ in range(4):
-                await asyncio.sleep(0)
+            looking_up = True
+            while looking_up:
+                for _ in range(4):
+                    await asyncio.sleep(0)
+                looking_up = bool(self.owned.container.idle._waiting)
 
         self.wait(some_turns())
 
@@ -154,8 +160,8 @@ class StoreMachine(RuleBasedStateMachine):
             await asyncio.wait([task], timeout=0.002)
         return task.exception()
 
-    async def _safe_round(self) -> None:
-        await self._safely(self.owned.writer.round())
+    async def _safe_round(self, *, evicts: bool = False) -> None:
+        await self._safely(self.owned.evictor.sweep() if evicts else self.owned.writer.round())
 
     async def _safely(self, work: Any) -> None:
         with contextlib.suppress(UnavailableError):
@@ -170,9 +176,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     def blocked(self, name: str) -> bool:
         """Whether an operation on this segment would wait for a directory write or a removal that is held back."""
-        metadata = self.owned.container.metadata
-        segment = metadata.segments.get(name)
-        return name in metadata.deletions or (segment is not None and segment.flushing is not None)
+        container = self.owned.container
+        segment = container.metadata.segments.get(name)
+        return name in container.metadata.deletions or (
+            segment is not None and (segment.flushing is not None or segment.number in container.idle.recording)
+        )
 
     @rule(name=names)
     def create(self, name: str) -> None:
@@ -186,7 +194,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names, writer=st.sampled_from(WRITERS), size=st.integers(0, 2500), kind=st.sampled_from("aaaaocn"))
     def append(self, name: str, writer: int, size: int, kind: str) -> None:
         """a: plain, o: at the right offset, c: at a wrong one, n: behind another number."""
-        segment = self.owned.container.metadata.segments.get(name)
+        segment = self.wait(self.owned.container.find(name))
         assert (segment is None) == (name not in self.state)
         if segment is None:
             return
@@ -289,15 +297,26 @@ class StoreMachine(RuleBasedStateMachine):
             self.wait(self._safe_round())
         self.tier_2.fault = "none"
 
-    @rule(arrived=st.booleans(), lost=st.booleans())
-    def hold_directory(self, arrived: bool, lost: bool) -> None:
-        """A round gets stuck in its next write of the directory, if it has any to do."""
-        if self.round is not None:
+    @rule(fault=st.sampled_from(["none", "none", "write refused", "write answer lost"]), flushes=st.integers(0, 3))
+    def evict(self, fault: str, flushes: int) -> None:
+        """Whatever tier 2 has as a whole leaves memory."""
+        if self.round is not None or self.sync.armed:
+            return
+        self.flush("none", 10, flushes)
+        self.clock.advance(3_000)
+        self.tier_2.fault = fault
+        self.wait(self._safe_round(evicts=True))
+        self.tier_2.fault = "none"
+
+    @rule(arrived=st.booleans(), lost=st.booleans(), evicts=st.booleans())
+    def hold_directory(self, arrived: bool, lost: bool, evicts: bool) -> None:
+        """A round gets stuck in its next write of the directory or of records, if it has any to do."""
+        if self.round is not None or (evicts and self.sync.armed):
             return
         gate = self.tier_2.after_write if arrived else self.tier_2.before_write
         gate.arm()
         self.clock.advance(10_000)
-        self.round = self.loop.create_task(self._safe_round())
+        self.round = self.loop.create_task(self._safe_round(evicts=evicts))
         while not self.round.done() and not gate.reached.is_set():
             self.wait(asyncio.sleep(0.0002))
         if lost:
@@ -384,6 +403,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _find_out(self) -> None:
         """The state after the restart is one of those that were possible."""
+        for name in NAMES:
+            self.wait(self.owned.container.find(name))
         found = {
             name: (segment.length, segment.start_offset, segment.sealed, segment.attribute(ATTRIBUTE))
             for name, segment in self.owned.container.metadata.segments.items()
@@ -393,14 +414,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.history = [possible[-1]]
         self.read_everything()
 
-    @rule()
-    def restart(self) -> None:
-        """In good order: then memory is empty and tier 2 has everything."""
+    @rule(lost=st.booleans())
+    def restart(self, lost: bool) -> None:
+        """In good order: then memory is empty, and tier 2 has everything, with the volume and without."""
         if self.sync.armed or self.round is not None:
             return
         self.wait(self._close())
         self.journal.close()
         assert self.pool.unstored_bytes == 0
+        if lost:
+            self.disk = MemoryJournalDisk()
         self.start()
         assert not self.pool.unstored_bytes
         self._find_out()
@@ -416,13 +439,12 @@ class StoreMachine(RuleBasedStateMachine):
         if self.sync.armed:
             return
         for name, segment in self.state.items():
-            assert self.read(name, segment.start) == segment.data[segment.start :], name
+            assert self.read(name, segment.start, len(segment.data)) == segment.data[segment.start :], name
 
-    def read(self, name: str, offset: int) -> bytes:
+    def read(self, name: str, offset: int, end: int) -> bytes:
         """By way of a session, as a client reads."""
-        segment = self.owned.container.metadata.segments[name]
         data = bytearray()
-        while offset + len(data) < segment.length:
+        while offset + len(data) < end:
             reply = self.wait(self._ask(wire.ReadSegment(name, offset + len(data), 900, "", 3)))
             assert isinstance(reply, wire.SegmentRead), reply
             assert len(reply.data)
@@ -454,7 +476,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert_counts_agree(self.tier_2.metadata)
 
     def runs(self, name: str) -> list[Any]:
-        page = self.tier_2.metadata.query(chunk_partition(name), limit=10_000)
+        page = self.tier_2.metadata.query(chunk_partition(name), last="run/~", limit=10_000)
         return [chunk_run(record.key.sort, record.body) for record in page.records]
 
     def teardown(self) -> None:
@@ -484,12 +506,13 @@ class StoreMachine(RuleBasedStateMachine):
             runs = self.runs(name)
             assert not runs or (runs[-1].end == len(segment.data) and runs[0].end > segment.start)
             assert runs or segment.start == len(segment.data)
-            assert self.read(name, segment.start) == segment.data[segment.start :]
+            assert self.read(name, segment.start, len(segment.data)) == segment.data[segment.start :]
         for name in list(self.state):
             self.delete(name)
         self.drain()
-        assert all(not self.runs(name) for name in NAMES)
         assert not any(count.runs for count in counts_of(self.tier_2.metadata).values())
+        for name in NAMES:
+            assert not self.tier_2.metadata.query(chunk_partition(name), limit=1).records
         pool = self.pool
         pooled = sum(block.pooled for block in pool._free) + (pool._current is not None)
         assert pooled == pool._made

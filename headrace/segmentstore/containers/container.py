@@ -30,6 +30,7 @@ from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
 from headrace.segmentstore.containers.container_rates import ContainerRates
+from headrace.segmentstore.containers.idle_segments import IdleSegments
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
@@ -67,6 +68,7 @@ class SegmentContainer:
         """Called when tier 2 has more than before."""
         self.metrics = ContainerMetrics()
         self.rates = ContainerRates(metadata, clock)
+        self.idle = IdleSegments(metadata, self.log, self.dirty, self._check_log_space)
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._clock = clock
@@ -80,10 +82,30 @@ class SegmentContainer:
 
     # Questions
 
-    def segment(self, name: str) -> Segment:
-        """Raises NotFoundError; the answer may rest on a removal that is not durable yet."""
-        segment = self.metadata.segments.get(name)
+    async def find(self, name: str) -> Segment | None:
+        """The segment, brought back if it had left memory; at once if it is there.
+
+        The answer may rest on a removal that is not durable yet, and what it says on operations that are not.
+
+        Raises:
+            CorruptError: its record is none, or contradicts the chunk directory.
+            ThrottledError, UnavailableError, FencedError: nobody knows; the container may have stopped.
+        """
+        while True:
+            segment = self.metadata.segments.get(name)
+            if segment is not None:
+                segment.used_s = self._clock.monotonic_s()
+                return segment
+            if not self.metadata.may_be_evicted(name):
+                return None
+            if not await self.idle.activated(name) and name not in self.metadata.segments:
+                return None
+
+    async def existing(self, name: str) -> Segment:
+        """Raises NotFoundError, once that is durable; raises and answers as `find` else."""
+        segment = await self.find(name)
         if segment is None:
+            await self.log.durable()  # a removal must not be told before it is durable
             raise NotFoundError(f"there is no segment {name}", details={"segment": name}, code="segment_not_found")
         return segment
 
@@ -174,18 +196,21 @@ class SegmentContainer:
 
     async def create(self, name: str, attributes: Sequence[tuple[int, int]]) -> None:
         """Raises AlreadyExistsError; waits while tier 2 still forgets a removed segment of this name."""
-        while name in self.metadata.deletions:
-            await self._removed_from_storage(name)
-        if name in self.metadata.segments:
-            await self.log.durable()
-            raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
+        while True:
+            while name in self.metadata.deletions:
+                await self._removed_from_storage(name)
+            if await self.find(name) is not None:
+                await self.log.durable()
+                raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
+            if name not in self.metadata.deletions:  # again: time may have passed
+                break
         number = self.metadata.next_number
         self._count_change(name)
         await self._apply(data_frames.CreateOperation(number, name, tuple(attributes), self._clock.now_ms()))
 
     async def seal(self, name: str) -> None:
         """Raises NotFoundError, or SealedError if it is sealed already."""
-        segment = await self._existing(name)
+        segment = await self.existing(name)
         if segment.sealed:
             await self.log.durable()
             raise SealedError(f"segment {name} is sealed already")
@@ -199,7 +224,7 @@ class SegmentContainer:
             NotFoundError: there is no such segment.
             TruncatedError: the offset lies behind the end.
         """
-        segment = await self._existing(name)
+        segment = await self.existing(name)
         if offset > segment.length:
             await self.log.durable()
             raise TruncatedError(f"segment {name} ends at {segment.length}, it cannot start at {offset}")
@@ -263,7 +288,7 @@ class SegmentContainer:
     async def _settled_sources(self, target_name: str, source_names: Sequence[str]) -> list[Segment | None]:
         """The sources, None for those that do not exist, when no write of their directories is under way."""
         while True:
-            target = await self._existing(target_name)
+            target = await self.existing(target_name)
             sources: list[Segment | None] = []
             for name in source_names:
                 try:
@@ -272,12 +297,12 @@ class SegmentContainer:
                     sources.append(None)
             there = [source for source in sources if source is not None]
             # Each of them may have changed while the next one was waited for.
-            if not target.removed and not any(source.removed or source.flushing for source in there):
+            if not target.removed and not any(source.removed or self._directory_write(source) for source in there):
                 return sources
 
     async def _merge_target(self, name: str, sources: Sequence[Segment]) -> Segment:
         """The target of a merge that may happen; does not wait if it may."""
-        target = self.segment(name)
+        target = self.metadata.segments[name]
         if target.sealed:
             await self.log.durable()
             raise SealedError(f"segment {name} is sealed", details={"segment": name})
@@ -306,7 +331,7 @@ class SegmentContainer:
 
     async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate]) -> None:
         """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
-        segment = await self._existing(name)
+        segment = await self.existing(name)
         try:
             attributes = updated_attributes(segment, updates)
         except ConflictError:
@@ -356,20 +381,16 @@ class SegmentContainer:
         if not is_transient_segment_name(name):
             self.changes += 1
 
-    async def _existing(self, name: str) -> Segment:
-        try:
-            return self.segment(name)
-        except NotFoundError:
-            await self.log.durable()  # a removal must not be told before it is durable
-            raise
-
     async def _settled_for_removal(self, name: str) -> Segment:
         """The segment at a moment when no write of its chunk directory is under way."""
-        segment = await self._existing(name)
-        while segment.flushing is not None:
-            await asyncio.wait([segment.flushing])
-            segment = await self._existing(name)
+        segment = await self.existing(name)
+        while writing := self._directory_write(segment):
+            await asyncio.wait([writing])
+            segment = await self.existing(name)
         return segment
+
+    def _directory_write(self, segment: Segment) -> asyncio.Future[None] | None:
+        return segment.flushing or self.idle.recording.get(segment.number)
 
     async def _removed_from_storage(self, name: str) -> None:
         future = self.log.expect()

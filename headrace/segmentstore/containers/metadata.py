@@ -6,13 +6,14 @@ same state. Nothing is checked here: `SegmentContainer` accepts or refuses befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.codec import data_frames
-from headrace.codec.container_snapshots import ContainerSnapshot
+from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
+from headrace.model.names import is_transient_segment_name
 from headrace.segmentstore.containers.attributes import (
     CREATION_TIME,
     EVENT_COUNT,
@@ -21,6 +22,9 @@ from headrace.segmentstore.containers.attributes import (
 )
 from headrace.segmentstore.containers.segment import DirectoryMove, Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
+
+NAME_BYTES_MAX: Final = 2032
+"""A name is the partition key of the chunk directory, whose limit is 2,048 bytes, less the prefix."""
 
 _POLICY_ATTRIBUTES: Final = frozenset({SCALE_POLICY_TYPE, SCALE_POLICY_RATE})
 
@@ -32,6 +36,8 @@ class ContainerMetadata:
     """`deletions` maps the names of removed segments to the log entry that removed them, until tier 2 forgot them.
 
     `on_policy` is told of each segment that comes, and of what may change whether its rate matters.
+
+    `segments` are those in memory; `has_records` and `doubtful_before` are as in `ContainerSnapshot`.
     """
 
     def __init__(self, container: int, pool: BlockPool) -> None:
@@ -40,6 +46,8 @@ class ContainerMetadata:
         self.segments: dict[str, Segment] = {}
         self.deletions: dict[str, int] = {}
         self.on_policy: Callable[[Segment], None] | None = None
+        self.has_records = False
+        self.doubtful_before = 0
         self._deleted_numbers: dict[str, int] = {}
         self._by_number: dict[int, Segment] = {}
         self._pool = pool
@@ -55,9 +63,20 @@ class ContainerMetadata:
             raise CorruptError(f"the log of container {self.container} names segment {number}, which is not there")
         return segment
 
+    def may_be_evicted(self, name: str) -> bool:
+        """Whether a segment that is not in memory may still exist."""
+        return (
+            self.has_records
+            and name not in self.deletions
+            and not is_transient_segment_name(name)
+            and 0 < len(name.encode()) <= NAME_BYTES_MAX
+        )
+
     def restore(self, snapshot: ContainerSnapshot) -> None:
         """Start from the snapshot at the truncation point."""
         self.next_number = snapshot.next_number
+        self.has_records = snapshot.has_records
+        self.doubtful_before = snapshot.doubtful_before
         self._deleted_numbers = dict(snapshot.deletions)
         self.deletions = dict.fromkeys(snapshot.deletions, -1)
         for segment_snapshot in snapshot.segments:
@@ -65,12 +84,16 @@ class ContainerMetadata:
 
     def snapshot(self) -> ContainerSnapshot:
         segments = (segment.snapshot() for segment in self.segments.values())
-        return ContainerSnapshot(self.next_number, self._deleted_numbers, segments)
+        return self._snapshot_of(segments)
 
     def stored_snapshot(self) -> ContainerSnapshot:
         """What is left if nothing but tier 2 survives this moment; it does not change when this object does."""
         segments = [segment.stored_snapshot() for segment in self.segments.values()]
-        return ContainerSnapshot(self.next_number, dict(self._deleted_numbers), segments)
+        return self._snapshot_of(segments)
+
+    def _snapshot_of(self, segments: Iterable[SegmentSnapshot]) -> ContainerSnapshot:
+        deletions = dict(self._deleted_numbers)
+        return ContainerSnapshot(self.next_number, deletions, segments, self.has_records, self.doubtful_before)
 
     def apply(self, operation: Operation, ledger_entry: int, ordering: int) -> Settle:
         """Change the state as accepted; what is returned changes what readers see.
@@ -104,6 +127,14 @@ class ContainerMetadata:
                 return _nothing
             case data_frames.StoredOperation():
                 self._note_stored(operation)
+                return _nothing
+            case data_frames.EvictOperation():
+                self.has_records = True
+                if operation.number != data_frames.NO_SEGMENT:
+                    self._evict(self.by_number(operation.number))
+                return _nothing
+            case data_frames.ActivateOperation():
+                self._activate(operation)
                 return _nothing
             case _:
                 raise CorruptError(f"{type(operation).__name__} does not change a container's metadata")
@@ -143,15 +174,15 @@ class ContainerMetadata:
         target, source = self.by_number(operation.target), self.by_number(operation.source)
         offset = operation.offset
         if source.storage_length:
-            target.moves.append(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry, ordering))
+            target.add_move(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry, ordering))
         for move in source.moves:
             # The older entry: without it a recovery could not tell where the source's own bytes came from.
-            target.moves.append(
+            target.add_move(
                 DirectoryMove(
                     move.offset + offset, move.length, move.source, move.source_offset, move.ledger_entry, ordering
                 )
             )
-        source.moves.clear()
+        source.moves = ()
         source.index.move_to(target.index, offset)
         target.length = offset + operation.length
         if operation.length:
@@ -179,6 +210,17 @@ class ContainerMetadata:
             segment = self._by_number.get(number)
             if segment is not None and storage_length > segment.storage_length:
                 segment.advance_storage(storage_length)
+
+    def _evict(self, segment: Segment) -> None:
+        segment.removed = segment.evicted = True
+        del self.segments[segment.name]
+        del self._by_number[segment.number]
+        segment.index.release_all()
+
+    def _activate(self, operation: data_frames.ActivateOperation) -> None:
+        segment = Segment.activated(decode_segment(operation.state), self._pool)
+        self._enter(segment)
+        self.next_number = max(self.next_number, segment.number + 1)
 
     def _enter(self, segment: Segment) -> None:
         self.segments[segment.name] = segment

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
 from headrace.model.time_points import TimePoints
@@ -40,12 +41,24 @@ class DirectoryMove:
         return self.offset + self.length
 
 
+class RecordedState(NamedTuple):
+    """What the segment's record in the metadata store holds: its version, and a digest of the state in it."""
+
+    version: int
+    digest: bytes
+
+
 class Segment:
-    """Offsets and lengths are in bytes. `storage_length` is up to where the chunk directory has the segment."""
+    """Offsets and lengths are in bytes. `storage_length` is up to where the chunk directory has the segment.
+
+    `removed`: this object speaks for no segment any more, whoever still holds it looks the name up again. The segment
+    was deleted, merged, or (`evicted`) has left memory and may be back as another object.
+    """
 
     __slots__ = (
         "attributes",
         "durable_start_offset",
+        "evicted",
         "flushing",
         "index",
         "last_modified_ms",
@@ -54,6 +67,7 @@ class Segment:
         "name",
         "number",
         "readable_length",
+        "recorded",
         "rehomed_end",
         "removed",
         "sealed",
@@ -64,6 +78,7 @@ class Segment:
         "told_start",
         "trimmed_offset",
         "unstored_since_s",
+        "used_s",
         "waiters",
         "watched",
     )
@@ -83,9 +98,12 @@ class Segment:
         self.sealed = False
         self.sealed_durably = False
         self.removed = False
+        self.evicted = False
+        self.used_s = 0.0  # when somebody asked for it last, other than by an append
+        self.recorded: RecordedState | None = None
         self.index = ReadIndex(pool)
         self.times = TimePoints()
-        self.moves: deque[DirectoryMove] = deque()
+        self.moves: deque[DirectoryMove] | tuple[DirectoryMove, ...] = ()
         self.rehomed_end = 0
         self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
@@ -100,6 +118,13 @@ class Segment:
         segment.start_offset = segment.durable_start_offset = snapshot.start_offset
         segment.length = segment.readable_length = segment.storage_length = snapshot.length
         segment.sealed = segment.sealed_durably = snapshot.sealed
+        return segment
+
+    @classmethod
+    def activated(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
+        """The segment back from its record, which was written when there was nothing left to trim."""
+        segment = cls.restored(snapshot, pool)
+        segment.told_start = segment.trimmed_offset = snapshot.start_offset
         return segment
 
     def snapshot(self) -> SegmentSnapshot:
@@ -151,12 +176,30 @@ class Segment:
         return self.storage_length == self.length and not self.moves
 
     @property
+    def at_rest(self) -> bool:
+        """Whether tier 2 has all of it, and nobody waits for it or works on it."""
+        return (
+            self.storage_length == self.length == self.readable_length
+            and self.trimmed_offset >= self.start_offset == self.durable_start_offset
+            and self.sealed == self.sealed_durably
+            and not self.moves
+            and not self.waiters
+            and not self.removed
+            and self.flushing is None
+        )
+
+    @property
     def unstored_bytes(self) -> int:
         """Durable bytes that the chunk directory does not have."""
         return self.readable_length - self.storage_length
 
     def attribute(self, key: int) -> int:
         return self.attributes.get(key, NO_VALUE)
+
+    def add_move(self, move: DirectoryMove) -> None:
+        if not isinstance(self.moves, deque):  # most segments never have any
+            self.moves = deque()
+        self.moves.append(move)
 
     def count_events(self, event_count: int) -> None:
         self.attributes[EVENT_COUNT] = self.attributes.get(EVENT_COUNT, 0) + event_count
@@ -167,8 +210,9 @@ class Segment:
         self.storage_length = storage_length
         in_memory = self.index.first_offset
         self.times.forget_before(storage_length if in_memory is None else min(in_memory, storage_length))
-        while self.moves and self.moves[0].end <= storage_length:
+        while isinstance(self.moves, deque) and self.moves[0].end <= storage_length:
             self.moves.popleft()
+            self.moves = self.moves or ()
 
     def oldest_unstored_entry(self) -> int | None:
         """The first log entry whose loss would lose bytes of this segment; None if tier 2 has everything."""

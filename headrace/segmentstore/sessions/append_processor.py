@@ -51,6 +51,8 @@ class WriterState:
     dropped: bool = False
     due: tuple[int, int, int] | None = None
     due_received_s: float = 0.0
+    waiting: list[tuple[AppendFrame, Reservation]] | None = None
+    """Appends that came after the segment had left memory, until it is back."""
 
 
 class AppendProcessor:
@@ -62,6 +64,8 @@ class AppendProcessor:
         self._writers: dict[int, WriterState] = {}
         self._due: list[WriterState] = []
         self._block: AppendFrame | None = None
+        self._setting_up: dict[int, wire.SetupAppend] = {}
+        self._without_segment: set[WriterState] = set()
 
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
@@ -70,6 +74,10 @@ class AppendProcessor:
         if self._block is not None and self._block.data is not None:
             self._pool.release(self._block.data)
         self._block = None
+        for writer in self._without_segment:
+            self._release_waiting(writer)
+        self._without_segment.clear()
+        self._setting_up.clear()
         self._writers.clear()
         self._due.clear()
 
@@ -106,15 +114,40 @@ class AppendProcessor:
         except HeadraceError:
             session.send(wire.WrongHost(command.request_id, command.segment))
             return
+        writers = len(self._writers) + len(self._setting_up)
+        if writers >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
+            raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
+        self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer counts
         segment = container.metadata.segments.get(command.segment)
+        if segment is None and container.metadata.may_be_evicted(command.segment):
+            self._writers.pop(command.writer_id, None)
+            self._setting_up[command.writer_id] = command
+            session.run(self._set_up_evicted(command, container))
+        else:
+            self._answer_set_up(command, container, segment)
+
+    async def _set_up_evicted(self, command: wire.SetupAppend, container: SegmentContainer) -> None:
+        try:
+            segment = await container.find(command.segment)
+        except HeadraceError:
+            self._session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        finally:
+            newest = self._setting_up.get(command.writer_id) is command
+            if newest:
+                del self._setting_up[command.writer_id]
+        if newest:
+            self._answer_set_up(command, container, segment)
+
+    def _answer_set_up(self, command: wire.SetupAppend, container: SegmentContainer, segment: Segment | None) -> None:
+        session = self._session
         if segment is None:
             container.log.when_durable(lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment)))
             return
         if segment.is_table:
             session.send(wire.OperationUnsupported(command.request_id, "SetupAppend on a table"))
             return
-        if len(self._writers) >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
-            raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
+        segment.used_s = session.store.clock.monotonic_s()
         last = segment.attribute(command.writer_id)
         self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
         container.log.when_durable(
@@ -201,6 +234,9 @@ class AppendProcessor:
                 expected_offset=frame.expected_offset,
             )
         except HeadraceError as error:
+            if writer.segment.evicted:
+                self._wait_for_segment(writer, frame, data)
+                return
             self._pool.release(data)
             self._refuse(writer, frame, error)
             return
@@ -227,6 +263,51 @@ class AppendProcessor:
             writer.due_received_s = pending.received_s
         writer.due = (pending.event_number, pending.request_id, pending.end)
         session.schedule_flush()
+
+    def _wait_for_segment(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        """The segment has left memory since the writer was set up: its appends wait, in order, until it is back."""
+        self._session.count_outstanding(data.length)
+        if writer.waiting is not None:
+            writer.waiting.append((frame, data))
+            return
+        writer.waiting = [(frame, data)]
+        self._without_segment.add(writer)
+        self._session.run(self._bring_back(writer))
+
+    async def _bring_back(self, writer: WriterState) -> None:
+        session, name = self._session, writer.segment.name
+        error: HeadraceError = NotFoundError(f"segment {name} was removed", code="segment_not_found")
+        segment = None
+        try:
+            segment = await writer.container.find(name)
+        except HeadraceError as problem:
+            error = problem
+        self._without_segment.discard(writer)
+        waiting, writer.waiting = writer.waiting or [], None
+        session.count_outstanding(-sum(data.length for _, data in waiting))
+        if segment is None:
+            for _, data in waiting:
+                self._pool.release(data)
+            self._refuse(writer, waiting[0][0], error)
+            return
+        writer.segment = segment
+        for frame, data in waiting:
+            self._append_late(writer, frame, data)
+
+    def _append_late(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        if self._session.closed:
+            self._pool.release(data)
+            return
+        try:
+            self._append(writer, frame, data)
+        except HeadraceError:  # numbers out of order: as for an append that need not wait
+            self._pool.release(data)
+            self._session.close()
+
+    def _release_waiting(self, writer: WriterState) -> None:
+        waiting, writer.waiting = writer.waiting or [], None
+        for _, data in waiting:
+            self._pool.release(data)
 
     def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
         """Say why an append is not taken, once everything before it is durable and acknowledged."""

@@ -77,9 +77,11 @@ class ReadProcessor:
             session.send(wire.WrongHost(command.request_id, command.segment))
             return
         segment = owned.container.metadata.segments.get(command.segment)
-        if segment is None or segment.removed:
-            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
-        elif command.offset < segment.start_offset:
+        if segment is None:
+            self._read_absent(owned, command)
+            return
+        segment.used_s = session.store.clock.monotonic_s()
+        if command.offset < segment.start_offset:
             self._reply_later(
                 owned,
                 wire.SegmentIsTruncated(command.request_id, command.segment, segment.start_offset, "", command.offset),
@@ -88,6 +90,28 @@ class ReadProcessor:
             self._at_tail(owned, segment, command)
         else:
             self._answer(owned, segment, command)
+
+    def _read_absent(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        if owned.container.metadata.may_be_evicted(command.segment):
+            self._session.run(self._read_evicted(owned, command))
+        else:
+            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
+
+    async def _read_evicted(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        try:
+            found = await owned.container.find(command.segment)
+        except HeadraceError as error:
+            self._give_up(command, error)
+            return
+        if found is not None:
+            self.read(command)
+        else:
+            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
+
+    def _give_up(self, command: wire.ReadSegment, error: HeadraceError) -> None:
+        """Not the reader's fault, and not the end of the segment: it asks again on a new connection."""
+        self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
+        self._session.close()
 
     def _reply_later(self, owned: OwnedContainer, reply: wire.WireCommand) -> None:
         owned.container.log.when_durable(lambda: self._session.send(reply))
@@ -129,9 +153,7 @@ class ReadProcessor:
             self.read(command)  # removed or truncated meanwhile: say which
             return
         except HeadraceError as error:
-            # Not the reader's fault, and not the end of the segment: it asks again on a new connection.
-            self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
-            self._session.close()
+            self._give_up(command, error)
             return
         metrics = self._session.store.metrics
         metrics.storage_reads += 1

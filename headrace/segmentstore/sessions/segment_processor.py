@@ -25,6 +25,7 @@ from headrace.model.errors import (
 from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
+from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
 from headrace.segmentstore.sessions.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ _SCALE_TYPES: Final = (
     wire.SCALE_TYPE_KBYTES_PER_SEC,
     wire.SCALE_TYPE_EVENTS_PER_SEC,
 )
-NAME_BYTES_MAX: Final = 2048
-"""A name is the partition key of the chunk directory, whose limit this is, less the prefix."""
-
-_NAME_PREFIX_BYTES: Final = 16
 
 
 class SegmentProcessor:
@@ -132,7 +129,7 @@ class SegmentProcessor:
         self._session.send(wire.SegmentSealed(command.request_id, command.segment))
 
     async def _truncate(self, command: wire.TruncateSegment) -> None:
-        self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
+        await self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
         try:
             await self._container(command.segment).truncate(command.segment, command.truncation_offset)
         except TruncatedError:
@@ -147,7 +144,7 @@ class SegmentProcessor:
 
     async def _delete(self, command: wire.DeleteSegment) -> None:
         owned = self._store.owner_of(command.segment)
-        if self._is_table(command.segment):
+        if await self._is_table(command.segment):
             await owned.tables.delete(command.segment)
         else:
             await owned.container.delete(command.segment)
@@ -161,7 +158,7 @@ class SegmentProcessor:
             for update in command.attribute_updates
         ]
         try:
-            container = self._container_of_merge(command.target, [command.source])
+            container = await self._container_of_merge(command.target, [command.source])
             length = await container.merge(command.target, command.source, updates)
         except ConflictError as error:
             if error.specific_code != "attribute":
@@ -174,15 +171,15 @@ class SegmentProcessor:
     async def _merge_batch(self, command: wire.MergeSegmentsBatch) -> None:
         if len(command.sources) > MERGE_BATCH_SOURCES_MAX:
             raise InvalidRequestError(f"a batch merges at most {MERGE_BATCH_SOURCES_MAX} segments")
-        container = self._container_of_merge(command.target, command.sources)
+        container = await self._container_of_merge(command.target, command.sources)
         lengths = await container.merge_batch(command.target, command.sources)
         self._forget_transient(command.sources)
         merged = tuple(map(wire.MergedSource, command.sources, lengths))
         self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))
 
-    def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
+    async def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
         for name in (target, *sources):
-            self._refuse_table(name, "merged")
+            await self._refuse_table(name, "merged")
         container = self._container(target)
         for source in sources:
             if self._container(source) is not container:
@@ -193,12 +190,12 @@ class SegmentProcessor:
         gone = set(merged)
         self._transient = [name for name in self._transient if name not in gone]
 
-    def _is_table(self, name: str) -> bool:
-        segment = self._container(name).metadata.segments.get(name)
+    async def _is_table(self, name: str) -> bool:
+        segment = await self._container(name).find(name)
         return segment is not None and segment.is_table
 
-    def _refuse_table(self, name: str, deed: str) -> None:
-        if self._is_table(name):
+    async def _refuse_table(self, name: str, deed: str) -> None:
+        if await self._is_table(name):
             raise InvalidRequestError(f"segment {name} is a table, which cannot be {deed}")
 
     # Attributes
@@ -215,7 +212,7 @@ class SegmentProcessor:
 
     async def _get_attribute(self, command: wire.GetSegmentAttribute) -> None:
         container = self._container(command.segment)
-        segment = container.metadata.segments.get(command.segment)
+        segment = await container.find(command.segment)
         value = segment.attribute(command.attribute_id) if segment is not None else attributes.NO_VALUE
         await container.log.durable()
         if segment is None:
@@ -237,7 +234,7 @@ class SegmentProcessor:
 
     async def _info(self, command: wire.GetStreamSegmentInfo) -> None:
         container = self._container(command.segment)
-        segment = container.metadata.segments.get(command.segment)
+        segment = await container.find(command.segment)
         reply: wire.WireCommand = wire.NoSuchSegment(command.request_id, command.segment)
         if segment is not None:
             reply = wire.StreamSegmentInfo(
@@ -256,7 +253,7 @@ class SegmentProcessor:
 
     async def _locate(self, command: wire.LocateOffset) -> None:
         owned = self._store.owner_of(command.segment)
-        segment = owned.container.metadata.segments.get(command.segment)
+        segment = await owned.container.find(command.segment)
         if segment is None:
             await owned.container.log.durable()
             raise NotFoundError(f"there is no segment {command.segment}")
@@ -289,10 +286,8 @@ def _segment_of(command: Any) -> str:
 
 def checked_name(name: str) -> str:
     """Raises InvalidRequestError: no segment can have this name."""
-    if not name or len(name.encode()) > NAME_BYTES_MAX - _NAME_PREFIX_BYTES:
-        raise InvalidRequestError(
-            f"a segment name has 1 to {NAME_BYTES_MAX - _NAME_PREFIX_BYTES} bytes, not {len(name.encode())}"
-        )
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequestError(f"a segment name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
     return name
 
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from headrace.codec.records.segment_record import SEGMENT_SORT
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
@@ -110,6 +111,10 @@ class ChunkDirectory:
         if gone:
             await self._write_counted([Delete(_run_key(name, run.offset), run.version) for run in gone], _freed(gone))
         return len(gone)
+
+    async def remove_record(self, name: str) -> None:
+        """Forget that there was a segment that may have left memory; raises as `add`."""
+        await self._write([Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
 
     async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
         """Have one run, in an object of `object_length` bytes, in the place of contiguous `former` ones.

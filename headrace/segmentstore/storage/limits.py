@@ -27,3 +27,7 @@ class StorageLimits:
     """Of all containers of a process together, for writing small runs again as larger ones; 0: never."""
     compacted_runs_min: int = 32
     """So many small runs of a segment are merged although they do not make a whole chunk."""
+    idle_segment_s: float = 600.0
+    """A segment that nobody has used for so long may leave memory."""
+    idle_segments_kept: int = 1_000
+    """Of a container: as long as it has no more segments in memory, none leaves."""

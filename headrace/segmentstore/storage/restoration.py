@@ -2,7 +2,8 @@
 
 After a stop in good order the snapshot is exact. Otherwise the directory may be ahead of it: runs were added, removed
 or moved since. What was never in tier 2 is lost with the log; writers' numbers in a snapshot never reach beyond its
-lengths, so a writer that resumes sends again what it still holds, and perhaps some of it twice.
+lengths, so a writer that resumes sends again what it still holds, and perhaps some of it twice. Records of segments
+that are not in memory are compared with the directory in the same way, each when somebody asks for the segment.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ async def restore_container(
     snapshot = await snapshots.load(pointer)
     if not exact:
         snapshot = await _reconciled(snapshot, directory)
+        # Segments may have left memory since, and may have been there again: their records are compared when needed.
+        snapshot = replace(snapshot, has_records=True, doubtful_before=directory.epoch)
     segments = list(snapshot.segments)
     snapshot = replace(snapshot, segments=segments)
-    await snapshots.replace(list(encode_snapshot(snapshot)), clean=False)
+    await snapshots.replace(await asyncio.to_thread(lambda: list(encode_snapshot(snapshot))), clean=False)
     level = logging.INFO if exact else logging.WARNING
     _log.log(
         level,
@@ -70,13 +73,18 @@ async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) ->
     kept: list[SegmentSnapshot] = []
     for first in range(0, len(segments), RECONCILED_AT_ONCE_MAX):
         batch = segments[first : first + RECONCILED_AT_ONCE_MAX]
-        found = await asyncio.gather(*(_reconciled_segment(segment, directory) for segment in batch))
+        found = await asyncio.gather(*(reconciled_segment(segment, directory) for segment in batch))
         kept.extend(segment for segment in found if segment is not None)
     return replace(snapshot, segments=kept)
 
 
-async def _reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
-    """The segment as the directory has it; None if it was deleted or merged since the snapshot."""
+async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
+    """A segment as the directory has it, given what was known of it before; None if it was deleted or merged since.
+
+    Raises:
+        CorruptError: the directory lacks runs that it had.
+        ThrottledError, UnavailableError: the metadata store does not answer.
+    """
     newest = await directory.last_run(segment.name)
     start, length = segment.start_offset, segment.length
     if newest is None:

@@ -48,6 +48,11 @@ class SnapshotStore:
         self._record_known = False
         self._written = 0
 
+    @property
+    def has_pointer(self) -> bool:
+        """Whether tier 2 has a snapshot of this container for sure."""
+        return self._record is not None
+
     async def pointer(self) -> SnapshotPointer | None:
         """What names the newest snapshot; None if this container never had one.
 
@@ -85,7 +90,7 @@ class SnapshotStore:
             parts.append(part)
         if checksum != pointer.checksum:
             raise CorruptError(f"snapshot {name} has the checksum {checksum}, its pointer says {pointer.checksum}")
-        return decode_snapshot(parts)
+        return await asyncio.to_thread(decode_snapshot, parts)
 
     async def replace(self, parts: Sequence[bytes], *, clean: bool) -> None:
         """Make the snapshot of these parts the newest one, and remove the one before.

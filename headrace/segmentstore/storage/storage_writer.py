@@ -18,6 +18,7 @@ from headrace.model.errors import (
     ThrottledError,
     UnavailableError,
 )
+from headrace.model.names import is_transient_segment_name
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.checkpoints import Checkpoints
@@ -308,6 +309,8 @@ class StorageWriter:
             runs = await self._directory.page(name, limit=RUNS_PER_WRITE_MAX)
             removed = await self._directory.remove(name, runs)
             if removed == len(runs) < RUNS_PER_WRITE_MAX:
+                if metadata.has_records and not is_transient_segment_name(name):
+                    await self._directory.remove_record(name)  # last: runs without it would be nobody's
                 self._container.note_deletion_stored(name)
         return bool(ready)
 

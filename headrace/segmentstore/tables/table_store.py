@@ -107,6 +107,15 @@ class TableStore:
             await table.record.remove()
             await self._container.delete(name)
 
+    def forget(self, segment: Segment) -> bool:
+        """Let go of what memory has of a table, before its segment leaves memory; False while somebody uses it."""
+        resident = self._memory.get(self._container.container, segment.name)
+        if resident is not None and resident.table.segment is segment:
+            if resident.table.users:
+                return False
+            self._memory.drop(self._container.container, segment.name)
+        return True
+
     async def stop(self) -> None:
         """Let go of all tables, and end their upkeep where it stands."""
         tasks = self.abandon()
@@ -126,7 +135,7 @@ class TableStore:
     # Inside
 
     async def _segment(self, name: str) -> Segment:
-        segment = self._container.metadata.segments.get(name)
+        segment = await self._container.find(name)
         if segment is None or not segment.is_table:
             await self._container.log.durable()
             if segment is None:
