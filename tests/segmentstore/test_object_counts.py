@@ -151,6 +151,7 @@ def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_pas
 def test_truncation_frees_what_lies_before_the_start(world, run):
     async def scenario():
         async with world.running() as running:
+            await running.store.owned[0].chores.stop()  # it sweeps when the test says so
             client = await running.connect()
             await client.create(SEGMENTS[0])
             for number in range(3):
