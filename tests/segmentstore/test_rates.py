@@ -144,7 +144,7 @@ def test_a_transaction_counts_at_its_merge_by_its_share_of_a_tick(load):
         await client.append(8, 120, b"x" * 10, count=120)
         load.rest(MINUTE_S)
         await client.call(wire.MergeSegments(3, SEGMENT, transaction))
-        watched = store.owner_of(SEGMENT).container.segment(SEGMENT).watched
+        watched = store.owner_of(SEGMENT).container.metadata.segments[SEGMENT].watched
         assert watched.pending == 10
         load.rest(TICK_S)
         assert watched.pending == 0
