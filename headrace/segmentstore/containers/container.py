@@ -82,6 +82,13 @@ class SegmentContainer:
 
     # Questions
 
+    def segment(self, name: str) -> Segment:
+        """A segment that is in memory; raises NotFoundError for any other, which `find` may bring back."""
+        segment = self.metadata.segments.get(name)
+        if segment is None:
+            raise NotFoundError(f"segment {name} is not in memory", details={"segment": name})
+        return segment
+
     async def find(self, name: str) -> Segment | None:
         """The segment, brought back if it had left memory; at once if it is there.
 
