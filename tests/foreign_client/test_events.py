@@ -83,6 +83,24 @@ def test_a_reader_hands_over_to_another(foreign, ours):
     assert seen["cut"] == ours.admin.stream_cut("s", "handed", at="tail").offsets
 
 
+def test_readers_in_two_processes_share_a_stream(start, ours):
+    ours.admin.create_stream("s", "shared", scaling=ScalingPolicy.fixed(4))
+    readers = [start(foreign_client.read_for_ever, "s", "shared", "group-shared", name) for name in ("a", "b")]
+    events = numbered(KEYS, range(600))
+    read: list[list[bytes]] = [[], []]
+    with ours.writer("s", "shared") as writer:
+        for first in range(0, len(events), 100):
+            some = events[first : first + 100]
+            writer.write_batch([event for event, _ in some], [key for _, key in some])
+            writer.flush()
+            while sum(map(len, read)) < first + 100:
+                speaker, said = foreign_client.Child.hear_any(readers)
+                read[speaker] += said
+    assert sorted([*read[0], *read[1]]) == sorted(event for event, _ in events)
+    for its in read:
+        assert all(numbers == sorted(numbers) for numbers in numbers_by_key(its).values())
+
+
 def test_their_reader_at_the_tail_gets_what_comes(start, ours):
     ours.admin.create_stream("s", "tail", scaling=ScalingPolicy.fixed(1))
     with ours.writer("s", "tail") as writer:

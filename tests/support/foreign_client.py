@@ -11,8 +11,8 @@ import asyncio
 import faulthandler
 import multiprocessing
 import traceback
-from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 HANG_S = 150
@@ -41,6 +41,13 @@ class Child:
 
     def say(self, what: Any) -> None:
         self._parent.send(what)
+
+    @staticmethod
+    def hear_any(children: Sequence[Child]) -> tuple[int, Any]:
+        """The index of a child that has said something, and what."""
+        said = wait([child._parent for child in children], HANG_S)
+        speaker = next((index for index, child in enumerate(children) if child._parent in said), 0)
+        return speaker, children[speaker].hear()
 
     def end(self) -> None:
         """The client's threads are no reason to wait."""
@@ -217,6 +224,17 @@ def hand_over(talk: _Talk, manager: Any, scope: str, stream: str, group: str, co
     seen["cut"] = dict(readers.get_streamcut().get_segment_offset_map())
     manager.delete_reader_group(group, scope)
     return seen
+
+
+def read_for_ever(talk: _Talk, manager: Any, scope: str, stream: str, group: str, reader_name: str) -> None:
+    """Says the events of each slice as one of several readers of a group."""
+    reader = manager.create_reader_group(group, scope, stream).create_reader(reader_name)
+
+    async def read() -> None:
+        while True:
+            talk.say(await _read(reader, 1))
+
+    asyncio.run(read())
 
 
 # Bytes
