@@ -13,6 +13,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
+from headrace.ports.metadata_store import Key, Replace
 from headrace.segmentstore.tables.limits import TableLimits
 
 TABLE = "scope/_tables/0.#epoch.0"
@@ -37,6 +38,7 @@ class CountedStorage(MemoryChunkStorage):
         super().__init__()
         self.calls = []
         self.refused = ""
+        self.held = None
 
     def note(self, what, name):
         if name.startswith("tables/"):
@@ -50,6 +52,8 @@ class CountedStorage(MemoryChunkStorage):
 
     async def read(self, name, position, length):
         self.note("read", name)
+        if self.held is not None and name.startswith("tables/"):
+            await self.held.wait()
         return await super().read(name, position, length)
 
     async def delete(self, names):
@@ -369,5 +373,98 @@ def test_a_damaged_index_object_is_an_error_and_no_answer(small_world, run):
             assert isinstance(reply, wire.ErrorMessage)
             await tables.put((b"fresh", ANY, b"1"))
             assert await tables.values(b"fresh") == [b"1"]
+
+    run(scenario())
+
+
+def test_a_table_whose_index_is_lost_can_be_removed(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            client = await running.connect()
+            tables = TableClient(client, TABLE)
+            await tables.create()
+            async with tiering(running):
+                await fill(running, tables, 200)
+            await upkeep_done(running)
+            record = small_world.metadata.get(Key(f"chunks/{TABLE}", "table-index"))
+            small_world.metadata.write(Replace(record.key, {**record.body, "runs": 5}, record.version))
+            running.store._table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
+            assert isinstance(await client.call(wire.ReadTableKeys(3, TABLE, "", 5)), wire.ErrorMessage)
+            assert isinstance(await client.call(wire.DeleteTableSegment(3, TABLE, True)), wire.ErrorMessage)
+            assert await client.call(wire.DeleteTableSegment(3, TABLE, False)) == wire.SegmentDeleted(3, TABLE)
+            assert not small_world.chunks.table_objects()
+            assert small_world.metadata.get(record.key) is None
+
+    run(scenario())
+
+
+def test_a_slow_look_up_keeps_nobody_waiting_but_later_updates_of_its_table(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            client, other = await running.connect(), await running.connect()
+            tables = TableClient(client, TABLE)
+            await tables.create()
+            async with tiering(running):
+                known = await fill(running, tables, 300)
+            await upkeep_done(running)
+            old = next(each for each in sorted(known) if resident(running).table.peek(each) is None)
+            await tables.put((b"fresh", ANY, b"1"))
+            running.store._table_memory.index._blocks._values.clear()
+            held = asyncio.Event()
+            small_world.chunks.held = held
+            client.send(wire.ReadTable(20, TABLE, "", (wire.TableKey(old),)))
+            client.send(wire.UpdateTableEntries(21, TABLE, "", (wire.TableEntry(old, NONE, b"x"),)))
+            client.send(wire.UpdateTableEntries(22, TABLE, "", (wire.TableEntry(b"new", NONE, b"x"),)))
+            quick = TableClient(other, TABLE)
+            assert await quick.values(b"fresh") == [b"1"]
+            elsewhere = TableClient(other, "scope/_tables/5.#epoch.0")
+            await elsewhere.create()
+            assert isinstance(await elsewhere.put((b"a", NONE, b"1")), wire.TableEntriesUpdated)
+            held.set()
+            replies = {(reply := await client.receive()).request_id: reply for _ in range(3)}
+            assert [bytes(entry.value) for entry in replies[20].entries] == [known[old][1]]
+            assert replies[21] == wire.TableKeyBadVersion(21, TABLE)
+            assert isinstance(replies[22], wire.TableEntriesUpdated)
+
+    run(scenario())
+
+
+def test_a_small_table_costs_one_read_of_metadata_when_it_comes_into_memory(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            tables = TableClient(await running.connect(), TABLE)
+            await tables.create()
+            asked = []
+            get = small_world.metadata.get
+            small_world.metadata.get = lambda key: asked.append(key.sort) or get(key)
+            try:
+                for number in range(20):
+                    await tables.put((b"a", ANY, b"%d" % number))
+                    await tables.values(b"a", b"b")
+                    await tables.pages(5)
+            finally:
+                del small_world.metadata.get
+            assert asked == ["table-index"]
+            assert small_world.chunks.calls == []
+
+    run(scenario())
+
+
+def test_batches_under_way_take_no_more_memory_than_the_cache_has(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            tables = TableClient(await running.connect(), TABLE)
+            await tables.create()
+            pool = running.store.pool
+            frame = wire.encode(wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(b"k", ANY, bytes(900_000)),)))
+            clients = [await running.connect() for _ in range(12)]
+            for each in clients:
+                each.send_raw(frame[:-1])  # all but its end: what came must be kept somewhere
+            await running.until(lambda: pool.waiting > 0)
+            assert pool.unstored_bytes <= pool.capacity_bytes
+            for each in clients:
+                each.close()
+            await running.until(lambda: not pool.waiting and pool.unstored_bytes == 0)
+            assert isinstance(await tables.put((b"k", ANY, b"v")), wire.TableEntriesUpdated)
 
     run(scenario())

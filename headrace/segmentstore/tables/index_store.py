@@ -70,6 +70,17 @@ class IndexStore:
             await self._remove_orphans(record)
         return record
 
+    async def forget(self, segment: Segment) -> None:
+        """Remove the record and the objects of a table whatever they are; raises as `IndexRecord.remove`."""
+        key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
+        await self.write(Delete(key, version=None))
+        await self.remove_all(self.prefix(key, segment.attribute(CREATION_TIME)))
+
+    async def remove_all(self, prefix: str) -> None:
+        """Remove every object of a table that no newer owner wrote."""
+        while names := [each.name for each in await self.objects.list(prefix) if self.may_remove(each.name)]:
+            await self.objects.delete(names)
+
     async def put(self, record: IndexRecord, parts: Sequence[Buffer]) -> str:
         """Write an object of a table's index; its name.
 
@@ -164,5 +175,4 @@ class IndexRecord:
         await self._store.write(Delete(self._key, version=None))
         self._version, self._may_exist = None, False
         self.index = NOTHING
-        listed = await self._store.objects.list(self.prefix)
-        await self._store.remove(each.name for each in listed if self._store.may_remove(each.name))
+        await self._store.remove_all(self.prefix)

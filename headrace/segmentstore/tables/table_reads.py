@@ -16,7 +16,7 @@ from headrace.model.limits import (
     WIRE_FRAME_PAYLOAD_BYTES_MAX,
 )
 from headrace.segmentstore.tables.segment_reads import read_in_memory, read_segment
-from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tables.table import LOOK_UPS_AT_ONCE_MAX, Table
 
 VALUES_AT_ONCE_MAX: Final = 16
 DELTA_READ_BYTES_MIN: Final = 64 << 10
@@ -69,15 +69,19 @@ async def page_of_keys(table: Table, first: bytes, last: bytes | None, count: in
 
 
 async def page_of_entries(table: Table, first: bytes, last: bytes | None, count: int) -> list[TableEntry]:
-    """As `page_of_keys`, with values. A page that is not empty has at least one entry unless all were removed since."""
-    found: list[Found] = []
-    page_bytes = 0
-    async for key, place in table.walk(first, last):
-        page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
-        found.append((key, place))
-        if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
-            break
-    return await _with_values(table, found)
+    """As `page_of_keys`, with values."""
+    while True:
+        found: list[Found] = []
+        page_bytes = 0
+        async for key, place in table.walk(first, last):
+            page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
+            found.append((key, place))
+            if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+                break
+        entries = await _with_values(table, found)
+        if entries or not found:
+            return entries
+        first = found[-1][0] + b"\0"  # all of them were removed meanwhile: an empty page would say that this is the end
 
 
 async def delta(table: Table, from_position: int, count: int) -> Delta:
@@ -122,8 +126,12 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
                 raise InvalidRequestError(f"no entry of table {segment.name} starts at position {position}")
             read_bytes = ENTRY_BYTES_MAX
             continue
-        for key, place in decoded:
-            if await table.find(key) == place:
+        newest: dict[bytes, Place | None] = {}
+        for number, (key, place) in enumerate(decoded):
+            if number % LOOK_UPS_AT_ONCE_MAX == 0:
+                group = decoded[number : number + LOOK_UPS_AT_ONCE_MAX]
+                newest = await table.find_all(each for each, _ in group)
+            if newest[key] == place:
                 value_at = value_offset(key, place) - position
                 entries.append(TableEntry(key, place.version, view[value_at : value_at + place.value_length]))
                 page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)

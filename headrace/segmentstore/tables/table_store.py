@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headrace.model.errors import (
+    CorruptError,
     FencedError,
     HeadraceError,
     IllegalStateError,
@@ -93,6 +94,15 @@ class TableStore:
             IllegalStateError: it has entries and must not (code "table_not_empty").
             ThrottledError, UnavailableError, CorruptError: as `Table.find`, and as `IndexRecord.remove`.
         """
+        try:
+            await self._delete(name, must_be_empty=must_be_empty)
+        except CorruptError:
+            if must_be_empty:
+                raise
+            await self._index_store.forget(await self._segment(name))  # nobody needs to know what was in it
+            await self._container.delete(name)
+
+    async def _delete(self, name: str, *, must_be_empty: bool) -> None:
         async with self.use(name) as table, table.order:
             if must_be_empty:
                 async for _ in table.walk(b"", None):
