@@ -57,8 +57,9 @@ class ContainerSnapshot:
     """`deletions` maps names of segments whose chunk directory is still to be emptied to their numbers.
 
     `has_records`: records of segments may have been written, and there may be segments that are only in one.
-    `doubtful_before`: records that were written
-    under a lower epoch may be older than what the chunk directory has, since a log was lost in between.
+    `doubtful_before`: records that were written under a lower epoch may be older than what the chunk directory has,
+    since a log was lost in between.
+    `ordering` is the greatest number that the ordering clock had given to the container, in snapshots in tier 2.
     """
 
     next_number: int
@@ -66,6 +67,7 @@ class ContainerSnapshot:
     segments: Iterable[SegmentSnapshot]
     has_records: bool = False
     doubtful_before: int = 0
+    ordering: int = 0
 
 
 def encode_snapshot(snapshot: ContainerSnapshot) -> Iterator[bytes]:
@@ -74,6 +76,8 @@ def encode_snapshot(snapshot: ContainerSnapshot) -> Iterator[bytes]:
     header["deletions"] = dict(snapshot.deletions)
     if snapshot.has_records:
         header |= {"version": FORMAT_VERSION_RECORDS, "doubtful_before": snapshot.doubtful_before}
+    if snapshot.ordering:
+        header["ordering"] = snapshot.ordering
     lines = [_dump(header)]
     held_bytes = len(lines[0])
     for segment in snapshot.segments:
@@ -101,7 +105,9 @@ def decode_snapshot(parts: Iterable[bytes]) -> ContainerSnapshot:
         doubtful_before = _typed(header["doubtful_before"], int) if has_records else 0
         segments = [segment_of_body(json.loads(line)) for line in lines[1:]]
         deletions = {name: _typed(number, int) for name, number in _typed(header["deletions"], dict).items()}
-        return ContainerSnapshot(_typed(header["next"], int), deletions, segments, has_records, doubtful_before)
+        ordering = _typed(header.get("ordering", 0), int)
+        next_number = _typed(header["next"], int)
+        return ContainerSnapshot(next_number, deletions, segments, has_records, doubtful_before, ordering)
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise CorruptError(f"a container snapshot of {len(lines)} lines does not decode: {error!r}") from error
 

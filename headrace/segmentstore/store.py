@@ -127,7 +127,9 @@ class SegmentStore:
         if not recovery.told_nothing and ledger.found_epoch is not None:
             check_log_is_newest(container, ledger.found_epoch, pointer)
         elif pointer is not None:
-            recovery.restore(await restore_container(snapshots, directory, pointer))
+            snapshot = await restore_container(snapshots, directory, pointer)
+            recovery.restore(snapshot)
+            self._ordering_clock.observe(max(snapshot.ordering, directory.newest_ordering))
         segment_container = SegmentContainer(
             container,
             epoch,

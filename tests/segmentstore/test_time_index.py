@@ -269,3 +269,41 @@ def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world, run):
             assert await locate(client, SEGMENT, moments[5], offset=7 * EVENT_BYTES) == 7 * EVENT_BYTES
 
     run(scenario())
+
+
+@pytest.mark.parametrize("stopped", ["in good order", "killed after a snapshot", "killed after a flush"])
+def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, run, stopped):
+    world = make_world(container_count=1)
+
+    async def scenario():
+        world.clock.ms += 7_200_000
+        async with world.running(graceful=stopped == "in good order") as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await write(client, SEGMENT, 3, time=world.clock)
+            await running.flush()
+            await write(client, SEGMENT, 2, first=3, time=world.clock)
+            if stopped == "killed after a snapshot":
+                sequence = running.store.owned[0].container.log.last_sequence
+
+                def snapshot_written():
+                    world.clock.advance(60)
+                    return writer_of(running)._sequence is not None and writer_of(running)._sequence >= sequence
+
+                await running.until(snapshot_written)
+            else:
+                await running.flush()
+            newest = (await numbers(client, SEGMENT, 5))[-1]
+        world.disk = MemoryJournalDisk()
+        world.clock.ms = 1_000_000
+        async with world.running() as running:
+            client = await running.connect()
+            kept = 3 if stopped == "killed after a snapshot" else 5
+            assert (await client.call(wire.GetStreamSegmentInfo(10, SEGMENT))).write_offset == kept * EVENT_BYTES
+            await write(client, SEGMENT, 1, first=kept)
+            assert (await read(client, SEGMENT, kept * EVENT_BYTES)).ordering_number > newest
+
+    def writer_of(running):
+        return running.store.owned[0].writer._snapshots
+
+    run(scenario())

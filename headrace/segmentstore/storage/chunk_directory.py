@@ -46,9 +46,13 @@ _Change = tuple[int, int]
 
 
 class ChunkDirectory:
-    """`epoch` is the version of the container's claim; `clock` dates objects that nobody uses any more."""
+    """`epoch` is the version of the container's claim; `clock` dates objects that nobody uses any more.
+
+    `newest_ordering` is the greatest number of the time index in any `last_run` that was asked for.
+    """
 
     def __init__(self, store: MetadataStore, container: int, epoch: int, clock: Clock) -> None:
+        self.newest_ordering = 0
         self._store = store
         self.container = container
         self.epoch = epoch
@@ -142,7 +146,10 @@ class ChunkDirectory:
 
     async def last_run(self, name: str) -> ChunkRun | None:
         """The run that ends a segment; None if the directory has nothing of it."""
-        return await self.run_before(name, _LAST - 1)
+        run = await self.run_before(name, _LAST - 1)
+        if run is not None and run.times is not None:
+            self.newest_ordering = max(self.newest_ordering, run.times.last)
+        return run
 
     async def objects(self, *, after: str, limit: int) -> Page:
         """The counts of the container's packed objects (`model.chunks.object_count`), in the order of their names."""

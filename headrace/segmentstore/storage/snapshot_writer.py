@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
@@ -92,7 +92,7 @@ class SnapshotWriter:
         # Nothing else runs between here and the ledger's end: what the snapshot tells is what the container was.
         metadata = self._container.metadata
         clean = all(segment.is_stored for segment in metadata.segments.values())
-        parts = list(encode_snapshot(metadata.stored_snapshot()))
+        parts = list(encode_snapshot(replace(metadata.stored_snapshot(), ordering=log.current_ordering)))
         log.close()
         retry_s = self._limits.retry_first_s
         while True:
@@ -109,7 +109,7 @@ class SnapshotWriter:
     def _take(self) -> _Taken:
         self._mark_epoch()
         container = self._container
-        snapshot = container.metadata.stored_snapshot()
+        snapshot = replace(container.metadata.stored_snapshot(), ordering=container.log.current_ordering)
         return _Taken(snapshot, container.log.last_sequence, container.changes, self._clock.monotonic_s())
 
     def _mark_epoch(self) -> None:
