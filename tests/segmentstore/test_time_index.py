@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
 from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import chunk_run
+from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.segmentstore.reading.read_tokens import encode_read_token
 
@@ -286,14 +288,19 @@ def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, r
             if stopped == "killed after a snapshot":
                 sequence = running.store.owned[0].container.log.last_sequence
 
+                world.clock.advance(60)
+
                 def snapshot_written():
-                    world.clock.advance(60)
                     return writer_of(running)._sequence is not None and writer_of(running)._sequence >= sequence
 
                 await running.until(snapshot_written)
             else:
                 await running.flush()
             newest = (await numbers(client, SEGMENT, 5))[-1]
+            honest = world.metadata.write
+            if stopped != "in good order":
+                world.metadata.write = dead
+        world.metadata.write = honest
         world.disk = MemoryJournalDisk()
         world.clock.ms = 1_000_000
         async with world.running() as running:
@@ -303,7 +310,47 @@ def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, r
             await write(client, SEGMENT, 1, first=kept)
             assert (await read(client, SEGMENT, kept * EVENT_BYTES)).ordering_number > newest
 
+    def dead(*writes):
+        raise UnavailableError("this process is gone")
+
     def writer_of(running):
         return running.store.owned[0].writer._snapshots
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_compaction_keeps_the_times_of_what_it_merges(make_world, run, cached):
+    world = make_world(container_count=1)
+    world.limits = replace(world.limits, compacted_runs_min=4)
+
+    async def compacted(running, client):
+        owned = running.store.owned[0]
+        await owned.chores.stop()
+        for number in range(9, 13):
+            await write(client, SEGMENT, 1, first=number)
+            await running.flush()
+        assert len(runs_of(world, SEGMENT)) == 7
+        await owned.chores.round()
+        assert len(runs_of(world, SEGMENT)) == 1
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            for number in range(0, 9, 3):
+                await write(client, SEGMENT, 3, first=number, time=world.clock)
+                await running.flush()
+            before = await numbers(client, SEGMENT, 9)
+            if cached:
+                await compacted(running, client)
+        async with world.running() as running:
+            client = await running.connect()
+            if not cached:  # memory knows nothing of the first three runs now, but their records do
+                await compacted(running, client)
+            assert [await locate(client, SEGMENT, number) // EVENT_BYTES for number in before] == (
+                list(range(9)) if cached else [0, 0, 0, 3, 3, 3, 6, 6, 6]
+            )
+            assert await locate(client, SEGMENT, before[-1] + 1) == 9 * EVENT_BYTES
 
     run(scenario())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.model.chunks import ChunkRun, RunTimes
+from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, NotFoundError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
@@ -23,6 +23,7 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Block
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
+from headrace.segmentstore.storage.run_times import points_known, with_times
 from headrace.segmentstore.storage.small_runs import COMPACTED_CHUNK_BYTES_MIN, SmallRuns
 
 _log = logging.getLogger(__name__)
@@ -73,12 +74,23 @@ class _Merge:
     def length(self) -> int:
         return sum(run.length for run in self.runs)
 
-    def merged(self, object_name: str, position: int) -> ChunkRun:
-        first, last = self.runs[0], self.runs[-1]
-        times = None
-        if first.times is not None and last.times is not None:
-            times = RunTimes(first.times.first, last.times.last)
-        return ChunkRun(first.offset, self.length, object_name, position, times)
+    def merged(self, object_name: str, position: int, block_position: int) -> tuple[ChunkRun, bytes]:
+        """The new run, and its time block, which belongs at `block_position`."""
+        run = ChunkRun(self.runs[0].offset, self.length, object_name, position)
+        points = [point for each in self.runs for point in points_known(self.segment, each)]
+        return with_times(run, points, block_position)
+
+
+def _laid_out(merges: Sequence[_Merge], object_name: str) -> tuple[list[tuple[_Merge, ChunkRun, bytes]], int]:
+    """The runs and their time blocks, which lie behind the data of all of them; and the length of the object."""
+    position, length = 0, sum(merge.length for merge in merges)
+    laid_out = []
+    for merge in merges:
+        run, block = merge.merged(object_name, position, length)
+        laid_out.append((merge, run, block))
+        position += run.length
+        length += len(block)
+    return laid_out, length
 
 
 class Compactor:
@@ -152,18 +164,16 @@ class Compactor:
                 merges = [merge for merge in chosen if await self._read_all(merge, pinned)]
                 if not merges:
                     return
-                await put_new(self._chunk_storage, name, [part for merge in merges for part in merge.parts])
+                entered, length = _laid_out(merges, name)
+                blocks = [memoryview(block) for _, _, block in entered if block]
+                await put_new(self._chunk_storage, name, [part for merge in merges for part in merge.parts] + blocks)
             finally:
                 self._container.pool.unpin(pinned)
-            length = sum(merge.length for merge in merges)
-            position = 0
-            for merge in merges:
+            for merge, run, _ in entered:
                 merge.parts.clear()
                 if not merge.segment.removed:
-                    run = merge.merged(name, position)
                     await self._directory.replace(merge.segment.name, merge.runs, run, length)
                     self._small_runs.look_again(merge.segment.name)
-                position += merge.length
         _log.info(
             "event=compacted container=%d object=%s bytes=%d runs=%d segments=%d",
             self._container.container,

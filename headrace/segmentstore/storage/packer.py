@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.codec.time_blocks import encode_time_block
-from headrace.model.chunks import ChunkRun, RunTimes
-from headrace.model.time_points import POINTS_MAX, TimePoints
+from headrace.model.chunks import ChunkRun
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Block, Reservation, gather
+from headrace.segmentstore.storage.run_times import points_in_memory, with_times
 
 RUNS_PER_OBJECT_MAX: Final = 10_000
 """Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""
-
-BYTES_PER_TIME_POINT_MIN: Final = 256
-"""A run has no more points than one for so many bytes: a time block stays small beside its data."""
 
 
 @dataclass(slots=True)
@@ -54,22 +50,13 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
             packed.runs.append((segment, ChunkRun(start, run_bytes, object_name, position)))
         if packed.length >= bytes_max:
             break
-    packed.runs = [(segment, _with_times(packed, segment, run)) for segment, run in packed.runs]
+    for index, (segment, run) in enumerate(packed.runs):
+        timed, block = with_times(run, points_in_memory(segment, run), packed.length)
+        packed.runs[index] = (segment, timed)
+        if block:
+            packed.parts.append(memoryview(block))
+            packed.length += len(block)
     return packed
-
-
-def _with_times(packed: PackedObject, segment: Segment, run: ChunkRun) -> ChunkRun:
-    """The run with what the segment's time index says of it, whose block enters the object."""
-    points = TimePoints(segment.times.between(run.offset, run.end))
-    if not points.oldest:
-        return run
-    points.thin_out(min(POINTS_MAX, max(1, run.length // BYTES_PER_TIME_POINT_MIN)))
-    if len(points) == 1:
-        return replace(run, times=RunTimes(points.oldest, points.newest))
-    block = encode_time_block(points, run.offset)
-    position, packed.length = packed.length, packed.length + len(block)
-    packed.parts.append(memoryview(block))
-    return replace(run, times=RunTimes(points.oldest, points.newest, position, len(block)))
 
 
 def _flush_end(segment: Segment) -> int:
