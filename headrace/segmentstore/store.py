@@ -15,7 +15,7 @@ from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.names import container_of_segment, is_transient_segment_name
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
-from headrace.ports.ledger import LedgerStore
+from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -108,28 +108,17 @@ class SegmentStore:
         """
         started_s = self.clock.monotonic_s()
         ledger = self._ledgers.open(container, epoch)
-        directory = ChunkDirectory(self._metadata_store, container, epoch, self.clock)
+        directory = ChunkDirectory(self._metadata_store, container, epoch, self.clock, self._ordering_clock.observe)
         snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
         pointer = await snapshots.pointer()
-        recovery = Recovery(container, self.pool, self.clock)
-        # On the loop's thread: recovery fills the shared cache, which is not made for several threads.
-        recovery.run(ledger)
-        _log.info(
-            "event=recovered container=%d seconds=%.3f log_bytes=%d loaded_bytes=%d operations=%d",
-            container,
-            self.clock.monotonic_s() - started_s,
-            ledger.held_bytes,
-            recovery.loaded_bytes,
-            recovery.operations,
-        )
-        self._ordering_clock.observe(recovery.frames.last_ordering)
+        recovery = self._recover(container, ledger)
         restored = recovery.told_nothing and pointer is not None
         if not recovery.told_nothing and ledger.found_epoch is not None:
             check_log_is_newest(container, ledger.found_epoch, pointer)
         elif pointer is not None:
             snapshot = await restore_container(snapshots, directory, pointer)
             recovery.restore(snapshot)
-            self._ordering_clock.observe(max(snapshot.ordering, directory.newest_ordering))
+            self._ordering_clock.observe(snapshot.ordering)
         segment_container = SegmentContainer(
             container,
             epoch,
@@ -179,6 +168,22 @@ class SegmentStore:
             ledger.next_entry,
             segment_container.metrics.recovery_s,
         )
+
+    def _recover(self, container: int, ledger: Ledger) -> Recovery:
+        """Read the log, on the loop's thread: that fills the shared cache, which is not made for several threads."""
+        started_s = self.clock.monotonic_s()
+        recovery = Recovery(container, self.pool, self.clock)
+        recovery.run(ledger)
+        _log.info(
+            "event=recovered container=%d seconds=%.3f log_bytes=%d loaded_bytes=%d operations=%d",
+            container,
+            self.clock.monotonic_s() - started_s,
+            ledger.held_bytes,
+            recovery.loaded_bytes,
+            recovery.operations,
+        )
+        self._ordering_clock.observe(recovery.frames.last_ordering)
+        return recovery
 
     def owner_of(self, segment_name: str) -> OwnedContainer:
         """The container of a segment.

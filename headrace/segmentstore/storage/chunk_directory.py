@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.codec.records.segment_record import SEGMENT_SORT
@@ -48,11 +48,18 @@ _Change = tuple[int, int]
 class ChunkDirectory:
     """`epoch` is the version of the container's claim; `clock` dates objects that nobody uses any more.
 
-    `newest_ordering` is the greatest number of the time index in any `last_run` that was asked for.
+    `observe_ordering` hears when the end of a `last_run` came: what the store writes from then on must be newer.
     """
 
-    def __init__(self, store: MetadataStore, container: int, epoch: int, clock: Clock) -> None:
-        self.newest_ordering = 0
+    def __init__(
+        self,
+        store: MetadataStore,
+        container: int,
+        epoch: int,
+        clock: Clock,
+        observe_ordering: Callable[[int], None] | None = None,
+    ) -> None:
+        self._observe_ordering = observe_ordering
         self._store = store
         self.container = container
         self.epoch = epoch
@@ -147,8 +154,8 @@ class ChunkDirectory:
     async def last_run(self, name: str) -> ChunkRun | None:
         """The run that ends a segment; None if the directory has nothing of it."""
         run = await self.run_before(name, _LAST - 1)
-        if run is not None and run.times is not None:
-            self.newest_ordering = max(self.newest_ordering, run.times.last)
+        if run is not None and run.times is not None and self._observe_ordering is not None:
+            self._observe_ordering(run.times.last)
         return run
 
     async def objects(self, *, after: str, limit: int) -> Page:
