@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.model.errors import CorruptError
 
@@ -73,8 +73,7 @@ class CreateOperation:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendOperation:
+class AppendOperation(NamedTuple):
     """`data` lies at `offset` of the segment; `event_number` is the writer's last one in it."""
 
     number: int

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import raw_limits
+from benchmarks import raw_limits, recovery
 from benchmarks.latencies import Latencies
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
-from benchmarks.settings import AppendLoad, Settings
+from benchmarks.settings import KIB, MIB, AppendLoad, Settings
 from benchmarks.workloads import Throughput
 
 
@@ -67,3 +67,10 @@ def test_results_can_be_published():
     assert written["versions"]["headrace"]
     assert written["settings"]["rounds"] == Settings().rounds
     assert str(Path.cwd()) not in text
+
+
+def test_a_recovery_is_measured_on_the_log_that_was_asked_for(tmp_path: Path):
+    found = recovery.recover(tmp_path, 2 * MIB, 64 * KIB, 0.75)
+    assert found.loaded_bytes == 512 * KIB
+    assert 2 * MIB < found.log_bytes < 2.1 * MIB
+    assert found.seconds == found.scan_s + found.replay_s > 0
