@@ -18,6 +18,7 @@ from headrace.codec.wire_commands.append import (
     Padding,
     PartialEvent,
     SetupAppend,
+    encode_data_appended,
 )
 from headrace.codec.wire_commands.commands import (
     WireCommand,
@@ -215,5 +216,6 @@ __all__ = [
     "decode_header",
     "encode",
     "encode_around",
+    "encode_data_appended",
     "encode_parts",
 ]

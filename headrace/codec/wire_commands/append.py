@@ -6,8 +6,13 @@ except in `ConditionalAppend`, which carries one event that the server stores wi
 
 from __future__ import annotations
 
+import struct
+
 from headrace.codec.wire_commands.commands import WireCommand, command
 from headrace.codec.wire_commands.fields import I32, I64, Data, Event, Rest, Text, Uuid
+
+_DATA_APPENDED_FRAME = struct.Struct(">iiQQqqqq")
+_UINT64_MASK = (1 << 64) - 1
 
 NO_EVENT_NUMBER = -(1 << 63)
 """`AppendSetup.last_event_number` of a writer that never wrote to the segment."""
@@ -69,6 +74,23 @@ class DataAppended(WireCommand):
     previous_event_number: I64 = -1
     request_id: I64 = -1
     current_segment_write_offset: I64 = -1
+
+
+def encode_data_appended(
+    writer_id: int, event_number: int, previous_event_number: int, request_id: int, current_segment_write_offset: int
+) -> bytes:
+    """The whole frame of a `DataAppended`, at once: there may be one for every append."""
+    high, low = writer_id >> 64, writer_id & _UINT64_MASK
+    return _DATA_APPENDED_FRAME.pack(
+        DataAppended.TYPE,
+        _DATA_APPENDED_FRAME.size - 8,  # without type and length
+        high,
+        low,
+        event_number,
+        previous_event_number,
+        request_id,
+        current_segment_write_offset,
+    )
 
 
 @command(8, optional_from="request_id")

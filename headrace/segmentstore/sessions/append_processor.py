@@ -94,9 +94,7 @@ class AppendProcessor:
                 event_number, request_id, length = writer.due
                 writer.due = None
                 parts.append(
-                    wire.encode(
-                        wire.DataAppended(writer.writer_id, event_number, writer.acknowledged, request_id, length)
-                    )
+                    wire.encode_data_appended(writer.writer_id, event_number, writer.acknowledged, request_id, length)
                 )
                 writer.acknowledged = event_number
         return parts

@@ -24,6 +24,14 @@ def test_round_trip(command: wire.WireCommand) -> None:
     assert wire.decode(type_code, memoryview(frame)[8:]) == command
 
 
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(st.integers(0, (1 << 128) - 1), INT64, INT64, INT64, INT64)
+def test_an_acknowledgement_encoded_at_once_is_the_same_frame(*fields: int) -> None:
+    assert wire.encode_data_appended(*fields) == wire.encode(wire.DataAppended(*fields))
+
+
 @given(ANY_COMMAND, st.data())
 def test_a_cut_frame_is_refused_or_lacks_optional_fields_only(command: wire.WireCommand, data: st.DataObject) -> None:
     payload = wire.encode(command)[8:]
