@@ -27,8 +27,8 @@ def test_round_trip(command: wire.WireCommand) -> None:
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-@given(st.integers(0, (1 << 128) - 1), INT64, INT64, INT64, INT64)
-def test_an_acknowledgement_encoded_at_once_is_the_same_frame(*fields: int) -> None:
+@given(st.tuples(st.integers(0, (1 << 128) - 1), INT64, INT64, INT64, INT64))
+def test_an_acknowledgement_encoded_at_once_is_the_same_frame(fields: tuple[int, int, int, int, int]) -> None:
     assert wire.encode_data_appended(*fields) == wire.encode(wire.DataAppended(*fields))
 
 
