@@ -50,7 +50,8 @@ async def _serve(config: StoreConfig) -> int:
         _log.critical("event=start_failed error=%r", str(error))
         print(f"segment store: {error}", file=sys.stderr)
         return 2
-    print(ready, flush=True)
+    sys.stdout.write(f"{ready}\n")  # in one piece: the processes of a store share it
+    sys.stdout.flush()
     code = await process.ended()
     if code:
         # What is in memory cannot be told from what the failure left behind: the log has it, the next start reads it.

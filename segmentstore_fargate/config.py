@@ -4,6 +4,8 @@
 |---|---|---|
 | HEADRACE_STORE_ID | name of this store in claims and logs, for example store-0 | required |
 | HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | which containers it takes: every COUNT-th from INDEX on | 0, 1 |
+| HEADRACE_PROCESSES | processes of this store; each has its share of containers and cache, and its ports | 1 |
+| HEADRACE_PROCESS | which of them this one is; set by the supervisor | 0 |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
 | HEADRACE_DATA_DIR | directory of the journal, on a volume of its own | required |
 | HEADRACE_LISTEN_HOST, HEADRACE_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 0 |
@@ -13,6 +15,10 @@
 | HEADRACE_CACHE_BYTES | memory for appended data | 512 MiB |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
+| HEADRACE_OBJECT_BYTES | of one object that holds runs of many segments, at most | 32 MiB |
+| HEADRACE_STORAGE_RETRY_MAX_S | the longest pause between two tries while S3 or DynamoDB do not answer | 10 |
+| HEADRACE_SNAPSHOT_EVERY_S | between two snapshots of a container's metadata in S3, while anything changes | 30 |
+| HEADRACE_GARBAGE_EVERY_S | between two looks for objects that nobody uses any more | 21600 |
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
 | HEADRACE_COMPACTION_BYTES_PER_S | for merging small runs in S3, of the whole process; 0: never | 8 MiB |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
@@ -34,6 +40,7 @@ from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
 from headrace.segmentstore.storage.limits import StorageLimits
+from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20
 CACHE_BYTES_MIN: Final = 64 << 20
@@ -41,17 +48,24 @@ CACHE_BYTES_MIN: Final = 64 << 20
 
 JOURNAL_FILE_BYTES_MIN: Final = 32 << 20
 STOP_DEADLINE_DEFAULT_S: Final = 60.0
+PROCESSES_MAX: Final = 64
+_PORT_MAX: Final = 65535
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """One process. `advertised_host` None: ask the platform. `health_port` None: no pages."""
+    """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
+
+    `data_dir` belongs to all processes of the store, `layout` says which containers' logs lie where in it.
+    """
 
     store_id: str
     containers: tuple[int, ...]
     container_count: int
     data_dir: Path
+    journal_dir: Path
+    layout: Layout
     listen_host: str
     listen_port: int
     advertised_host: str | None
@@ -70,39 +84,93 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     """Raises InvalidRequestError: a variable is missing or wrong; the message names it."""
     read = _Reader(environment)
     container_count = read.integer("HEADRACE_CONTAINER_COUNT", topology.CONTAINER_COUNT, least=1)
-    store_count = read.integer("HEADRACE_STORE_COUNT", 1, least=1)
-    store_index = read.integer("HEADRACE_STORE_INDEX", 0, least=0, most=store_count - 1)
-    usual = StorageLimits()
+    processes = read.integer("HEADRACE_PROCESSES", 1, least=1, most=PROCESSES_MAX)
+    process = read.integer("HEADRACE_PROCESS", 0, least=0, most=processes - 1)
+    layout = _read_layout(read, container_count, processes)
+    journal_dir = journal_directory(process, processes)
+    listen_port, health_port = _read_ports(read, process, processes)
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
     if log_level not in LOG_LEVELS:
         raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
     return StoreConfig(
-        store_id=read.text("HEADRACE_STORE_ID"),
-        containers=containers_of_store(store_index, store_count, container_count),
+        store_id=read.text("HEADRACE_STORE_ID") + (f".{process}" if processes > 1 else ""),
+        containers=layout[journal_dir],
         container_count=container_count,
         data_dir=Path(read.text("HEADRACE_DATA_DIR")),
+        journal_dir=Path(read.text("HEADRACE_DATA_DIR")) / journal_dir,
+        layout=layout,
         listen_host=environment.get("HEADRACE_LISTEN_HOST", "127.0.0.1"),
-        listen_port=read.integer("HEADRACE_LISTEN_PORT", 0, least=0, most=65535),
+        listen_port=listen_port,
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or None,
         zone=environment.get("HEADRACE_ZONE", "local"),
         metadata_table=read.text("HEADRACE_METADATA_TABLE"),
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
-        cache_bytes=read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=CACHE_BYTES_MIN),
+        cache_bytes=read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
+        // processes,
         journal_file_bytes=read.integer(
             "HEADRACE_JOURNAL_FILE_BYTES", JOURNAL_FILE_BYTES, least=JOURNAL_FILE_BYTES_MIN
         ),
-        limits=StorageLimits(
-            flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
-            flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
-            checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
-            compaction_bytes_per_s=read.integer(
-                "HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0
-            ),
-        ),
-        health_port=read.optional_integer("HEADRACE_HEALTH_PORT", least=0, most=65535),
+        limits=_read_limits(read),
+        health_port=health_port,
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
     )
+
+
+def _read_layout(read: _Reader, container_count: int, processes: int) -> dict[str, tuple[int, ...]]:
+    """Containers by journal directory: the processes of all stores together count through them."""
+    store_count = read.integer("HEADRACE_STORE_COUNT", 1, least=1)
+    store_index = read.integer("HEADRACE_STORE_INDEX", 0, least=0, most=store_count - 1)
+    if processes > 1 and store_count * processes > container_count:
+        raise InvalidRequestError(
+            f"HEADRACE_PROCESSES is {processes}: with {store_count} stores that is more processes than the "
+            f"{container_count} containers of HEADRACE_CONTAINER_COUNT"
+        )
+    first, count = store_index * processes, store_count * processes
+    return {
+        journal_directory(process, processes): containers_of_store(first + process, count, container_count)
+        for process in range(processes)
+    }
+
+
+def _read_ports(read: _Reader, process: int, processes: int) -> tuple[int, int | None]:
+    """Of one process: the first has the ports that are named, the others those that follow."""
+    most = _PORT_MAX + 1 - processes
+    listen_port = read.integer("HEADRACE_LISTEN_PORT", 0, least=0, most=most)
+    health_port = read.integer("HEADRACE_HEALTH_PORT", -1, least=0, most=most)
+    if listen_port and health_port > 0 and abs(listen_port - health_port) < processes:
+        raise InvalidRequestError(
+            f"HEADRACE_HEALTH_PORT is {health_port} and HEADRACE_LISTEN_PORT {listen_port}: {processes} processes need "
+            "as many ports from each of them on"
+        )
+    return (
+        listen_port + process if listen_port else 0,
+        health_port + process if health_port > 0 else None if health_port < 0 else 0,
+    )
+
+
+def _read_limits(read: _Reader) -> StorageLimits:
+    usual = StorageLimits()
+    return StorageLimits(
+        flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
+        flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
+        object_bytes_max=read.integer("HEADRACE_OBJECT_BYTES", usual.object_bytes_max, least=1),
+        checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
+        retry_max_s=read.seconds("HEADRACE_STORAGE_RETRY_MAX_S", usual.retry_max_s),
+        snapshot_every_s=read.seconds("HEADRACE_SNAPSHOT_EVERY_S", usual.snapshot_every_s),
+        sweep_every_s=read.seconds("HEADRACE_GARBAGE_EVERY_S", usual.sweep_every_s),
+        compaction_bytes_per_s=read.integer("HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0),
+    )
+
+
+def process_environments(environment: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environment of each process of a store, whose own this is.
+
+    Raises:
+        InvalidRequestError: HEADRACE_PROCESSES is wrong.
+    """
+    processes = _Reader(environment).integer("HEADRACE_PROCESSES", 1, least=1, most=PROCESSES_MAX)
+    return [{**environment, "HEADRACE_PROCESS": str(process)} for process in range(processes)]
 
 
 class _Reader:
@@ -114,9 +182,6 @@ class _Reader:
         if not value:
             raise InvalidRequestError(f"the environment variable {name} is missing")
         return value
-
-    def optional_integer(self, name: str, *, least: int, most: int) -> int | None:
-        return self.integer(name, least, least=least, most=most) if self._environment.get(name) else None
 
     def integer(self, name: str, default: int, *, least: int, most: int | None = None) -> int:
         value = self._environment.get(name, "")

@@ -26,6 +26,7 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
+from segmentstore_fargate.layout import settle_layout
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import claim_container, own_address
 
@@ -43,7 +44,8 @@ class SegmentStoreProcess:
         self._started = False
         self._rates_timer: asyncio.TimerHandle | None = None
         self._clock = SystemClock()
-        self._disk = DiskJournalDisk(config.data_dir / "journal")
+        settle_layout(config.data_dir, config.layout)
+        self._disk = DiskJournalDisk(config.journal_dir)
         measured_disk = MeasuredJournalDisk(self._disk, self._clock)
         self._journal = Journal(
             measured_disk,

@@ -131,8 +131,9 @@ class SegmentStoreZone(Construct):
                 max_buffer_size=cdk.Size.mebibytes(8),
             ),
             port_mappings=[
-                ecs.PortMapping(container_port=SEGMENT_STORES.wire_port),
-                ecs.PortMapping(container_port=SEGMENT_STORES.health_port),
+                ecs.PortMapping(container_port=port)
+                for first, last in (SEGMENT_STORES.wire_ports, SEGMENT_STORES.health_ports)
+                for port in range(first, last + 1)
             ],
         )
         container.add_ulimits(
@@ -144,10 +145,8 @@ class SegmentStoreZone(Construct):
 
 
 def _health_check() -> ecs.HealthCheck:
-    url = f"http://127.0.0.1:{SEGMENT_STORES.health_port}/ready"
-    ask = f"import urllib.request as r; r.urlopen('{url}', timeout={HEALTH_TIMEOUT_S - 1})"
     return ecs.HealthCheck(
-        command=["CMD", "python", "-c", ask],
+        command=["CMD", "python", "-m", "segmentstore_fargate.probe"],
         interval=cdk.Duration.seconds(HEALTH_INTERVAL_S),
         timeout=cdk.Duration.seconds(HEALTH_TIMEOUT_S),
         retries=HEALTH_RETRIES,
@@ -161,6 +160,7 @@ def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) 
         "HEADRACE_STORE_ID": f"store-{index}",
         "HEADRACE_STORE_INDEX": str(index),
         "HEADRACE_STORE_COUNT": str(count),
+        "HEADRACE_PROCESSES": str(SEGMENT_STORES.processes),
         "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
         "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
         "HEADRACE_LISTEN_HOST": "0.0.0.0",

@@ -17,7 +17,7 @@ from headrace import topology
 from infra.settings import Settings
 
 _HTTPS = ec2.Port.tcp(443)
-_WIRE_PORT = ec2.Port.tcp(topology.SEGMENT_STORES.wire_port)
+_WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
 _ENDPOINTS_TO_START_A_TASK = {
@@ -45,7 +45,7 @@ class StoreNetwork(Construct):
         self.stores_group = self._group("Stores", "Segment stores")
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
         self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
-        self._open_wire_port()
+        self._open_wire_ports()
         self._add_endpoints()
         self._log_rejected_traffic()
 
@@ -66,10 +66,10 @@ class StoreNetwork(Construct):
             self, name, vpc=self.vpc, description=f"{description} (Headrace)", allow_all_outbound=not closed
         )
 
-    def _open_wire_port(self) -> None:
+    def _open_wire_ports(self) -> None:
         for group, who in ((self.functions_group, "functions"), (self.clients_group, "clients")):
-            self.stores_group.add_ingress_rule(group, _WIRE_PORT, f"wire protocol from {who}")
-        self.functions_group.add_egress_rule(self.stores_group, _WIRE_PORT, "wire protocol to segment stores")
+            self.stores_group.add_ingress_rule(group, _WIRE_PORTS, f"wire protocol from {who}")
+        self.functions_group.add_egress_rule(self.stores_group, _WIRE_PORTS, "wire protocol to segment stores")
         # The addresses of gateway endpoints are the Region's: within these subnets only endpoints answer on 443.
         for group in (self.functions_group, self.stores_group):
             group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")

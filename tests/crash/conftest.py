@@ -22,7 +22,7 @@ class StoreProcess:
     """Starts, kills and stops one store; its data directory stays."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self._environment = environment
+        self.environment = environment
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
@@ -31,7 +31,7 @@ class StoreProcess:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "segmentstore_fargate"],
-                env=self._environment,
+                env=self.environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

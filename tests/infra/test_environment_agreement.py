@@ -25,12 +25,16 @@ def store_variables(assembly, as_text):
 
 
 def test_stores_accept_their_variables_and_share_all_containers(store_variables):
-    configs = [segmentstore_fargate.config.read_config(variables) for variables in store_variables]
+    config = segmentstore_fargate.config
+    configs = [
+        config.read_config(each) for variables in store_variables for each in config.process_environments(variables)
+    ]
     taken = sorted(container for config in configs for container in config.containers)
     assert taken == list(range(topology.CONTAINER_COUNT))
-    for config in configs:
-        assert config.listen_port == SEGMENT_STORES.wire_port
-        assert config.health_port == SEGMENT_STORES.health_port
+    for process, config in enumerate(configs):
+        process %= SEGMENT_STORES.processes
+        assert config.listen_port == SEGMENT_STORES.wire_port + process
+        assert config.health_port == SEGMENT_STORES.health_port + process
         assert config.advertised_host is None, "the task asks ECS for its own address"
         assert config.stop_deadline_s < SEGMENT_STORES.stop_timeout_s
         assert config.cache_bytes < SEGMENT_STORES.memory_mb * 1024 * 1024

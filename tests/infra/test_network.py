@@ -28,7 +28,7 @@ def test_only_functions_and_clients_reach_the_wire_port(assembly):
     sources = {assembly.get(STACK, rule["SourceSecurityGroupId"]).logical_id for rule in rules}
     assert sources == {_group(assembly, "NetworkFunctions").logical_id, _group(assembly, "NetworkClients").logical_id}
     assert {(rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) for rule in rules} == {
-        ("tcp", SEGMENT_STORES.wire_port, SEGMENT_STORES.wire_port)
+        ("tcp", *SEGMENT_STORES.wire_ports)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -86,8 +87,27 @@ def test_a_process_that_dies_finds_its_volume_again(assembly, services):
         assert "EntryPoint" not in container
         assert container["StopTimeout"] == SEGMENT_STORES.stop_timeout_s <= 120
         check = container["HealthCheck"]
-        assert f":{SEGMENT_STORES.health_port}/ready" in check["Command"][-1]
+        assert check["Command"] == ["CMD", "python", "-m", "segmentstore_fargate.probe"]
         assert check["Interval"] * check["Retries"] >= 1_800  # a replaced task loses what S3 does not have
+
+
+def test_every_process_has_a_core_and_its_ports(assembly, services):
+    assert SEGMENT_STORES.processes == max(1, SEGMENT_STORES.cpu_units // 1024)
+    for service in services:
+        container = _container(assembly, service)
+        assert _environment(assembly, service)["HEADRACE_PROCESSES"] == str(SEGMENT_STORES.processes)
+        ports = {mapping["ContainerPort"] for mapping in container["PortMappings"]}
+        assert ports == {
+            first + process
+            for first in (SEGMENT_STORES.wire_port, SEGMENT_STORES.health_port)
+            for process in range(SEGMENT_STORES.processes)
+        }
+
+
+def test_a_store_of_two_cores_has_two_processes():
+    larger = replace(SEGMENT_STORES, cpu_units=2048)
+    assert (larger.processes, larger.wire_ports, larger.health_ports) == (2, (12345, 12346), (12545, 12546))
+    assert replace(SEGMENT_STORES, cpu_units=512).processes == 1
 
 
 def test_a_store_runs_without_root_rights(assembly, services):

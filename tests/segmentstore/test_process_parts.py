@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import re
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +14,12 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import Key
-from segmentstore_fargate import health
+from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer
 from segmentstore_fargate.registration import claim_container, own_address
 
+ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = {
     "HEADRACE_STORE_ID": "store-1",
     "HEADRACE_DATA_DIR": "/data",
@@ -49,11 +53,63 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_FLUSH_AGE_S", "-1"),
         ("HEADRACE_FLUSH_AGE_S", "nan"),
         ("HEADRACE_LOG_LEVEL", "LOUD"),
+        ("HEADRACE_PROCESSES", "0"),
+        ("HEADRACE_PROCESSES", "9"),
+        ("HEADRACE_PROCESS", "1"),
     ],
 )
 def test_a_wrong_variable_is_named(name, value):
     with pytest.raises(InvalidRequestError, match=name):
         read_config({**REQUIRED, name: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"HEADRACE_LISTEN_PORT": "100", "HEADRACE_HEALTH_PORT": "101"}, "HEADRACE_HEALTH_PORT"),
+        ({"HEADRACE_LISTEN_PORT": "65535"}, "HEADRACE_LISTEN_PORT"),
+        ({"HEADRACE_CACHE_BYTES": str(100 << 20)}, "HEADRACE_CACHE_BYTES"),
+    ],
+)
+def test_what_is_too_little_for_two_processes_is_named(settings, named):
+    read_config({**REQUIRED, **settings})
+    with pytest.raises(InvalidRequestError, match=named):
+        read_config({**REQUIRED, **settings, "HEADRACE_PROCESSES": "2"})
+
+
+def test_the_probe_asks_every_process():
+    async def scenario() -> list[str]:
+        servers = [HealthServer({"/ready": PAGES[page]}) for page in ("/well", "/ill")]
+        for server in servers:
+            await server.start("127.0.0.1", 0)
+        well, ill = (server.port for server in servers)
+        assert await asyncio.to_thread(probe.problems, [well]) == []
+        found = await asyncio.to_thread(probe.problems, [well, ill])
+        for server in servers:
+            await server.stop()
+        assert found == [f'port {ill}: {{"status": "starting"}}']
+        return await asyncio.to_thread(probe.problems, [well])
+
+    (gone,) = asyncio.run(scenario())
+    assert "ConnectionRefusedError" in gone
+
+
+def test_a_probe_that_is_not_told_a_port_finds_a_problem(monkeypatch, capsys):
+    for name, value in REQUIRED.items():
+        monkeypatch.setenv(name, value)
+    assert probe.main() == 1
+    assert "HEADRACE_HEALTH_PORT" in capsys.readouterr().err
+
+
+def test_the_manual_and_the_module_list_every_variable():
+    documented = config.__doc__.partition("| variable |")[2].partition("\n\n")[0]
+    manual = (ROOT / "docs" / "operating" / "configuration.md").read_text()
+    assert documented in manual, "copy the table of segmentstore_fargate/config.py"
+    tree = ast.parse(Path(config.__file__).read_text())
+    read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert set(re.findall(r"HEADRACE_\w+", documented)) == {
+        name for name in read if re.fullmatch(r"HEADRACE_\w+", name)
+    }
 
 
 def test_each_claim_deposes_the_one_before():

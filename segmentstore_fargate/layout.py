@@ -1,0 +1,86 @@
+"""Which containers' logs lie in which journal directory of a volume, written down beside them.
+
+Another number of processes or of stores gives containers to other journals. A process that started then would find no
+log of theirs where it looks, take the containers for unwritten ones or go back to what tier 2 has, and leave
+acknowledged events behind. So a volume with logs is only taken by the settings that it was written with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.model.errors import CorruptError, IllegalStateError
+
+LAYOUT_NAME: Final = "layout.json"
+_LOCK_NAME: Final = ".layout.lock"
+_LOG_PATTERNS: Final = ("journal/journal-*", "process-*/journal/journal-*")
+_SINGLE_PROCESS: Final = "journal"
+
+Layout = Mapping[str, Sequence[int]]
+"""Containers by journal directory, relative to the volume's."""
+
+
+def journal_directory(process: int, processes: int) -> str:
+    """Where a process keeps its journal, relative to the volume's directory."""
+    return _SINGLE_PROCESS if processes == 1 else f"process-{process}/journal"
+
+
+def settle_layout(data_dir: Path, layout: Layout) -> None:
+    """Write the layout of a volume down before there are logs on it, or find that they are laid out like that.
+
+    Raises:
+        IllegalStateError: there are logs, and they are laid out otherwise.
+        CorruptError: what was written down cannot be read.
+        OSError: the volume does not take it.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    wanted = {name: list(containers) for name, containers in layout.items()}
+    lock = os.open(data_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one store start at the same moment
+        found = _read(data_dir / LAYOUT_NAME)
+        if found == wanted:
+            return
+        files = [path for pattern in _LOG_PATTERNS for path in data_dir.glob(pattern)]
+        logs = sorted({str(path.parent.relative_to(data_dir)) for path in files})
+        of_older_version = found is None and list(wanted) == logs == [_SINGLE_PROCESS]
+        if logs and not of_older_version:
+            raise IllegalStateError(
+                f"{data_dir} has logs laid out as {found or 'nobody wrote down'}, but the settings ask for {wanted}: "
+                "start with the old numbers of processes and stores (HEADRACE_PROCESSES, HEADRACE_STORE_COUNT, "
+                "HEADRACE_STORE_INDEX, HEADRACE_CONTAINER_COUNT), or stop in good order with them and then move "
+                f"{', '.join(logs)} away: a store with an empty volume starts from tier 2",
+                details={"found": found, "wanted": wanted},
+            )
+        _write(data_dir, wanted)
+    finally:
+        os.close(lock)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CorruptError(f"{path} does not say which logs lie where: restore it or take the volume away") from error
+
+
+def _write(data_dir: Path, layout: Mapping[str, list[int]]) -> None:
+    """Durably, and as a whole or not at all."""
+    unfinished = data_dir / f"{LAYOUT_NAME}.unfinished"
+    with unfinished.open("w") as file:
+        json.dump(layout, file)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(data_dir / LAYOUT_NAME)
+    directory = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
