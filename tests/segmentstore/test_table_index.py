@@ -468,3 +468,17 @@ def test_batches_under_way_take_no_more_memory_than_the_cache_has(small_world, r
             assert isinstance(await tables.put((b"k", ANY, b"v")), wire.TableEntriesUpdated)
 
     run(scenario())
+
+
+def test_a_full_table_does_not_wait_for_the_time_of_the_next_flush(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            tables = TableClient(await running.connect(), TABLE)
+            await tables.create()
+            known = await fill(running, tables, 300)
+            assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+            table = resident(running).table
+            assert table.runs
+            assert table.segment.storage_length < table.segment.length
+
+    run(scenario())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class TableLimits:
     """All in bytes: of memory, of objects, or of a table's segment, as the names say."""
 
-    tail_memory_bytes: int = 1 << 20
+    tail_memory_bytes: int = 4 << 20
     """Keys of one table that are in memory only; beyond half of it they wait for their way into an index object."""
     replay_segment_bytes: int = 16 << 20
     """What may lie behind the indexed part of a table: it is read when the table comes into memory."""

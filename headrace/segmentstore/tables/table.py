@@ -9,6 +9,7 @@ other, in the order in which they came, and never wait for each other's durabili
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
@@ -210,9 +211,16 @@ class Table:
         """
         while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0]):
             self._room.clear()
+            self.hurry()
             await self._room.wait()
         if self.failure is not None:
             raise self.failure
+
+    def hurry(self) -> None:
+        """Do not let updates that wait for room wait for the time of the next flush as well."""
+        if not self._room.is_set() and self.segment.storage_length < self.tails[0].start:
+            self.segment.unstored_since_s = -math.inf
+            self.container.tell_news()
 
     def append(
         self, data: Reservation, changes: Sequence[tuple[bytes, Place]], done: Callable[[HeadraceError | None], None]

@@ -162,6 +162,7 @@ class TableStore:
         """Tier 2 has more than before: some tables may have waited for that."""
         for _, resident in self._memory.of_container(self._container.container):
             self._keep_up(resident)
+            resident.table.hurry()
 
     def _keep_up(self, resident: Resident) -> None:
         table = resident.table
