@@ -208,6 +208,27 @@ def test_after_a_failure_all_that_waits_is_told_so_and_nothing_else(run):
     run(scenario())
 
 
+def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told, failures = [], []
+        log.on_failure = failures.append
+
+        def defective(_error):
+            raise ZeroDivisionError("a defect")
+
+        for reached in (told.append, defective, told.append):
+            log.append([b"op"], reached)
+        await turn()
+        ledger.acknowledge()
+        assert told == [None, log.failure]
+        assert failures == [log.failure]
+        assert "a defect" in str(log.failure)
+
+    run(scenario())
+
+
 def test_a_ledger_that_takes_no_more_fails_the_log_with_what_had_gathered(run):
     async def scenario():
         ledger = ListLedger()

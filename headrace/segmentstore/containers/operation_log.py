@@ -9,6 +9,7 @@ nobody is told success any more.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -18,6 +19,8 @@ from headrace.model.errors import HeadraceError, InvalidRequestError, Unavailabl
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
+
+_log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX: Final = (1 << 20) + (64 << 10)
 """A block of 1 MiB is whole in one frame."""
@@ -239,4 +242,8 @@ class _Frame:
         if log.failure is None:
             log.frame_durable(self)
         for reached in self.reached:
-            reached(log.failure)
+            try:
+                reached(log.failure)
+            except Exception as defect:  # noqa: BLE001 - the others wait too, and must not wait for ever
+                _log.exception("event=report_failed entry=%d", self.entry)
+                log.fail(HeadraceError(f"what is durable could not be reported: {defect!r}"))
