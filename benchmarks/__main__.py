@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import raw_limits, workloads
+from benchmarks import compaction, raw_limits, workloads
 from benchmarks.machine import machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
@@ -82,6 +82,7 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
                 resident = resident_bytes(stack_directory / "data")
                 if resident:
                     results.add("resident memory of the store, cache included", resident / MIB, "MiB", beside=CACHE)
+            compaction.measure(results, directory, settings, rounds)
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():

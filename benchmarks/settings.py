@@ -41,6 +41,9 @@ class Settings:
     crowd: PacedLoad = field(default=PacedLoad(2_000, 4.0))
     crowd_segments: tuple[int, int] = (10, 500)
     company: PacedLoad = field(default=PacedLoad(2_000, 4.0))
+    compaction: PacedLoad = field(default=PacedLoad(8_000, 8.0))
+    compaction_bytes_per_s: int = 64 * MIB
+    compaction_flush_age_s: float = 0.1
     catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
     history_threads: int = 4
     raw_seconds: float = 0.5
@@ -59,6 +62,7 @@ QUICK = Settings(
     crowd=PacedLoad(1_000, 0.5),
     crowd_segments=(10, 30),
     company=PacedLoad(1_000, 0.5),
+    compaction=PacedLoad(2_000, 3.0, 16 * KIB),
     catch_up=AppendLoad(KIB, 5_000),
     raw_seconds=0.05,
     raw_recycled_bytes=4 * MIB,

@@ -25,6 +25,7 @@ def test_a_quick_run_gives_every_figure(tmp_path: Path):
     assert figures["append, 100 B events one by one, rate"]["median"] > 0
     assert figures["acknowledged, 30 active segments, p95"]["beside"] == "acknowledged, 10 active segments, p95"
     assert figures["acknowledged, beside a catch-up reader, p99"]["beside"] == "acknowledged, no catch-up reader, p99"
+    assert figures["acknowledged, during compaction, p99"]["beside"] == "acknowledged, no compaction, p99"
     assert 0 < figures["resident memory of the store, cache included"]["of_beside"] < 1
     assert figures["catch-up from the store's memory"]["unit"] == "MB/s"
     assert figures["catch-up straight from S3 (moto)"]["beside"] == "raw: GET of 8 MiB from S3 (moto)"
