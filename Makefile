@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports synth openapi bench up lock clean
+.PHONY: help setup demo test check lint types imports synth openapi protocol bench fuzz up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,6 +54,15 @@ openapi: $(INSTALLED) ## write docs/api/openapi.json anew
 
 bench: $(INSTALLED) ## measure beside the raw limits of this disk; writes build/bench/results.json
 	@$(PYTHON) -m benchmarks
+
+fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut power, soak: about ten minutes
+	@set -e; for decoder in $$(ls fuzz/corpus); do $(PYTHON) -m fuzz $$decoder --seconds 20; done
+	@$(PYTHON) -m fuzz kill-nine --minutes 2
+	@$(PYTHON) -m fuzz power-cuts --minutes 2
+	@$(PYTHON) -m fuzz soak --minutes 1
+
+protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
+	@$(PYTHON) scripts/generate_controller_protocol
 
 lock: ## resolve the dependencies anew
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import compaction, raw_limits, workloads
+from benchmarks import compaction, raw_limits, recovery, workloads
 from benchmarks.machine import machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
@@ -83,6 +83,7 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int) 
                 if resident:
                     results.add("resident memory of the store, cache included", resident / MIB, "MiB", beside=CACHE)
             compaction.measure(results, directory, settings, rounds)
+            measure_recovery(results, directory, settings, rounds)
         finally:
             log = stack_directory / "local-stack.log"
             if log.exists():
@@ -186,6 +187,16 @@ def _measure_company(
         latencies = workloads.paced_acknowledgements(headrace, stream, settings.company, settings)
     results.add(accompanied, latencies.p99_ms, "ms", beside=alone)
     workloads.await_tier2(headrace, stream, settings)
+
+
+def measure_recovery(results: Results, directory: Path, settings: Settings, rounds: int) -> None:
+    """A container whose whole log must come back into memory: the worst case for its size."""
+    for _ in range(rounds):
+        for append_bytes in settings.recovered_append_bytes:
+            with tempfile.TemporaryDirectory(prefix="log-", dir=directory) as log:
+                recovered = recovery.recover(Path(log), settings.recovered_bytes, append_bytes, stored_share=0.0)
+            name = f"recovery of {_size(settings.recovered_bytes)} of log, appends of {_size(append_bytes)}"
+            results.add(name, recovered.seconds, "s")
 
 
 def _size(size_bytes: int) -> str:

@@ -46,6 +46,8 @@ class Settings:
     compaction_flush_age_s: float = 0.1
     catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
     history_threads: int = 4
+    recovered_bytes: int = 1024 * MIB
+    recovered_append_bytes: tuple[int, ...] = (MIB, 16 * KIB)
     raw_seconds: float = 0.5
     raw_block_bytes: tuple[int, ...] = (4 * KIB, 64 * KIB, MIB)
     raw_recycled_bytes: int = 64 * MIB
@@ -64,6 +66,7 @@ QUICK = Settings(
     company=PacedLoad(1_000, 0.5),
     compaction=PacedLoad(2_000, 3.0, 16 * KIB),
     catch_up=AppendLoad(KIB, 5_000),
+    recovered_bytes=64 * MIB,
     raw_seconds=0.05,
     raw_recycled_bytes=4 * MIB,
     flush_age_s=0.2,

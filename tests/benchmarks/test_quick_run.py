@@ -26,6 +26,7 @@ def test_a_quick_run_gives_every_figure(tmp_path: Path):
     assert figures["acknowledged, 30 active segments, p95"]["beside"] == "acknowledged, 10 active segments, p95"
     assert figures["acknowledged, beside a catch-up reader, p99"]["beside"] == "acknowledged, no catch-up reader, p99"
     assert figures["acknowledged, during compaction, p99"]["beside"] == "acknowledged, no compaction, p99"
+    assert figures["recovery of 64 MiB of log, appends of 16 KiB"]["unit"] == "s"
     assert 0 < figures["resident memory of the store, cache included"]["of_beside"] < 1
     assert figures["catch-up from the store's memory"]["unit"] == "MB/s"
     assert figures["catch-up straight from S3 (moto)"]["beside"] == "raw: GET of 8 MiB from S3 (moto)"
