@@ -1,7 +1,8 @@
 """Random histories of tables against dicts: every command, flushes, upkeep, faults, held syncs, power cuts, restarts.
 
 Tails, runs and blocks are so small that keys are in all of them. What a power cut leaves must be the state after some
-prefix of the batches that were accepted, and never less than what was acknowledged.
+prefix of the batches that were accepted, and never less than what was acknowledged; what the loss of a volume leaves
+the state after some batch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ from segmentstore_fargate.registration import claim_container
 WAIT_S = 20.0
 NAMES = ["scope/_tables/0.#epoch.0", "scope/_tables/1.#epoch.0"]
 KEYS = [b"%03d" % number for number in range(60)]
-STORAGE = StorageLimits(flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=4000, checkpoint_every_bytes=6000)
+STORAGE = StorageLimits(
+    flush_age_s=5.0,
+    flush_bytes=1 << 40,
+    object_bytes_max=4000,
+    checkpoint_every_bytes=6000,
+    snapshot_every_s=10.0,
+    idle_segment_s=20.0,
+    idle_segments_kept=0,
+)
 TABLES = TableLimits(
     tail_memory_bytes=9_000,
     replay_segment_bytes=6_000,
@@ -65,6 +74,7 @@ class TableMachine(RuleBasedStateMachine):
         self.clock = ManualClock(1_000_000)
         self.random = Random(7)
         self.history: list[State] = [{name: {} for name in NAMES}]
+        self.past: dict[str, list[dict[bytes, bytes]]] = {name: [{}] for name in NAMES}
         self.running: list[tuple[asyncio.Task[Any], type[wire.WireCommand]]] = []
         self.versions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
         self.followers: dict[str, tuple[int, dict[bytes, bytes]]] = {name: (0, {}) for name in NAMES}
@@ -80,9 +90,15 @@ class TableMachine(RuleBasedStateMachine):
     def start_with_tables(self) -> None:
         self.start()
         for name in NAMES:
-            self.wait(TableClient(self, name).create(key_length=3 if name is NAMES[1] else 0))
+            self.create(name)
+
+    def create(self, name: str) -> None:
+        """Make a table, and wait for the snapshot that has it: without one a lost volume takes it back."""
+        self.wait(TableClient(self, name).create(key_length=3 if name is NAMES[1] else 0))
+        self.flush("none", 3)
 
     def start(self) -> None:
+        self.owned = None  # the one before does nothing more
         self.journal = Journal(
             self.disk, lambda: self.random.getrandbits(64), self.loop.call_soon_threadsafe, file_bytes=32 << 10
         )
@@ -158,23 +174,24 @@ class TableMachine(RuleBasedStateMachine):
         """Send a batch whose outcome is known; wait for it unless the disk is held."""
         if self.sync.armed and ((held := self.resident(name)) is None or len(held.table.tails) > 1):
             return  # it might wait, and nobody knew when it was accepted
-        length = self.owned.container.metadata.segments[name].length
         task = self.loop.create_task(self.call(command))
         self.running.append((task, expected))
         if expected in (wire.TableEntriesUpdated, wire.TableKeysRemoved):
             self.history.append({**self.state, name: after})
-            self.accept(name, length, task)
+            self.past[name].append(after)
+            if self.sync.armed:
+                self.accept(name, task)
         if not self.sync.armed:
             self.settle()
 
-    def accept(self, name: str, length: int, task: asyncio.Task[Any]) -> None:
+    def accept(self, name: str, task: asyncio.Task[Any]) -> None:
         """Let it run until it is in the log, or found to change nothing."""
-        if not self.sync.armed:
-            return
+        segment = self.owned.container.metadata.segments[name]
+        length = segment.length
 
         async def accepted() -> None:
             for _ in range(30):
-                if self.owned.container.metadata.segments[name].length != length or task.done():
+                if segment.length != length or task.done():
                     return
                 await asyncio.sleep(0)
 
@@ -254,8 +271,9 @@ class TableMachine(RuleBasedStateMachine):
             assert isinstance(reply, wire.TableSegmentNotEmpty)
             reply = self.wait(self.call(wire.DeleteTableSegment(3, name, False)))
         assert isinstance(reply, wire.SegmentDeleted)
-        self.wait(TableClient(self, name).create(key_length=3 if name is NAMES[1] else 0))
+        self.create(name)
         self.history = [{**self.state, name: {}}]
+        self.past[name] = [{}]
         self.followers[name] = (0, {})
         self.versions = {each: found for each, found in self.versions.items() if each[0] != name}
 
@@ -334,6 +352,40 @@ class TableMachine(RuleBasedStateMachine):
                 segment.index.release_all()
 
     @rule()
+    def evict(self) -> None:
+        """Segments that are idle leave memory, and their tables with them."""
+        if self.sync.armed:
+            return
+        self.flush("none", 2)
+        self.clock.advance(60_000)
+        self.wait(self.sweep())
+
+    async def sweep(self) -> None:
+        await self.owned.evictor.sweep()
+
+    @rule()
+    def lose_volume(self) -> None:
+        """A new store has nothing but tier 2."""
+        if self.sync.armed:
+            return
+        self.settle()
+        tasks = self.owned.tables.abandon()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks))
+        self.journal.close()
+        self.disk = MemoryJournalDisk()
+        self.start()
+        found = {}
+        for name in NAMES:
+            info = self.wait(self.call(wire.GetTableSegmentInfo(3, name)))
+            if isinstance(info, wire.NoSuchSegment):  # nothing of it had reached tier 2
+                self.create(name)
+            found[name] = {key: value for key, _, value in self.wait(TableClient(self, name).pages(50))}
+            assert found[name] in self.past[name]
+            self.past[name] = [found[name]]
+        self.begin_anew(found)
+
+    @rule()
     def hold_disk(self) -> None:
         if self.sync.armed:
             return
@@ -385,6 +437,9 @@ class TableMachine(RuleBasedStateMachine):
         for name in NAMES:
             found[name] = {key: value for key, _, value in self.wait(TableClient(self, name).pages(50))}
         assert found in self.history, (found, self.history)
+        self.begin_anew(found)
+
+    def begin_anew(self, found: State) -> None:
         self.history = [found]
         self.followers = {name: (0, {}) for name in NAMES}  # a follower of what is not durable is told nothing
         self.versions = {}
@@ -402,6 +457,6 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TableMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestTables = TableMachine.TestCase
