@@ -12,7 +12,8 @@
 | HEADRACE_ADVERTISED_HOST | the address that clients are told | the task's on ECS, else LISTEN_HOST |
 | HEADRACE_ZONE | availability zone id | local |
 | HEADRACE_METADATA_TABLE, HEADRACE_CHUNK_BUCKET | DynamoDB table and S3 bucket | required |
-| HEADRACE_CACHE_BYTES | memory for appended data | 512 MiB |
+| HEADRACE_CACHE_BYTES | memory for data: appended, and read from S3 | 512 MiB |
+| HEADRACE_READ_CACHE_BYTES | the part of it for what was read from S3 | an eighth |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
 | HEADRACE_OBJECT_BYTES | of one object that holds runs of many segments, at most | 32 MiB |
@@ -46,6 +47,7 @@ CACHE_BYTES_DEFAULT: Final = 512 << 20
 CACHE_BYTES_MIN: Final = 64 << 20
 """Four times the largest frame: less could not be sure to take an append while another is on its way to S3."""
 
+READ_CACHE_BYTES_MIN: Final = 8 << 20
 JOURNAL_FILE_BYTES_MIN: Final = 32 << 20
 STOP_DEADLINE_DEFAULT_S: Final = 60.0
 PROCESSES_MAX: Final = 64
@@ -87,6 +89,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     processes = read.integer("HEADRACE_PROCESSES", 1, least=1, most=PROCESSES_MAX)
     process = read.integer("HEADRACE_PROCESS", 0, least=0, most=processes - 1)
     layout = _read_layout(read, container_count, processes)
+    cache_bytes = read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
     journal_dir = journal_directory(process, processes)
     listen_port, health_port = _read_ports(read, process, processes)
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
@@ -105,12 +108,11 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         zone=environment.get("HEADRACE_ZONE", "local"),
         metadata_table=read.text("HEADRACE_METADATA_TABLE"),
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
-        cache_bytes=read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
-        // processes,
+        cache_bytes=cache_bytes // processes,
         journal_file_bytes=read.integer(
             "HEADRACE_JOURNAL_FILE_BYTES", JOURNAL_FILE_BYTES, least=JOURNAL_FILE_BYTES_MIN
         ),
-        limits=_read_limits(read),
+        limits=_read_limits(read, cache_bytes, processes),
         health_port=health_port,
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
@@ -149,8 +151,11 @@ def _read_ports(read: _Reader, process: int, processes: int) -> tuple[int, int |
     )
 
 
-def _read_limits(read: _Reader) -> StorageLimits:
+def _read_limits(read: _Reader, cache_bytes: int, processes: int) -> StorageLimits:
     usual = StorageLimits()
+    read_cache_bytes = read.integer(
+        "HEADRACE_READ_CACHE_BYTES", cache_bytes // 8, least=processes * READ_CACHE_BYTES_MIN, most=cache_bytes // 2
+    )
     return StorageLimits(
         flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
         flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
@@ -160,6 +165,7 @@ def _read_limits(read: _Reader) -> StorageLimits:
         snapshot_every_s=read.seconds("HEADRACE_SNAPSHOT_EVERY_S", usual.snapshot_every_s),
         sweep_every_s=read.seconds("HEADRACE_GARBAGE_EVERY_S", usual.sweep_every_s),
         compaction_bytes_per_s=read.integer("HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0),
+        read_cache_bytes=read_cache_bytes // processes,
     )
 
 

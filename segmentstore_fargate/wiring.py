@@ -58,7 +58,7 @@ class SegmentStoreProcess:
         measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
         self._store = SegmentStore(
             JournalLedgers(self._journal),
-            BlockPool(config.cache_bytes),
+            BlockPool(config.cache_bytes - config.limits.read_cache_bytes),
             self._clock,
             self._metadata_store,
             measured_chunks,

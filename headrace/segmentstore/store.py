@@ -31,6 +31,7 @@ from headrace.segmentstore.storage.evictor import Evictor
 from headrace.segmentstore.storage.garbage_collector import GarbageCollector
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames
+from headrace.segmentstore.storage.range_cache import RangeCache
 from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
 from headrace.segmentstore.storage.segment_records import SegmentRecords
 from headrace.segmentstore.storage.small_runs import SmallRuns
@@ -85,6 +86,7 @@ class SegmentStore:
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
         self._table_memory = TableMemory(chunk_storage, table_limits or TableLimits())
+        self.read_cache = RangeCache(chunk_storage, self._limits.read_cache_bytes)
         self._compaction_budget = CompactionBudget(self._limits.compaction_bytes_per_s, clock)
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
@@ -144,7 +146,7 @@ class SegmentStore:
         records = SegmentRecords(self._metadata_store, directory, recovery.metadata)
         evictor = Evictor(segment_container, records, snapshots, self.clock, self._limits)
         chores = Chores(segment_container, [collector, compactor, evictor], self._limits)
-        reader = StorageReader(directory, self._chunk_storage)
+        reader = StorageReader(directory, self._chunk_storage, self.read_cache)
         if restored:
             await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
         if self._scaling_reports is not None:

@@ -194,6 +194,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
             world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
             await owned.chores.round()
             assert len(counts_of(world.metadata)) == 1
+            running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
             for segment in SEGMENTS:
                 assert await client.read_all(segment) == expected[segment]
 

@@ -40,19 +40,23 @@ T = TypeVar("T")
 
 
 class S3ChunkStorage:
-    """`ports.chunk_storage.ChunkStorage` over one bucket; at most `concurrency` requests at a time.
+    """`ports.chunk_storage.ChunkStorage` over one bucket; at most `concurrency` reads and as many others at a time.
+
+    Reads that are slow never keep a PUT waiting, on which the memory for new data depends.
 
     A cancelled call stops waiting, but its request runs on to its end. `close` when done.
     """
 
-    def __init__(self, bucket: str, client: S3Client, *, concurrency: int = CONNECTIONS_MAX_DEFAULT) -> None:
+    def __init__(self, bucket: str, client: S3Client, *, concurrency: int = CONNECTIONS_MAX_DEFAULT // 2) -> None:
         self._bucket = bucket
         self._client = client
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="s3-chunks")
+        self._reading_threads = ThreadPoolExecutor(concurrency, thread_name_prefix="s3-reads")
 
     def close(self) -> None:
         """Wait for the requests under way and end the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._reading_threads.shutdown(wait=True, cancel_futures=True)
 
     async def put(self, name: str, parts: Sequence[Buffer]) -> None:
         _check_name(name)
@@ -67,7 +71,8 @@ class S3ChunkStorage:
             raise InvalidRequestError(f"cannot read {length} bytes at {position} of {name}")
         if length == 0:
             return b""
-        return await self._run(lambda: self._read(name, position, length))
+        read = asyncio.get_running_loop().run_in_executor
+        return await read(self._reading_threads, self._read, name, position, length)
 
     async def delete(self, names: Sequence[str]) -> None:
         for name in names:

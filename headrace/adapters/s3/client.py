@@ -15,7 +15,7 @@ READ_TIMEOUT_S = 10.0
 ATTEMPTS_MAX = 4
 """Of one request, by botocore with jittered exponential back-off: S3's 503s and 500s are ordinary."""
 
-CONNECTIONS_MAX_DEFAULT = 16
+CONNECTIONS_MAX_DEFAULT = 32
 
 
 def s3_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:

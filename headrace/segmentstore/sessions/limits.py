@@ -22,6 +22,9 @@ RUNNING_REQUESTS_MAX: Final = 256
 STORAGE_READS_MAX: Final = 8
 """Reads of a connection under way in tier 2: their answers are in memory whether the peer takes them or not."""
 
+READ_AHEADS_MAX: Final = 16
+"""Segments of a connection of which more is asked from tier 2 than was read; the newest count."""
+
 UNTAKEN_REPLY_BYTES_MAX: Final = 1 << 20
 """Replies that wait behind others which the peer does not take; beyond this it is not read until it has."""
 

@@ -15,11 +15,13 @@ from headrace.model.errors import FencedError, HeadraceError, NotFoundError
 from headrace.segmentstore.reading.block_pool import Block
 from headrace.segmentstore.sessions.limits import (
     HELD_READS_MAX,
+    READ_AHEADS_MAX,
     READ_BYTES_MAX,
     READ_BYTES_MIN,
     STORAGE_READS_MAX,
     TAIL_HOLD_S,
 )
+from headrace.segmentstore.storage.read_ahead import ReadAhead
 from headrace.segmentstore.storage.storage_reader import StoredBytes
 from headrace.segmentstore.store import OwnedContainer
 
@@ -36,6 +38,7 @@ class ReadProcessor:
         self._held: set[_HeldRead] = set()
         self._unsent: deque[wire.ReadSegment] = deque()
         self._storage_reads = 0
+        self._ahead: dict[str, ReadAhead] = {}
 
     @property
     def full(self) -> bool:
@@ -54,6 +57,9 @@ class ReadProcessor:
             held.cancel()
         self._held.clear()
         self._unsent.clear()
+        for ahead in self._ahead.values():
+            ahead.close()
+        self._ahead.clear()
 
     def sending_possible(self) -> None:
         """The peer has taken everything, or tier 2 has answered: go on with the reads that waited for that."""
@@ -158,16 +164,22 @@ class ReadProcessor:
         metrics = self._session.store.metrics
         metrics.storage_reads += 1
         metrics.storage_read_bytes += len(found.data)
-        self._send_found(segment, command, [memoryview(found.data)], [], found.ordering, found.token)
+        self._send_found(segment, command, [found.data], [], found.ordering, found.token)
         self.sending_possible()
 
     async def _read_counted(
         self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
     ) -> StoredBytes:
+        ahead = self._ahead.pop(command.segment, None) or owned.reader.read_ahead()
+        self._ahead[command.segment] = ahead
+        if len(self._ahead) > READ_AHEADS_MAX:
+            self._ahead.pop(next(iter(self._ahead))).close()
         try:
-            return await owned.reader.read(segment, command.offset, length, command.token)
+            return await owned.reader.read(segment, command.offset, length, command.token, ahead)
         finally:
             self._storage_reads -= 1
+            if self._session.closed:
+                ahead.close()
 
     def _send_found(
         self,

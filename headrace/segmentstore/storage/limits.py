@@ -31,3 +31,5 @@ class StorageLimits:
     """A segment that nobody has used for so long may leave memory."""
     idle_segments_kept: int = 1_000
     """Of a container: as long as it has no more segments in memory, none leaves."""
+    read_cache_bytes: int = 64 << 20
+    """Of all containers of a process together, for what was read from tier 2 or is on its way from there."""

@@ -27,11 +27,11 @@ async def read_segment(segment: Segment, reader: StorageReader, offset: int, len
         NotFoundError: the segment was removed or truncated.
         ThrottledError, UnavailableError, CorruptError: as the reader says.
     """
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     while length:
         parts, _ = segment.index.read(offset, length)
         if parts:
-            piece = b"".join(parts)
+            piece: bytes | memoryview = b"".join(parts)
         else:
             in_memory = segment.index.next_in_memory(offset)
             wanted = length if in_memory is None else min(length, in_memory - offset)
