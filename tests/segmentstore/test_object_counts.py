@@ -73,6 +73,7 @@ def test_one_object_holds_the_runs_of_many_transactions(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             for segment in SEGMENTS:
                 await client.create(segment)
                 await write(client, segment, segment.encode())
@@ -96,6 +97,7 @@ def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(wo
         counted = Counted(world)
         async with world.running(graceful=False) as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             for segment in SEGMENTS:
                 await client.create(segment)
                 await write(client, segment, segment.encode())
@@ -106,6 +108,7 @@ def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(wo
         world.disk = world.disk.cut_power(1)
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await running.flush()
             assert_counts_agree(world.metadata)
             assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
@@ -124,6 +127,7 @@ def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_pas
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             for segment in SEGMENTS[:2]:
                 await client.create(segment)
                 await write(client, segment, b"abc")
@@ -153,6 +157,7 @@ def test_truncation_frees_what_lies_before_the_start(world, run):
         async with world.running() as running:
             await running.store.owned[0].chores.stop()  # it sweeps when the test says so
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             for number in range(3):
                 await write(client, SEGMENTS[0], b"0123456789", number)
@@ -183,6 +188,7 @@ def test_what_is_not_the_collectors_stays(world, run):
         ]
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -211,6 +217,7 @@ def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -232,6 +239,7 @@ def test_a_deposed_owner_counts_and_collects_nothing(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -280,6 +288,7 @@ def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -326,6 +335,7 @@ def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
+            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
             for number in range(2):
                 await client.create(SEGMENTS[number])
                 await write(client, SEGMENTS[number], b"abc")

@@ -21,6 +21,7 @@ from headrace.ports.metadata_store import Create, Delete, Key
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.range_cache import RangeCache
 from headrace.segmentstore.storage.storage_reader import StorageReader
 
 SEGMENT = "s/t/0.#epoch.0"
@@ -33,7 +34,7 @@ class Tier2:
         self.metadata, self.chunks = MemoryMetadataStore(), MemoryChunkStorage()
         self.queries, self.gets = 0, 0
         self.segment = Segment(1, SEGMENT, {}, 0, BlockPool(1 << 20, 1 << 16))
-        self.reader = StorageReader(ChunkDirectory(self, 0, 0, ManualClock()), self)
+        self.reader = StorageReader(ChunkDirectory(self, 0, 0, ManualClock()), self, RangeCache(self, 1 << 20))
 
     def query(self, *args, **fields):
         self.queries += 1
