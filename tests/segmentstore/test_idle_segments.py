@@ -606,3 +606,20 @@ def test_the_largest_segment_that_may_leave_fits_into_its_record():
     body = segment_record_body(SegmentRecord(state, 1 << 40))
     assert len(json.dumps(body, separators=(",", ":"))) < BODY_BYTES_MAX
     assert 60 * ATTRIBUTES_PER_BATCH_MAX + RECORDS_PER_WRITE_MAX * 6 * 2032 < TRANSACTION_BYTES_MAX
+
+
+def test_a_segment_that_comes_back_knows_when_its_bytes_came(world, run):
+    async def scenario():
+        async with running_store(world) as running:
+            client = await running.connect()
+            await client.create(FIRST)
+            await write(client, FIRST, [b"1" * 300, b"2" * 300])
+            first, second = [
+                (await client.call(wire.ReadSegment(FIRST, offset, 300, "", 2))).ordering_number for offset in (0, 300)
+            ]
+            for ordering, offset in [(first, 0), (first + 1, 300), (second, 300), (second + 1, 600)]:
+                assert await evict(running) == 1
+                located = await client.call(wire.LocateOffset(3, FIRST, 0, "", ordering))
+                assert located == wire.OffsetLocated(3, FIRST, offset)
+
+    run(scenario())
