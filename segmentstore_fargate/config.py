@@ -22,6 +22,7 @@
 | HEADRACE_GARBAGE_EVERY_S | between two looks for objects that nobody uses any more | 21600 |
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
 | HEADRACE_COMPACTION_BYTES_PER_S | for merging small runs in S3, of the whole process; 0: never | 8 MiB |
+| HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when segments leave memory, and how many stay | 600, 1000 |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | for storing what is in memory after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
@@ -114,6 +115,17 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         ),
         limits=_read_limits(read, cache_bytes, processes),
         health_port=health_port,
+        limits=StorageLimits(
+            flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
+            flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
+            checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
+            compaction_bytes_per_s=read.integer(
+                "HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0
+            ),
+            idle_segment_s=read.seconds("HEADRACE_IDLE_SEGMENT_S", usual.idle_segment_s),
+            idle_segments_kept=read.integer("HEADRACE_SEGMENTS_KEPT", usual.idle_segments_kept, least=0),
+        ),
+        health_port=read.optional_integer("HEADRACE_HEALTH_PORT", least=0, most=65535),
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
     )

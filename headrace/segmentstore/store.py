@@ -18,6 +18,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
+from headrace.segmentstore.claim_watch import ClaimWatch
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -94,6 +95,8 @@ class SegmentStore:
         self._owned: dict[int, OwnedContainer] = {}
         self.throttle = Throttle(pool, lambda: (each.container for each in self._owned.values()))
         self._background: set[asyncio.Task[None]] = set()
+        self.claims = ClaimWatch(metadata_store, lambda: [each.container for each in self._owned.values()])
+        self._claims_watched = False
         pool.on_pressure = self._hurry
 
     @property
@@ -158,9 +161,10 @@ class SegmentStore:
         self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, evictor, chores)
         writer.start()
         chores.start()
-        for name in list(recovery.metadata.segments):
-            if is_transient_segment_name(name):  # its connection did not survive
-                self.run_background(segment_container.delete(name))
+        if not self._claims_watched:
+            self._claims_watched = True
+            self.run_background(self.claims.run())
+        self._remove_transients(segment_container)
         _log.info(
             "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d seconds=%.3f",
             container,
@@ -186,6 +190,11 @@ class SegmentStore:
         )
         self._ordering_clock.observe(recovery.frames.last_ordering)
         return recovery
+
+    def _remove_transients(self, container: SegmentContainer) -> None:
+        """Remove the segments of connections that did not survive."""
+        for name in filter(is_transient_segment_name, container.metadata.segments):
+            self.run_background(container.delete(name))
 
     def owner_of(self, segment_name: str) -> OwnedContainer:
         """The container of a segment.
