@@ -115,17 +115,6 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         ),
         limits=_read_limits(read, cache_bytes, processes),
         health_port=health_port,
-        limits=StorageLimits(
-            flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
-            flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
-            checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
-            compaction_bytes_per_s=read.integer(
-                "HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0
-            ),
-            idle_segment_s=read.seconds("HEADRACE_IDLE_SEGMENT_S", usual.idle_segment_s),
-            idle_segments_kept=read.integer("HEADRACE_SEGMENTS_KEPT", usual.idle_segments_kept, least=0),
-        ),
-        health_port=read.optional_integer("HEADRACE_HEALTH_PORT", least=0, most=65535),
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
     )
@@ -169,6 +158,8 @@ def _read_limits(read: _Reader, cache_bytes: int, processes: int) -> StorageLimi
         "HEADRACE_READ_CACHE_BYTES", cache_bytes // 8, least=processes * READ_CACHE_BYTES_MIN, most=cache_bytes // 2
     )
     return StorageLimits(
+        idle_segment_s=read.seconds("HEADRACE_IDLE_SEGMENT_S", usual.idle_segment_s),
+        idle_segments_kept=read.integer("HEADRACE_SEGMENTS_KEPT", usual.idle_segments_kept, least=0),
         flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
         flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
         object_bytes_max=read.integer("HEADRACE_OBJECT_BYTES", usual.object_bytes_max, least=1),
