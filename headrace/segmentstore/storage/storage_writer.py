@@ -251,16 +251,26 @@ class StorageWriter:
 
     def _take_as_stored(self, segment: Segment, run: ChunkRun) -> None:
         if run.end > segment.readable_length:
-            raise CorruptError(
-                f"the chunk directory has {segment.name} up to {run.end}, the log only up to "
-                f"{segment.readable_length}: acknowledged bytes are missing in the log",
-                details={"segment": segment.name, "offset": run.offset},
+            what = (
+                f"up to {run.end}, the log only up to {segment.readable_length}: acknowledged bytes are missing in it"
+            )
+            raise self._contradiction(segment, run, what)
+        if segment.index.entry_start(run.end) != run.end:
+            raise self._contradiction(
+                segment, run, f"in a run that ends at {run.end}, inside an append: it is not ours"
             )
         if run.end > segment.storage_length:
             segment.advance_storage(run.end)
             self._small_runs.note(segment.name, run.length)
         if run.offset < segment.start_offset:
             segment.trimmed_offset = 0  # truncated before it was stored: look again
+
+    def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
+        message = f"the chunk directory has {segment.name} {what}"
+        _log.critical(
+            "event=foreign_change container=%d object=%s error=%r", self._container.container, run.object_name, message
+        )
+        return CorruptError(message, details={"segment": segment.name, "offset": run.offset})
 
     # Editing the directory
 

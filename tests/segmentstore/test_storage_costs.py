@@ -1,0 +1,78 @@
+"""What tier 2 costs follows bytes, not segments; and what somebody else wrote into it is never taken for ours."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from object_counts import assert_counts_agree
+
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.errors import CorruptError
+from headrace.ports.metadata_store import Create, Key
+from headrace.segmentstore.containers.attributes import NO_VALUE
+from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX
+
+BYTES = 2_500_000
+OBJECT_BYTES = 1 << 20
+WRITER = 5
+SEGMENT = "scope/stream/0.#epoch.0"
+
+
+async def requests_of_a_flush(make_world, segment_count):
+    """PUTs of data and transactions of the directory for the same bytes in so many segments."""
+    world = make_world(container_count=1, cache_bytes=16 << 20, file_bytes=16 << 20)
+    world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, compaction_bytes_per_s=0)
+    async with world.running() as running:
+        container, pool = running.store.owned[0].container, running.store.pool
+        names = [f"scope/stream/{number}.#epoch.0" for number in range(segment_count)]
+        await asyncio.gather(*(container.create(name, ()) for name in names))
+        for name in names:
+            data = pool.reserve(BYTES // segment_count)
+            container.append(container.segment(name), WRITER, NO_VALUE, 0, 1, data, lambda _error: None)
+        await container.log.durable()
+        puts, transactions = [], []
+        honest_put, honest_write = world.chunks.put, world.metadata.write
+
+        async def put(name, parts):
+            puts.extend([name] if "/packed/" in name else [])
+            await honest_put(name, parts)
+
+        def write(*writes):
+            transactions.extend([len(writes)] if any(each.key.sort.startswith("run/") for each in writes) else [])
+            honest_write(*writes)
+
+        world.chunks.put, world.metadata.write = put, write
+        await running.flush()
+        assert_counts_agree(world.metadata)
+        return len(puts), len(transactions)
+
+
+def test_the_number_of_puts_follows_bytes_and_that_of_transactions_runs(make_world, run):
+    few = run(requests_of_a_flush(make_world, 10))
+    many = run(requests_of_a_flush(make_world, 10_000))
+    assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
+    assert few[1] == few[0]
+    assert many[1] <= 10_000 // RUNS_PER_WRITE_MAX + 1 + many[0]
+
+
+@pytest.mark.parametrize("length", [5, 11], ids=["inside an append", "beyond the log"])
+def test_a_run_that_somebody_else_entered_stops_the_container(make_world, run, caplog, length):
+    world = make_world(container_count=1)
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 0, b"0123456789")
+            foreign = ChunkRun(0, length, "container-0000/packed/somebody", 0)
+            world.metadata.write(Create(Key(chunk_partition(SEGMENT), chunk_sort(0)), chunk_body(foreign)))
+            container = running.store.owned[0].container
+            world.clock.advance(2e9)
+            await running.until(lambda: container.failure is not None)
+            assert isinstance(container.failure, CorruptError)
+            assert "event=foreign_change" in caplog.text
+
+    run(scenario())
