@@ -179,7 +179,7 @@ def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
     stores = [
         make_store(
             store_index=index, store_count=STORES, data_dir=tmp_path / f"data-{index}",
-            flush_age_s=0.05, flush_bytes=100_000, checkpoint_bytes=200_000,
+            flush_age_s=0.05, flush_bytes=100_000, checkpoint_bytes=200_000, idle_segment_s=0.05, segments_kept=0,
         )
         for index in range(STORES)
     ]  # fmt: skip
