@@ -356,16 +356,13 @@ class StoreMachine(RuleBasedStateMachine):
         _, compactor = self.owned.chores._chores
         for name in NAMES:
             compactor._small_runs.look_again(name)  # type: ignore[attr-defined]
-        chores = self._safely(self.owned.chores.round())
         if self.round is None:
             self.tier_2.fault = fault
-            self.wait(chores)
+            self.wait(self._safely(self.owned.chores.round()))
             self.tier_2.fault = "none"
         elif self.chores is None:
-            self.chores = self.loop.create_task(chores)
+            self.chores = self.loop.create_task(self._safely(self.owned.chores.round()))
             self.turn()
-        else:
-            chores.close()
 
     # Tier 1
 
