@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fuzz.connections import Connection
-from fuzz.histories import NOW, Append, History, Merge, Outcome, Request, SegmentHistory, WriterHistory, parse_blocks
+from fuzz.histories import (
+    NOW,
+    Append,
+    History,
+    Merge,
+    Outcome,
+    Request,
+    SegmentHistory,
+    TableHistory,
+    WriterHistory,
+    parse_blocks,
+)
 from headrace.codec import wire_commands as wire
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
 
@@ -20,6 +31,7 @@ CHANGES_KEY: Final = 0x1001
 MERGES_KEY: Final = 0x1002
 _WRITER_IDS: Final = 1 << 80
 _READ_BYTES: Final = 1 << 20
+_TABLE_PAGE_ENTRIES: Final = 5
 _REMOVAL_TURNS_MAX: Final = 1000
 """How often a segment that must be removed in the background is looked for before it counts as left over."""
 
@@ -81,7 +93,29 @@ async def check(connection: Connection, history: History, moment: int = NOW) -> 
     verdict = Verdict()
     for segment in lives.values():
         _check_segment(segment, found, verdict, moment)
+    asked_tables = [each for each in history.tables if each.create.outcome(moment) is not Outcome.NOT_ASKED]
+    for table in {table.name: table for table in asked_tables}.values():
+        _check_table(table, await entries_of(connection, table.name), verdict, moment)
     return verdict
+
+
+async def entries_of(connection: Connection, name: str) -> dict[bytes, wire.TableEntry] | None:
+    """All entries of a table, page by page; None if there is none."""
+    entries: dict[bytes, wire.TableEntry] = {}
+    token: wire.Buffer = b""
+    while True:
+        page = await connection.call(wire.ReadTableEntries(5, name, "", _TABLE_PAGE_ENTRIES, token))
+        if isinstance(page, wire.NoSuchSegment):
+            return None
+        if not isinstance(page, wire.TableEntriesRead):
+            raise WrongStateError(f"table {name}: {page}")
+        if not page.entries:
+            return entries
+        for entry in page.entries:
+            if entry.key in entries:
+                raise WrongStateError(f"table {name} gives {entry.key!r} twice")
+            entries[entry.key] = entry
+        token = page.continuation_token
 
 
 async def observe(connection: Connection, segment: SegmentHistory) -> Found | None:
@@ -208,6 +242,37 @@ def _check_content(
         raise WrongStateError(
             f"{name} counts {here.event_count} events and {here.merges} merges, expected {events} and {counted}"
         )
+
+
+def _check_table(table: TableHistory, here: dict[bytes, wire.TableEntry] | None, verdict: Verdict, moment: int) -> None:
+    """The batches that happened, one after the other, and nothing else; the last one may be in doubt."""
+    name = f"table {table.name}"
+    if here is None:
+        removed = table.delete is not None and table.delete.outcome(moment) in (Outcome.UNKNOWN, Outcome.DONE)
+        verdict.decide(table.create, moment, removed, f"the creation of {name}")
+        verdict.decide(table.delete, moment, removed, f"the removal of {name}")
+        return
+    verdict.decide(table.create, moment, True, f"the creation of {name}")
+    verdict.decide(table.delete, moment, False, f"the removal of {name}")
+    found = {key: bytes(entry.value) for key, entry in here.items()}
+    expected: dict[bytes, bytes] = {}
+    versions: dict[bytes, int] = {}
+    for batch in table.batches:
+        outcome = batch.outcome(moment)
+        after = {**expected, **batch.changes}
+        changed = {key: value for key, value in after.items() if value is not None}
+        if outcome is Outcome.UNKNOWN:
+            verdict.decide(batch, moment, found == changed, f"a batch on {name}")
+        if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and found == changed):
+            expected = changed
+            versions = {key: version for key, version in versions.items() if key not in batch.changes}
+            versions |= batch.versions
+    if found != expected:
+        wrong = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
+        raise WrongStateError(f"{name} has other values than it should for {sorted(wrong)}")
+    others = [key for key, version in versions.items() if here[key].version != version]
+    if others:
+        raise WrongStateError(f"{name} has other versions than those that were told, for {sorted(others)}")
 
 
 def _merge_happened(

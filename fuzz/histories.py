@@ -42,6 +42,11 @@ class Request:
     def answer(self, position: int, *, done: bool) -> None:
         self.answered, self.done = position, done
 
+    def forget_position(self, moment: int) -> None:
+        """Let it be asked, and answered if it was by then, before everything that comes now."""
+        self.asked = -1
+        self.answered = -1 if self.answered <= moment else NOW
+
     def outcome(self, moment: int = NOW) -> Outcome:
         if self.asked >= moment:
             return Outcome.NOT_ASKED
@@ -136,18 +141,45 @@ class SegmentHistory:
                 if append.answered > moment:
                     append.end = None
         for request in self.requests():
-            request.asked = -1
-            if request.answered > moment:
-                request.answered = NOW
-            elif request.answered != NOW:
-                request.answered = -1
+            request.forget_position(moment)
+
+
+@dataclass(slots=True, eq=False)
+class Batch(Request):
+    """Changes of a table that happen together: keys with their new values, None for a removal. `versions` are those of
+    the keys that got a value, once they were told."""
+
+    changes: dict[bytes, bytes | None] = field(default_factory=dict)
+    versions: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class TableHistory:
+    """One life of a table; its batches are asked one after the other."""
+
+    name: str
+    create: Request
+    delete: Request | None = None
+    batches: list[Batch] = field(default_factory=list)
+
+    def without_later(self, moment: int) -> None:
+        """As `SegmentHistory.without_later`."""
+        self.delete = _asked(self.delete, moment)
+        self.batches = [each for each in self.batches if each.asked < moment]
+        for batch in self.batches:
+            if batch.answered > moment:
+                batch.versions = {}
+        for request in (self.create, self.delete, *self.batches):
+            if request is not None:
+                request.forget_position(moment)
 
 
 @dataclass(slots=True)
 class History:
-    """All segments that ever were, and the number of the next writer."""
+    """All segments and tables that ever were, and the number of the next writer."""
 
     segments: list[SegmentHistory] = field(default_factory=list)
+    tables: list[TableHistory] = field(default_factory=list)
     next_tag: int = 1
 
     def new_tag(self) -> int:
@@ -158,6 +190,9 @@ class History:
         self.segments = [segment for segment in self.segments if segment.create.asked < moment]
         for segment in self.segments:
             segment.without_later(moment)
+        self.tables = [table for table in self.tables if table.create.asked < moment]
+        for table in self.tables:
+            table.without_later(moment)
 
 
 def _asked(request: _R | None, moment: int) -> _R | None:

@@ -14,6 +14,7 @@ from fuzz.histories import History
 from fuzz.lanes import Lane, Load
 from fuzz.randomness import Random
 from fuzz.store_process import StoreProcess, store_process
+from fuzz.table_lane import TableLane
 
 LANES: Final = 3
 PAYLOAD_BYTES_MAX: Final = 30_000
@@ -38,7 +39,8 @@ def torture(seed: int, *, kills: int) -> int:
         "checkpoint_bytes": random.choice([100_000, 1_000_000]),
     }
     history = History()
-    lanes = [Lane(f"scope/stream/{number}", Random(random.random())) for number in range(LANES)]
+    lanes: list[Lane | TableLane] = [Lane(f"scope/stream/{number}", Random(random.random())) for number in range(LANES)]
+    lanes.append(TableLane("scope/table", Random(random.random())))
     with (
         tempfile.TemporaryDirectory(prefix="headrace-kill-nine-") as directory,
         store_process(Path(directory), settings) as store,
@@ -72,7 +74,7 @@ async def _check(store: StoreProcess, history: History) -> None:
     connection.close()
 
 
-async def _one_life(store: StoreProcess, lanes: Sequence[Lane], history: History, answers: int) -> None:
+async def _one_life(store: StoreProcess, lanes: Sequence[Lane | TableLane], history: History, answers: int) -> None:
     await _check(store, history)
     left, connections = answers, list[Connection]()
 

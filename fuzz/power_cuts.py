@@ -22,6 +22,7 @@ from fuzz.connections import MemoryConnection
 from fuzz.histories import History
 from fuzz.lanes import Lane, Load
 from fuzz.randomness import Random
+from fuzz.table_lane import TableLane
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
@@ -35,6 +36,7 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
+from headrace.segmentstore.tables.limits import TableLimits
 from segmentstore_fargate.registration import claim_container
 
 CONTAINERS: Final = 2
@@ -54,6 +56,16 @@ LIMITS: Final = StorageLimits(
     tick_s=0.002,
     snapshot_every_s=0.02,
     snapshot_soon_s=0.003,
+    sweep_every_s=0.05,
+    compacted_runs_min=4,
+)
+TABLE_LIMITS: Final = TableLimits(
+    tail_memory_bytes=4_000,
+    replay_segment_bytes=8_000,
+    index_block_bytes=512,
+    index_object_bytes=2_000,
+    compaction_segment_bytes=6_000,
+    retry_first_s=0.001,
 )
 _CLAIM: Final = ContainerClaim("store-0", "127.0.0.1", 1, "local")
 
@@ -258,7 +270,7 @@ class World:
         )
         store = SegmentStore(
             JournalLedgers(journal), BlockPool(CACHE_BYTES, CACHE_BLOCK_BYTES), SystemClock(), ports, ports,
-            container_count=CONTAINERS, limits=LIMITS,
+            container_count=CONTAINERS, limits=LIMITS, table_limits=TABLE_LIMITS,
         )  # fmt: skip
         running = RunningStore(store, ports, lambda: random.getrandbits(128))
         try:
@@ -283,8 +295,12 @@ class RunningStore:
         loop = asyncio.get_running_loop()
         ports.on_death = partial(loop.call_soon_threadsafe, self._break_off)
 
+    @property
+    def is_dead(self) -> bool:
+        return not self._ports.alive
+
     async def connect(self) -> MemoryConnection:
-        if not self._ports.alive:
+        if self.is_dead:
             raise ConnectionError("the process is dead")
         self._connections.append(MemoryConnection(self.store, self._random_uuid))
         return self._connections[-1]
@@ -301,17 +317,18 @@ class RunningStore:
             connection.break_off()
 
 
-async def live(running: RunningStore, lanes: Sequence[Lane], history: History, steps: int, trace: Trace) -> None:
+async def live(
+    running: RunningStore, lanes: Sequence[Lane | TableLane], history: History, steps: int, trace: Trace
+) -> None:
     """Load until the store has taken so many steps, then kill it in the middle of whatever it does."""
     running.kill(after_steps=steps)
-    end = trace.position + steps
     load = Load(history, running.connect, lambda: trace.position, lambda: None, PAYLOAD_BYTES_MAX)
     try:
         async with asyncio.TaskGroup() as group:
             for lane in lanes:
                 group.create_task(lane.live(load))
     except* ConnectionError:
-        if trace.position < end:
+        if not running.is_dead:
             raise
 
 
@@ -339,7 +356,8 @@ async def torture(seed: int, *, generations: int, cuts: int) -> int:
     """
     random = Random(seed)
     history, survivor, done = History(), Survivor(), 0
-    lanes = [Lane(f"scope/stream/{number}", Random(random.random())) for number in range(LANES)]
+    lanes: list[Lane | TableLane] = [Lane(f"scope/stream/{number}", Random(random.random())) for number in range(LANES)]
+    lanes.append(TableLane("scope/table", Random(random.random())))
     for _ in range(generations):
         world = World(survivor, random)
         for _ in range(random.randint(1, LIVES_PER_TRACE)):

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from headrace.codec import wire_commands as wire
+from headrace.model.chunks import ChunkRun
 from headrace.model.errors import UnavailableError
 
 SEGMENT = "scope/stream/0.#epoch.0"
@@ -168,6 +169,27 @@ def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run)
             held.release()
             await second
             assert len(runs_of(world, SEGMENT)) == 1
+
+    run(scenario())
+
+
+def test_a_run_that_is_merged_into_a_larger_one_while_it_is_looked_for_is_found(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await stored(running, client, SEGMENT, [b"onetwo"])
+            owned.container.metadata.segments[SEGMENT].index.release_all()
+            directory = owned.reader._directory
+            honest = directory.run_before
+
+            async def as_it_was_before(name, offset):
+                directory.run_before = honest
+                return ChunkRun(3, 3, "small", 0)
+
+            directory.run_before = as_it_was_before
+            reply = await client.call(wire.ReadSegment(SEGMENT, 4, 100, "", 3))
+            assert isinstance(reply, wire.SegmentRead)
+            assert reply.data == b"wo"
 
     run(scenario())
 

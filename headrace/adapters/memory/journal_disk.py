@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SECTOR_BYTES: Final = 512
-"""The disk writes sectors whole or not at all, in any order, until it is synced."""
+"""The disk writes sectors in any order until it is synced, whole or not at all for the most part."""
+
+TORN_SHARE: Final = 0.05
+"""Of the sectors that a power cut does not keep: their begin is new, the rest is old."""
 
 
 @dataclass(slots=True)
@@ -92,15 +95,19 @@ class MemoryJournalDisk:
         self._files.pop(name, None)
 
     def cut_power(self, seed: int) -> MemoryJournalDisk:
-        """What is left on a disk that lost power now: of each unsynced sector the old or the new content."""
+        """What is left on a disk that lost power now: of unsynced sectors all, none or some, a few of them torn."""
         random = Random(seed)
         left = MemoryJournalDisk()
+        kept_share = random.choice((0.0, 0.5, 0.9, 1.0))
         for name in sorted(self._files):
             content = self._files[name]
             survived = bytearray(content.durable)
             for sector in sorted(content.unsynced):
-                if random.random() < 0.5:
-                    first, last = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+                first, last = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+                chance = random.random()
+                if kept_share <= chance < kept_share + TORN_SHARE:
+                    last = random.randint(first, last)
+                if chance < kept_share + TORN_SHARE:
                     survived[first:last] = content.data[first:last]
             left._files[name] = _Content(survived, bytearray(survived))
         return left

@@ -152,12 +152,12 @@ class StorageReader:
             run = _covering(window, position)
             if run is not None:
                 self._windows[key] = window
-        if run is None:
+        while run is None:
             first = await self._directory.run_before(name, position)
             if first is None or first.end <= position:
                 return None
             window = await self._directory.page(name, first=first.offset)
-            run = _covering(window, position)
+            run = _covering(window, position)  # None: a larger run, which begins before it, has taken its place
             self._windows[key] = window
         self._windows.move_to_end(key)
         while len(self._windows) > REMEMBERED_WINDOWS_MAX:
