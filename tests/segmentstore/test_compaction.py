@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from held_disk import HeldDisk
 from hypothesis import given
 from hypothesis import strategies as st
 from object_counts import assert_counts_agree, counts_of
@@ -216,6 +217,30 @@ def test_a_restart_forgets_hints_but_finds_old_runs_when_new_ones_come(world, ru
             expected += await small_runs(running, client, SEGMENTS[0], 4, first=3)
             await owned.chores.round()
             assert [run.length for run in runs_of(world, SEGMENTS[0])] == [len(expected)]
+
+    run(scenario())
+
+
+def test_a_run_that_the_log_may_forget_is_not_merged_yet(world, run):
+    """After a crash it would be written again at its old place, which must not be inside of a larger run by then."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            owned = await resting(running)
+            await client.create(SEGMENTS[0])
+            await small_runs(running, client, SEGMENTS[0], 3)
+            await owned.writer.stop()
+            await client.append(WRITER, 3, b"last")
+            held = HeldDisk(world.disk)
+            world.clock.advance(2e9)
+            await owned.writer.round()
+            compaction = asyncio.ensure_future(owned.chores.round())
+            await asyncio.wait([compaction], timeout=0.2)
+            assert len(runs_of(world, SEGMENTS[0])) == 4
+            held.release()
+            await compaction
+            assert len(runs_of(world, SEGMENTS[0])) == 1
 
     run(scenario())
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
+from held_disk import HeldDisk
 
 from headrace.codec import wire_commands as wire
 from headrace.model.chunks import ChunkRun
@@ -14,26 +14,10 @@ from headrace.model.errors import UnavailableError
 SEGMENT = "scope/stream/0.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 WRITER = 5
-WAIT_S = 20.0
 
 
 def runs_of(world, segment):
     return world.metadata.query(f"chunks/{segment}", limit=100).records
-
-
-class HeldDisk:
-    """Syncs wait until `release`."""
-
-    def __init__(self, disk):
-        self._released = threading.Event()
-        disk.before = self._before
-
-    def _before(self, step):
-        if step == "sync":
-            assert self._released.wait(WAIT_S)
-
-    def release(self):
-        self._released.set()
 
 
 async def stored(running, client, segment, blocks):

@@ -169,6 +169,8 @@ class Compactor:
                 await put_new(self._chunk_storage, name, [part for merge in merges for part in merge.parts] + blocks)
             finally:
                 self._container.pool.unpin(pinned)
+            # A recovery looks for a run, or enters it again, where the log says that tier 2 ended.
+            await self._container.log.durable()
             for merge, run, _ in entered:
                 merge.parts.clear()
                 if not merge.segment.removed:

@@ -233,11 +233,13 @@ class StorageWriter:
             done = _FlushMark([segment for segment, _ in waiting])
             try:
                 found = await self._directory.add([(segment.name, run) for segment, run in waiting], object_length)
-                entered = found.items() if found else enumerate(run for _, run in waiting)
+                entered = list(found.items()) if found else list(enumerate(run for _, run in waiting))
                 for index, run in entered:
                     self._take_as_stored(waiting[index][0], run)
                     if not found:  # what is left came after this flush had begun
                         waiting[index][0].unstored_since_s = packed_at_s
+                stored = [waiting[index][0] for index, _ in entered]
+                self._container.note_stored([(segment.number, segment.storage_length) for segment in stored])
             finally:
                 done()
             waiting = [
@@ -245,9 +247,6 @@ class StorageWriter:
                 for index, (segment, run) in enumerate(waiting)
                 if found and index not in found and _still_wanted(segment, run)
             ]
-        stored = [(segment.number, segment.storage_length) for segment, _ in runs if not segment.removed]
-        if stored:
-            self._container.note_stored(stored)
 
     def _take_as_stored(self, segment: Segment, run: ChunkRun) -> None:
         if run.end > segment.readable_length:
