@@ -58,6 +58,8 @@ LIMITS: Final = StorageLimits(
     snapshot_soon_s=0.003,
     sweep_every_s=0.05,
     compacted_runs_min=4,
+    idle_segment_s=0.02,
+    idle_segments_kept=1,
 )
 TABLE_LIMITS: Final = TableLimits(
     tail_memory_bytes=4_000,
