@@ -161,6 +161,18 @@ def test_what_a_killed_process_left_unsynced_is_durable_before_it_is_told(sync_f
         assert recovered(disk.cut_power(seed)) == told
 
 
+def test_starts_that_write_nothing_take_no_space():
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    append_all(JournalLedgers(journal).open(0, 1), [b"kept"])
+    journal.close()
+    for seed in range(10):
+        open_journal(disk, seed=seed).close()
+        disk = disk.cut_power(seed)
+    assert len(disk.names()) <= 3
+    assert recovered(disk) == [b"kept"]
+
+
 def test_rot_before_a_later_commit_is_loud():
     disk = MemoryJournalDisk()
     journal = open_journal(disk)

@@ -95,6 +95,7 @@ class Journal:
         """
         self._load()
         self._settle_last_commit()
+        self._files.free_empty()
         self._files.activate_next()
         self._files.prepare_spare()
         for container, entries in self._recovered.items():

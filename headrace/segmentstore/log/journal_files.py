@@ -92,17 +92,13 @@ class JournalFiles:
             oldest = self.used[0]
             if any(last >= truncated_before.get(container, 0) for container, last in oldest.last_entries.items()):
                 return
-            oldest.file.close()
-            self.used.popleft()
-            with self._spares_lock:
-                keep = len(self._spares) < SPARE_FILES_MAX and oldest.file.size_bytes == self._file_bytes
-                spare = self._new_spare_name()
-            if keep:
-                self._disk.rename(oldest.name, spare)
-                with self._spares_lock:
-                    self._spares.append(spare)
-            else:
-                self._disk.remove(oldest.name)
+            self._free(self.used.popleft())
+
+    def free_empty(self) -> None:
+        """Free the newest files if nothing was written to them: stores that end before they serve must not use up the
+        volume, one file for each start."""
+        while self.used and self.active.end == FILE_HEADER_BYTES:
+            self._free(self.used.pop())
 
     def prepare_spare(self) -> None:
         """Have a spare file ready; may run in another thread, since it takes as long as writing a whole file."""
@@ -117,6 +113,18 @@ class JournalFiles:
     def close(self) -> None:
         for log_file in self.used:
             log_file.file.close()
+
+    def _free(self, log_file: LogFile) -> None:
+        log_file.file.close()
+        with self._spares_lock:
+            keep = len(self._spares) < SPARE_FILES_MAX and log_file.file.size_bytes == self._file_bytes
+            spare = self._new_spare_name()
+        if keep:
+            self._disk.rename(log_file.name, spare)
+            with self._spares_lock:
+                self._spares.append(spare)
+        else:
+            self._disk.remove(log_file.name)
 
     def _load_spare(self, name: str) -> None:
         """Keep a spare file, unless it was made for another size."""
