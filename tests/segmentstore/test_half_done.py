@@ -147,11 +147,11 @@ def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run)
             held = HeldDisk(world.disk)
             await owned.writer.round()
             assert owned.container.metadata.segments[SEGMENT].is_stored
-            second = asyncio.ensure_future(owned.writer.round())
-            await asyncio.wait([second], timeout=0.2)
+            await owned.writer.round()
             assert len(runs_of(world, SEGMENT)) == 2
             held.release()
-            await second
+            await accepted(lambda: owned.container.stored_is_durable)
+            await owned.writer.round()
             assert len(runs_of(world, SEGMENT)) == 1
 
     run(scenario())

@@ -70,6 +70,7 @@ class SegmentContainer:
         self.rates = ContainerRates(metadata, clock)
         self.idle = IdleSegments(metadata, self.log, self.dirty, self._check_log_space)
         self.changes = 0
+        self._noted_sequence = -1
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._clock = clock
         self._on_failure = on_failure
@@ -353,6 +354,12 @@ class SegmentContainer:
         self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), unwatched)
         if self.on_stored is not None:
             self.on_stored()
+        self._noted_sequence = self.log.last_sequence
+
+    @property
+    def stored_is_durable(self) -> bool:
+        """Whether a recovery would know all that `note_stored` was told."""
+        return self.log.durable_sequence >= self._noted_sequence
 
     def note_deletion_stored(self, name: str) -> None:
         """Tier 2 has nothing of the removed segment any more; its name is free again."""

@@ -151,6 +151,10 @@ class Compactor:
             if segment is None or segment.removed:
                 continue  # a segment that is not active any more is looked at when it has got new runs
             newest = await self._directory.runs_before(name, segment.storage_length, RUNS_LOOKED_AT)
+            if not self._container.stored_is_durable:
+                # A recovery looks for a run, or enters it again, where the log says that tier 2 ended.
+                self._small_runs.look_again(name)
+                break
             runs = self._small_runs.choose(newest)
             if runs:
                 merges.append(_Merge(segment, runs))
@@ -169,8 +173,6 @@ class Compactor:
                 await put_new(self._chunk_storage, name, [part for merge in merges for part in merge.parts] + blocks)
             finally:
                 self._container.pool.unpin(pinned)
-            # A recovery looks for a run, or enters it again, where the log says that tier 2 ended.
-            await self._container.log.durable()
             for merge, run, _ in entered:
                 merge.parts.clear()
                 if not merge.segment.removed:

@@ -338,8 +338,8 @@ class StorageWriter:
             # nothing of the segment, and take it for a deleted one.
             keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
             gone = old[:-1] if keeps_last else old
-            if gone:
-                await self._container.log.durable()
+            if gone and not self._container.stored_is_durable:
+                continue
             removed = await self._directory.remove(segment.name, gone)
             more |= removed > 0
             if removed == len(old) < RUNS_PER_WRITE_MAX:
