@@ -23,6 +23,9 @@
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
 | HEADRACE_COMPACTION_BYTES_PER_S | for merging small runs in S3, of the whole process; 0: never | 8 MiB |
 | HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when segments leave memory, and how many stay | 600, 1000 |
+| HEADRACE_TABLE_MEMORY_BYTES | for what is in memory only of all tables of a process | 32 MiB |
+| HEADRACE_TABLE_CACHE_BYTES | for blocks of table indexes that a process remembers | 16 MiB |
+| HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096 |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | for storing what is in memory after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
@@ -38,10 +41,12 @@ from pathlib import Path
 from typing import Final
 
 from headrace import topology
+from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.tables.limits import TableLimits
 from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20
@@ -78,6 +83,8 @@ class StoreConfig:
     cache_bytes: int
     journal_file_bytes: int
     limits: StorageLimits
+    table_limits: TableLimits
+    connections_max: int
     health_port: int | None
     stop_deadline_s: float
     log_level: str
@@ -96,6 +103,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
     if log_level not in LOG_LEVELS:
         raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
+    usual_tables = TableLimits()
     return StoreConfig(
         store_id=read.text("HEADRACE_STORE_ID") + (f".{process}" if processes > 1 else ""),
         containers=layout[journal_dir],
@@ -114,6 +122,15 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
             "HEADRACE_JOURNAL_FILE_BYTES", JOURNAL_FILE_BYTES, least=JOURNAL_FILE_BYTES_MIN
         ),
         limits=_read_limits(read, cache_bytes, processes),
+        table_limits=TableLimits(
+            all_tails_memory_bytes=read.integer(
+                "HEADRACE_TABLE_MEMORY_BYTES", usual_tables.all_tails_memory_bytes, least=usual_tables.tail_memory_bytes
+            ),
+            cached_blocks_bytes=read.integer(
+                "HEADRACE_TABLE_CACHE_BYTES", usual_tables.cached_blocks_bytes, least=usual_tables.index_block_bytes
+            ),
+        ),
+        connections_max=read.integer("HEADRACE_CONNECTIONS_MAX", CONNECTIONS_MAX, least=1),
         health_port=health_port,
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,

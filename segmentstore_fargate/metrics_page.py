@@ -135,6 +135,18 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     ),
     Metric(
         "counter",
+        "headrace_throttled_seconds_total",
+        "pauses of connections because tier 2 does not keep up, added up over all connections",
+        lambda s: s.store.metrics.throttled_s,
+    ),
+    Metric(
+        "gauge",
+        "headrace_table_memory_bytes",
+        "what is in memory only of tables",
+        lambda s: s.store.table_memory.used_bytes,
+    ),
+    Metric(
+        "counter",
         "headrace_reads_total",
         "reads answered with data",
         lambda s: _by_source(s.store.metrics.reads, s.store.metrics.storage_reads),
@@ -242,6 +254,12 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         lambda c: len(c.owned.container.metadata.segments),
     ),
     Metric(
+        "counter",
+        "headrace_segments_evicted_total",
+        "idle segments that left memory",
+        lambda c: c.owned.container.metrics.evicted_segments,
+    ),
+    Metric(
         "gauge",
         "headrace_segments_dirty",
         "segments with something to store or to remove in tier 2",
@@ -264,6 +282,12 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         "headrace_flushed_bytes_total",
         "bytes of those objects",
         lambda c: c.owned.container.metrics.flushed_bytes,
+    ),
+    Metric(
+        "counter",
+        "headrace_compacted_bytes_total",
+        "bytes of small runs that were written again as larger ones",
+        lambda c: c.owned.container.metrics.compacted_bytes,
     ),
     Metric(
         "counter",

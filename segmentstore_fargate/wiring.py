@@ -64,10 +64,13 @@ class SegmentStoreProcess:
             measured_chunks,
             container_count=config.container_count,
             limits=config.limits,
+            table_limits=config.table_limits,
             on_failure=self._container_failed,
             scaling_reports=LoggedScalingReports(),
         )
-        self._listener = WireListener(self._store, lambda: secrets.randbits(128))
+        self._listener = WireListener(
+            self._store, lambda: secrets.randbits(128), connections_max=config.connections_max
+        )
         self._metrics = MetricsPage(
             MeasuredStore(
                 self._store,

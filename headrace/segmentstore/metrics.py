@@ -53,6 +53,8 @@ class ContainerMetrics:
         "append_bytes",
         "append_events",
         "appends",
+        "compacted_bytes",
+        "evicted_segments",
         "flushed_bytes",
         "flushes",
         "recovery_s",
@@ -63,6 +65,8 @@ class ContainerMetrics:
         self.appends = 0
         self.append_bytes = 0
         self.append_events = 0
+        self.compacted_bytes = 0
+        self.evicted_segments = 0
         self.flushes = 0
         self.flushed_bytes = 0
         self.storage_retries = 0
@@ -84,6 +88,7 @@ class StoreMetrics:
         "reads",
         "storage_read_bytes",
         "storage_reads",
+        "throttled_s",
     )
 
     def __init__(self) -> None:
@@ -95,6 +100,7 @@ class StoreMetrics:
         self.read_bytes = 0
         self.storage_reads = 0
         self.storage_read_bytes = 0
+        self.throttled_s = 0.0
 
 
 class JournalMetrics:

@@ -86,7 +86,7 @@ class SegmentStore:
         self._metadata_store = metadata_store
         self._chunk_storage = chunk_storage
         self._limits = limits or StorageLimits()
-        self._table_memory = TableMemory(chunk_storage, table_limits or TableLimits())
+        self.table_memory = TableMemory(chunk_storage, table_limits or TableLimits())
         self.read_cache = RangeCache(chunk_storage, self._limits.read_cache_bytes)
         self._compaction_budget = CompactionBudget(self._limits.compaction_bytes_per_s, clock)
         self._on_failure = on_failure
@@ -156,7 +156,7 @@ class SegmentStore:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         index_store = IndexStore(self._metadata_store, self._chunk_storage, container, epoch)
-        tables = TableStore(segment_container, reader, index_store, self._table_memory)
+        tables = TableStore(segment_container, reader, index_store, self.table_memory)
         segment_container.idle.find_record, segment_container.idle.forget = records.find, tables.forget
         self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, evictor, chores)
         writer.start()

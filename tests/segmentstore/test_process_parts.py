@@ -14,6 +14,8 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import Key
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.tables.limits import TableLimits
 from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer
@@ -35,6 +37,34 @@ def test_a_store_takes_every_nth_container():
     assert config.listen_host == "127.0.0.1"
 
 
+def test_what_is_set_is_what_counts():
+    settings = {
+        "HEADRACE_OBJECT_BYTES": "1",
+        "HEADRACE_STORAGE_RETRY_MAX_S": "2.5",
+        "HEADRACE_SNAPSHOT_EVERY_S": "3",
+        "HEADRACE_GARBAGE_EVERY_S": "4",
+        "HEADRACE_IDLE_SEGMENT_S": "5",
+        "HEADRACE_SEGMENTS_KEPT": "6",
+        "HEADRACE_COMPACTION_BYTES_PER_S": "0",
+        "HEADRACE_TABLE_MEMORY_BYTES": str(7 << 20),
+        "HEADRACE_TABLE_CACHE_BYTES": str(8 << 20),
+        "HEADRACE_CONNECTIONS_MAX": "9",
+    }
+    found = read_config({**REQUIRED, **settings})
+    limits, tables = found.limits, found.table_limits
+    assert (limits.object_bytes_max, limits.retry_max_s, limits.snapshot_every_s, limits.sweep_every_s) == (
+        1,
+        2.5,
+        3,
+        4,
+    )
+    assert (limits.idle_segment_s, limits.idle_segments_kept, limits.compaction_bytes_per_s) == (5, 6, 0)
+    assert (tables.all_tails_memory_bytes, tables.cached_blocks_bytes) == (7 << 20, 8 << 20)
+    assert found.connections_max == 9
+    usual = read_config(REQUIRED)
+    assert (usual.limits, usual.table_limits) == (StorageLimits(), TableLimits())
+
+
 @pytest.mark.parametrize("missing", REQUIRED)
 def test_a_missing_variable_is_named(missing):
     with pytest.raises(InvalidRequestError, match=f"{missing} is missing"):
@@ -53,6 +83,10 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_FLUSH_AGE_S", "-1"),
         ("HEADRACE_FLUSH_AGE_S", "nan"),
         ("HEADRACE_LOG_LEVEL", "LOUD"),
+        ("HEADRACE_OBJECT_BYTES", "0"),
+        ("HEADRACE_SEGMENTS_KEPT", "-1"),
+        ("HEADRACE_TABLE_MEMORY_BYTES", "1"),
+        ("HEADRACE_CONNECTIONS_MAX", "0"),
         ("HEADRACE_PROCESSES", "0"),
         ("HEADRACE_PROCESSES", "9"),
         ("HEADRACE_PROCESS", "1"),

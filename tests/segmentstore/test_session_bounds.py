@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.adapters.tcp import listener
 from headrace.codec import wire_commands as wire
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
 from headrace.segmentstore.sessions.limits import (
@@ -206,10 +205,9 @@ def test_no_bytes_harm_anybody_else(make_world, run, streams, cuts):
 
 
 def test_connections_are_counted(world, run, monkeypatch):
-    monkeypatch.setattr(listener, "CONNECTIONS_MAX", 2)
-
     async def scenario():
         async with world.running() as running:
+            monkeypatch.setattr(running.listener, "_connections_max", 2)
             first = await running.connect()
             await running.connect()
             reader, writer = await asyncio.open_connection("127.0.0.1", running.port)

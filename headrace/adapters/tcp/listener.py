@@ -50,9 +50,12 @@ def bind_socket(host: str, port: int) -> socket.socket:
 class WireListener:
     """`random_uuid` gives unsigned 128-bit numbers."""
 
-    def __init__(self, store: SegmentStore, random_uuid: Callable[[], int]) -> None:
+    def __init__(
+        self, store: SegmentStore, random_uuid: Callable[[], int], *, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         self._store = store
         self._random_uuid = random_uuid
+        self._connections_max = connections_max
         self._scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
@@ -112,7 +115,7 @@ class WireListener:
         """None: refused, there are too many, or the listener was stopped while this connection was on its way in."""
         if self._stopping:
             return None
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if len(self._connections) >= self._connections_max:
             self._store.metrics.connections_refused += 1
             _log.warning("event=connection_refused peer=%s connections=%d", peer, len(self._connections))
             return None

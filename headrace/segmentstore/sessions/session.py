@@ -222,6 +222,7 @@ class Session:
         """Receive nothing for a while: tier 2 does not keep up."""
         if self._throttled is None and not self.closed:
             self._throttled = self._loop.call_later(delay_s, self._throttle_ended)
+            self.store.metrics.throttled_s += delay_s
             self._check_receiving()
 
     def _throttle_ended(self) -> None:

@@ -178,6 +178,7 @@ class Compactor:
                 if not merge.segment.removed:
                     await self._directory.replace(merge.segment.name, merge.runs, run, length)
                     self._small_runs.look_again(merge.segment.name)
+        self._container.metrics.compacted_bytes += length
         _log.info(
             "event=compacted container=%d object=%s bytes=%d runs=%d segments=%d",
             self._container.container,

@@ -77,6 +77,7 @@ class Evictor:
         for batch in _batches(idle):
             gone += await self._evict(batch)
         if gone:
+            self._container.metrics.evicted_segments += gone
             _log.info("event=evicted container=%d segments=%d left=%d", self._container.container, gone, len(segments))
         return gone
 
