@@ -89,7 +89,7 @@ async def tiering(running):
 
 
 def resident(running, name=TABLE):
-    return running.store._table_memory.get(container_of_segment(name, running.world.container_count), name)
+    return running.store.table_memory.get(container_of_segment(name, running.world.container_count), name)
 
 
 async def upkeep_done(running):
@@ -139,7 +139,7 @@ def test_a_table_of_many_more_keys_than_memory_holds(small_world, run):
             assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
             assert await tables.deltas(100) == known
             assert (await tables.info()).entry_count >= len(known)
-            assert running.store._table_memory.index._blocks.weight <= SMALL.cached_blocks_bytes
+            assert running.store.table_memory.index._blocks.weight <= SMALL.cached_blocks_bytes
             first, last = key(700), key(705)
             ranged = await tables.client.call(wire.ReadTableKeys(8, TABLE, "", 10, b"", b"", first, last))
             assert [each.key for each in ranged.keys] == [key(number) for number in range(700, 706)]
@@ -344,11 +344,11 @@ def test_tables_that_nobody_uses_leave_memory_when_all_take_too_much(small_world
                 tables = TableClient(client, name)
                 await tables.create()
                 await tables.put(*((key(number), ANY, name.encode()) for number in range(10)))
-                assert running.store._table_memory.used_bytes <= SMALL.all_tails_memory_bytes
-            assert len(running.store._table_memory._residents) < len(names)
+                assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
+            assert len(running.store.table_memory._residents) < len(names)
             for name in names:
                 assert await TableClient(client, name).values(key(3)) == [name.encode()]
-                assert running.store._table_memory.used_bytes <= SMALL.all_tails_memory_bytes
+                assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
 
     run(scenario())
 
@@ -364,8 +364,8 @@ def test_a_damaged_index_object_is_an_error_and_no_answer(small_world, run):
             await upkeep_done(running)
             held = resident(running).table
             old = next(each for each in sorted(known) if held.peek(each) is None)
-            running.store._table_memory.index._blocks._values.clear()
-            running.store._table_memory.index._sparse._values.clear()
+            running.store.table_memory.index._blocks._values.clear()
+            running.store.table_memory.index._sparse._values.clear()
             for name in small_world.chunks.table_objects():
                 stored = small_world.chunks._objects[name]
                 small_world.chunks._objects[name] = type(stored)(b"\0" * len(stored.data), stored.last_modified_ms)
@@ -388,7 +388,7 @@ def test_a_table_whose_index_is_lost_can_be_removed(small_world, run):
             await upkeep_done(running)
             record = small_world.metadata.get(Key(f"chunks/{TABLE}", "table-index"))
             small_world.metadata.write(Replace(record.key, {**record.body, "runs": 5}, record.version))
-            running.store._table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
+            running.store.table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
             assert isinstance(await client.call(wire.ReadTableKeys(3, TABLE, "", 5)), wire.ErrorMessage)
             assert isinstance(await client.call(wire.DeleteTableSegment(3, TABLE, True)), wire.ErrorMessage)
             assert await client.call(wire.DeleteTableSegment(3, TABLE, False)) == wire.SegmentDeleted(3, TABLE)
@@ -409,7 +409,7 @@ def test_a_slow_look_up_keeps_nobody_waiting_but_later_updates_of_its_table(smal
             await upkeep_done(running)
             old = next(each for each in sorted(known) if resident(running).table.peek(each) is None)
             await tables.put((b"fresh", ANY, b"1"))
-            running.store._table_memory.index._blocks._values.clear()
+            running.store.table_memory.index._blocks._values.clear()
             held = asyncio.Event()
             small_world.chunks.held = held
             client.send(wire.ReadTable(20, TABLE, "", (wire.TableKey(old),)))

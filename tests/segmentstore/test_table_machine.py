@@ -166,7 +166,7 @@ class TableMachine(RuleBasedStateMachine):
         return wire.decode(type_code, memoryview(bytes(replies.sent[8 : 8 + length])))
 
     def resident(self, name: str) -> Any:
-        return self.store._table_memory.get(0, name)
+        return self.store.table_memory.get(0, name)
 
     # Changes
 
@@ -342,7 +342,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule()
     def leave_memory(self) -> None:
-        memory = self.store._table_memory
+        memory = self.store.table_memory
         for name in NAMES:
             resident = self.resident(name)
             if resident is not None and not resident.table.users and not self.sync.armed:

@@ -343,7 +343,7 @@ def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world, run
             assert 15_000_000 < running.store.pool.unstored_bytes - before < 15_010_000
             for key, value in values.items():
                 assert await tables.values(key) == [value]
-            running.store._table_memory.drop(container_of_segment(TABLE, world.container_count), TABLE)
+            running.store.table_memory.drop(container_of_segment(TABLE, world.container_count), TABLE)
             assert await tables.values(b"14") == [values[b"14"]]  # read anew, in pieces that end inside of entries
             too_much = wire.ReadTable(5, TABLE, "", tuple(wire.TableKey(key) for key in values))
             assert isinstance(await client.call(too_much), wire.ErrorMessage)
