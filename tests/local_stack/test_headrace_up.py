@@ -154,7 +154,8 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     again = Up(directory, *arguments)
     starts.append(again)
     again.await_line("ready")
-    assert again.ask("GET", "/v1/scopes/s/streams/t")[1]["state"] == "ACTIVE"
+    status, stream = again.ask("GET", "/v1/scopes/s/streams/t")
+    assert (status, stream.get("state")) == (200, "ACTIVE"), stream
     assert again.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
     with connect(again.state["endpoints"]["http"]) as headrace:
         end = headrace.admin.stream_cut("s", "t", at="tail")
