@@ -31,6 +31,7 @@ class ChildProcess:
         self._log_file = log_file
         self._ready_line: str | None = None
         self._said_something = threading.Event()
+        self._asked_to_stop = False
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -71,12 +72,14 @@ class ChildProcess:
         return self._process.wait()
 
     def terminate(self) -> None:
-        """Asks it to stop and returns at once; nothing happens if it has ended."""
-        self._process.terminate()
+        """Asks it to stop, once, and returns at once; nothing happens if it has ended."""
+        if not self._asked_to_stop:  # a second signal would mean that nobody wants to wait for it
+            self._asked_to_stop = True
+            self._process.terminate()
 
     def stop(self, timeout_s: float) -> bool:
         """Asks it to stop, waits, and kills it if it takes longer. Returns whether it ended in good order."""
-        self._process.terminate()
+        self.terminate()
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -20,6 +20,7 @@ from segmentstore_fargate.wiring import SegmentStoreProcess
 
 _log = logging.getLogger("segmentstore_fargate")
 
+SIGNALS_TOGETHER_S: Final = 1.0
 STOP_SLACK_S: Final = 5.0
 """Beyond the deadline of a stop, for closing the journal and for requests to AWS that do not answer."""
 
@@ -42,9 +43,9 @@ def main() -> int:
 async def _serve(config: StoreConfig) -> int:
     try:
         process = SegmentStoreProcess(config, os.environ)
-        loop = asyncio.get_running_loop()
+        loop, signals = asyncio.get_running_loop(), _Signals(process)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop_or_end, process)
+            loop.add_signal_handler(number, signals)
         ready = await process.start()
     except (HeadraceError, OSError) as error:
         _log.critical("event=start_failed error=%r", str(error))
@@ -64,10 +65,22 @@ async def _serve(config: StoreConfig) -> int:
     return code
 
 
-def _stop_or_end(process: SegmentStoreProcess) -> None:
-    """Whoever asks twice does not want to wait: what was acknowledged is in the log, as after a crash."""
-    if not process.request_stop():
-        _end(_cut_short("a second signal came"))
+class _Signals:
+    """Whoever asks again does not want to wait: what was acknowledged is in the log, as after a crash.
+
+    Signals that come together are one: Ctrl-C reaches a process from the terminal and from its supervisor.
+    """
+
+    def __init__(self, process: SegmentStoreProcess) -> None:
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._first_s: float | None = None
+
+    def __call__(self) -> None:
+        if self._first_s is None:
+            self._first_s = self._loop.time()
+        if not self._process.request_stop() and self._loop.time() - self._first_s >= SIGNALS_TOGETHER_S:
+            _end(_cut_short("a second signal came"))
 
 
 def _cut_short(reason: str) -> int:
