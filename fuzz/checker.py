@@ -302,7 +302,14 @@ def _merge_happened(
 
 
 def _writers_of(merge: Merge) -> list[WriterHistory]:
-    return [writer for source in merge.sources for writer in source.writers]
+    """In the order of their blocks: what was merged into a source came behind its own."""
+    writers: list[WriterHistory] = []
+    for source in merge.sources:
+        writers += source.writers
+        for earlier in source.merges:
+            if earlier.outcome() is Outcome.DONE:
+                writers += _writers_of(earlier)
+    return writers
 
 
 def _appends_that_happened(writer: WriterHistory, last: int, verdict: Verdict, moment: int) -> list[Append]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.model.errors import CorruptError
 
@@ -24,17 +24,36 @@ PART_BYTES: Final = 1 << 20
 """A part is closed once it holds this much; it exceeds it by at most one segment's line."""
 
 
+class DirectoryPlace(NamedTuple):
+    """From `offset` of the segment `name` on, as the chunk directory has it."""
+
+    name: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class MergedRange:
-    """`length` bytes that belong at `offset` of a segment and lie in tier 2 under the name `source`, from
-    `source_offset` of it on: they came by a merge, and the chunk directory does not say so yet. `ordering` is the
-    merge's place in time, 0 if nobody knows."""
+    """`length` bytes that belong at `offset` of a segment, came by a merge, and lie in tier 2 under another name: that
+    of the segment that they were written to, or of one that they passed through. `places` are all of these, in order:
+    the storage writer may have moved them to any of them unheard. `ordering` is the merge's place in time, 0 if nobody
+    knows."""
 
     offset: int
     length: int
-    source: str
-    source_offset: int
-    ordering: int = 0
+    places: tuple[DirectoryPlace, ...]
+    ordering: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    def places_from(self, name: str, offset: int) -> list[DirectoryPlace]:
+        """Where the bytes from `offset` on may lie; at last where they belong, in the segment `name`."""
+        inside = offset - self.offset
+        return [
+            *(DirectoryPlace(place.name, place.offset + inside) for place in self.places),
+            DirectoryPlace(name, offset),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +164,7 @@ def segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
         "attributes": {f"{key:x}": value for key, value in segment.attributes.items()},
     }
     if segment.merged:
-        body["merged"] = [
-            [each.offset, each.length, each.source, each.source_offset, each.ordering] for each in segment.merged
-        ]
+        body["merged"] = [_merged_fields(each) for each in segment.merged]
     return body
 
 
@@ -165,11 +182,22 @@ def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
     )
 
 
+def _merged_fields(merged: MergedRange) -> list[Any]:
+    """Most have one place. The others have a field more: a reader that does not know of it must not go on."""
+    first, *passed = merged.places
+    fields = [merged.offset, merged.length, *first, merged.ordering]
+    return [*fields, passed] if passed else fields
+
+
 def _merged_range(
-    offset: object, length: object, source: object, source_offset: object, ordering: object = 0
+    offset: Any, length: Any, name: Any, name_offset: Any, ordering: Any = 0, passed: Any = ()
 ) -> MergedRange:
-    place = _typed(offset, int), _typed(length, int), _typed(source, str), _typed(source_offset, int)
-    return MergedRange(*place, _typed(ordering, int))
+    places = tuple(_place(*each) for each in ((name, name_offset), *passed))
+    return MergedRange(_typed(offset, int), _typed(length, int), places, _typed(ordering, int))
+
+
+def _place(name: Any, offset: Any) -> DirectoryPlace:
+    return DirectoryPlace(_typed(name, str), _typed(offset, int))
 
 
 def _typed(value: Any, kind: type[_Kind]) -> _Kind:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames
+from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
 from headrace.codec.data_frames import decode_operation, encode_operation
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log import journal_format
@@ -152,6 +153,38 @@ def test_a_frame_that_was_cut_never_reads_as_another_fixed_one(operation, data):
 def test_snapshots_that_are_none_are_corrupt(raw):
     with pytest.raises(CorruptError):
         container_snapshots.decode_snapshot([raw])
+
+
+SNAPSHOT_HEADER = b'{"version":1,"next":5,"deletions":{}}\n'
+MERGED_RANGES = [
+    (b'[6,3,"source",2]', MergedRange(6, 3, (DirectoryPlace("source", 2),), 0), b'[6,3,"source",2,0]'),
+    (b'[6,3,"source",2,9]', MergedRange(6, 3, (DirectoryPlace("source", 2),), 9), b'[6,3,"source",2,9]'),
+    (
+        b'[6,3,"source",2,9,[["passed",4],["again",5]]]',
+        MergedRange(6, 3, (DirectoryPlace("source", 2), DirectoryPlace("passed", 4), DirectoryPlace("again", 5)), 9),
+        b'[6,3,"source",2,9,[["passed",4],["again",5]]]',
+    ),
+]
+
+
+def snapshot_with(merged):
+    return (
+        SNAPSHOT_HEADER + b'{"number":1,"name":"a","start":0,"length":6,"sealed":false,"modified":7,"attributes":{},'
+        b'"merged":[' + merged + b"]}\n"
+    )
+
+
+@pytest.mark.parametrize(("written", "merged", "again"), MERGED_RANGES)
+def test_merged_ranges_keep_their_bytes_and_those_of_before_are_read(written, merged, again):
+    snapshot = container_snapshots.decode_snapshot([snapshot_with(written)])
+    assert snapshot.segments[0].merged == (merged,)
+    assert b"".join(container_snapshots.encode_snapshot(snapshot)) == snapshot_with(again)
+
+
+@pytest.mark.parametrize("passed", [b"5", b"[5]", b'[["name"]]', b'[["name","4"]]', b'[["name",4,5]]', b"null"])
+def test_a_merged_range_with_places_that_are_none_is_corrupt(passed):
+    with pytest.raises(CorruptError):
+        container_snapshots.decode_snapshot([snapshot_with(b'[6,3,"source",2,9,' + passed + b"]")])
 
 
 # The journal's own bytes

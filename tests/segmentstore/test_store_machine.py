@@ -277,6 +277,24 @@ class StoreMachine(RuleBasedStateMachine):
             after = self.with_segment(source, None) | {target: merged}
         self.operate(self.owned.container.merge(target, source, [update]), after, error)
 
+    @rule(chain=st.permutations(NAMES), first=st.sampled_from(FAULTS), second=st.sampled_from(FAULTS))
+    def merge_on(self, chain: list[str], first: str, second: str) -> None:
+        """Bytes of tier 2 go from segment to segment, and nobody may know how far the last round brought them."""
+        if self.sync.armed or self.round is not None:
+            return
+        for name in chain[:3]:
+            if name in self.state:
+                self.delete(name)
+            self.create(name)
+        self.append(chain[0], WRITERS[0], 100, "a")
+        self.flush("none", 10, 1)
+        self.merge(chain[1], chain[0], True)
+        self.flush(first, 10, 1)
+        self.merge(chain[2], chain[1], True)
+        self.flush(second, 10, 1)
+        if chain[3] in self.state:
+            self.merge(chain[3], chain[2], True)
+
     @rule(name=names, value=st.integers(-5, 5))
     def update_attribute(self, name: str, value: int) -> None:
         segment = self.state.get(name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.codec import data_frames
-from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
+from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transient_segment_name
@@ -174,14 +174,13 @@ class ContainerMetadata:
         target, source = self.by_number(operation.target), self.by_number(operation.source)
         offset = operation.offset
         if source.storage_length:
-            target.add_move(DirectoryMove(offset, source.storage_length, source.name, 0, ledger_entry, ordering))
+            own = (DirectoryPlace(source.name, 0),)
+            target.add_move(DirectoryMove(offset, source.storage_length, own, ordering, ledger_entry))
         for move in source.moves:
-            # The older entry: without it a recovery could not tell where the source's own bytes came from.
-            target.add_move(
-                DirectoryMove(
-                    move.offset + offset, move.length, move.source, move.source_offset, move.ledger_entry, ordering
-                )
-            )
+            # They may lie under the source's name by now, moved unheard. The older entry: without it a recovery could
+            # not tell where the source's own bytes came from.
+            places = (*move.places, DirectoryPlace(source.name, move.offset))
+            target.add_move(DirectoryMove(move.offset + offset, move.length, places, ordering, move.ledger_entry))
         source.moves = ()
         source.index.move_to(target.index, offset)
         target.length = offset + operation.length

@@ -22,23 +22,10 @@ from headrace.segmentstore.reading.read_index import ReadIndex
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryMove:
-    """Bytes that came by a merge and lie in tier 2 under the name of the segment they came from.
+class DirectoryMove(MergedRange):
+    """What the storage writer has to move to the segment's name. The log from `ledger_entry` on tells of it."""
 
-    They are those of `source` from `source_offset` on, and belong at `offset` of the segment that has the move.
-    `ordering` is the merge's place in time, 0 if nobody knows.
-    """
-
-    offset: int
-    length: int
-    source: str
-    source_offset: int
     ledger_entry: int
-    ordering: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.length
 
 
 class RecordedState(NamedTuple):
@@ -160,10 +147,7 @@ class Segment:
             self.sealed,
             self.last_modified_ms,
             attributes,
-            tuple(
-                MergedRange(move.offset, move.length, move.source, move.source_offset, move.ordering)
-                for move in self.moves
-            ),
+            tuple(self.moves),
         )
 
     @property

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from headrace.codec.container_snapshots import MergedRange
 from headrace.codec.records.segment_record import SEGMENT_SORT
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
@@ -157,6 +158,19 @@ class ChunkDirectory:
         if run is not None and run.times is not None and self._observe_ordering is not None:
             self._observe_ordering(run.times.last)
         return run
+
+    async def runs_of_move(self, name: str, move: MergedRange, first: int) -> tuple[str, list[ChunkRun]]:
+        """Runs of what is to be moved to segment `name`, as many as one write moves, and the name they lie under.
+
+        They belong at `first` of the segment and behind; none: the directory does not have these bytes.
+        """
+        for place, position in move.places_from(name, first):
+            end = position + move.end - first
+            runs = await self.page(place, first=position, limit=MOVES_PER_WRITE_MAX)
+            inside = [run for run in runs if run.end <= end]
+            if inside and inside[0].offset == position:
+                return place, inside
+        return name, []
 
     async def objects(self, *, after: str, limit: int) -> Page:
         """The counts of the container's packed objects (`model.chunks.object_count`), in the order of their names."""

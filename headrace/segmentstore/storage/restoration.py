@@ -16,7 +16,7 @@ from typing import Final
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError
-from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
@@ -108,16 +108,13 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
 async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:
     """Finish in the directory what merges have begun, as far as it continues the segment; its length then."""
     for merged in segment.merged:
-        shift = merged.offset - merged.source_offset
-        end = merged.offset + merged.length
-        while merged.offset <= length < end:
-            runs = await directory.page(merged.source, first=length - shift, limit=MOVES_PER_WRITE_MAX)
-            inside = [run for run in runs if run.end + shift <= end]
-            if not inside or inside[0].offset + shift != length:
+        while merged.offset <= length < merged.end:
+            name, runs = await directory.runs_of_move(segment.name, merged, length)
+            if not runs:
                 _log.warning("event=merged_bytes_gone segment=%r offset=%d", segment.name, length)
                 return length
-            moved = [run.moved(shift, merged.ordering) for run in inside]
-            if await directory.move(merged.source, segment.name, inside, moved):
+            moved = [run.moved(length - runs[0].offset, merged.ordering) for run in runs]
+            if await directory.move(name, segment.name, runs, moved):
                 raise CorruptError(f"the chunk directory has two runs of {segment.name} at {length}")
-            length = inside[-1].end + shift
+            length = moved[-1].end
     return length

@@ -168,14 +168,14 @@ class StorageReader:
 def _places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int, int]]:
     """Under which names and at which offsets the directory may have the bytes, and how many of them at most.
 
-    Bytes that came by a merge lie under the source's name until the storage writer moves them, which may be done
-    before it knows: when the answer of the directory was lost, or after a crash.
+    Bytes that came by a merge lie under another name until the storage writer moves them, which may be done before it
+    knows: when the answer of the directory was lost, or after a crash.
     """
-    own = (segment.name, offset, length)
     for move in segment.moves:
         if move.offset <= offset < move.end:
-            return [(move.source, move.source_offset + offset - move.offset, min(length, move.end - offset)), own]
-    return [own]
+            most = min(length, move.end - offset)
+            return [(name, position, most) for name, position in move.places_from(segment.name, offset)]
+    return [(segment.name, offset, length)]
 
 
 def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:

@@ -25,7 +25,7 @@ from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.storage.chunk_directory import MOVES_PER_WRITE_MAX, RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
 from headrace.segmentstore.storage.packer import pack
@@ -280,29 +280,26 @@ class StorageWriter:
             while segment.moves and segment.moves[0].offset <= segment.storage_length < segment.readable_length:
                 more = True
                 move = segment.moves[0]
-                position = move.source_offset + segment.storage_length - move.offset
-                runs = await self._directory.page(move.source, first=position, limit=MOVES_PER_WRITE_MAX)
+                name, runs = await self._directory.runs_of_move(segment.name, move, segment.storage_length)
                 if segment.removed or not segment.moves or segment.moves[0] is not move:
                     break  # while we asked, a truncation or deletion made it pointless
-                inside = [run for run in runs if run.end <= move.source_offset + move.length]
                 done = _FlushMark([segment])
                 try:
-                    await self._move(segment, inside)
+                    await self._move(segment, name, runs)
                 finally:
                     done()
         return more
 
-    async def _move(self, segment: Segment, runs: list[ChunkRun]) -> None:
+    async def _move(self, segment: Segment, name: str, runs: list[ChunkRun]) -> None:
         move = segment.moves[0]
-        shift = move.offset - move.source_offset
-        if not runs or runs[0].offset + shift != segment.storage_length:
-            found = await self._directory.run_before(segment.name, segment.storage_length)
-            if found is None or found.offset != segment.storage_length:
-                raise CorruptError(f"the chunk directory has lost runs of {move.source}, merged into {segment.name}")
-            entered = [found]  # an earlier attempt moved it
+        if not runs:
+            names = [place.name for place in move.places]
+            raise CorruptError(f"the chunk directory has lost runs of {names}, merged into {segment.name}")
+        if name == segment.name:
+            entered = runs  # an earlier attempt moved them
         else:
-            moved = [run.moved(shift, move.ordering) for run in runs]
-            conflicts = await self._directory.move(move.source, segment.name, runs, moved)
+            moved = [run.moved(segment.storage_length - runs[0].offset, move.ordering) for run in runs]
+            conflicts = await self._directory.move(name, segment.name, runs, moved)
             entered = list(conflicts.values()) if conflicts else moved
         for run in sorted(entered, key=lambda run: run.offset):
             self._take_as_stored(segment, run)
@@ -312,7 +309,8 @@ class StorageWriter:
         """Remove the runs of removed segments, some of them; whether there are more."""
         metadata = self._container.metadata
         durable = self._container.log.durable_entry
-        needed = {move.source for segment in self._container.dirty.values() for move in segment.moves}
+        dirty = self._container.dirty.values()
+        needed = {place.name for segment in dirty for move in segment.moves for place in move.places}
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
         for name in ready[:REMOVALS_PER_ROUND_MAX]:
             runs = await self._directory.page(name, limit=RUNS_PER_WRITE_MAX)
