@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from bisect import bisect_left
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.codec.time_blocks import encode_time_block
+from headrace.codec.time_blocks import decode_time_block, encode_time_block
 from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.time_points import TimePoints
@@ -22,6 +23,7 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.range_cache import RangeCache
+from headrace.segmentstore.storage.run_times import points_of_all, with_times
 from headrace.segmentstore.storage.storage_reader import StorageReader
 
 SEGMENT = "s/t/0.#epoch.0"
@@ -186,3 +188,36 @@ def test_a_truncation_meanwhile_moves_the_answer():
 
     tier2.query = truncating
     assert tier2.offset_from(5) == 750
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2_000), st.integers(1, 500)), min_size=2, max_size=60),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_runs_that_become_one_keep_their_times_wherever_they_meet(steps, points_max, data):
+    """Also where a point that stands for many frames reaches over the border of two runs."""
+    segment = Segment(1, "s", {}, 0, BlockPool(2 << 20))
+    starts, numbers, offset, number = [], [], 0, 1_000
+    for length, later in steps:
+        number += later
+        segment.times.note(offset, number)
+        starts.append(offset)
+        numbers.append(number)
+        offset += length
+    segment.times.thin_out(points_max)
+    borders = sorted({0, offset, *data.draw(st.lists(st.sampled_from(starts), max_size=6))})
+    runs = [ChunkRun(begin, end - begin, "object", begin, RunTimes(1, 2)) for begin, end in itertools.pairwise(borders)]
+
+    run, block = with_times(ChunkRun(0, offset, "object", 0), points_of_all(segment, runs), 0)
+
+    assert run.times is not None
+    assert run.times.first <= numbers[0]
+    assert run.times.last >= numbers[-1]
+    if block:
+        kept = decode_time_block(block, 0, offset, run.times.first)
+        for start, exact in zip(starts, numbers, strict=True):
+            assert kept.ordering_at(start) <= exact
+            found = kept.find(exact)
+            assert found is not None
+            assert found.offset <= start

@@ -23,7 +23,7 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import Block
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
-from headrace.segmentstore.storage.run_times import points_known, with_times
+from headrace.segmentstore.storage.run_times import points_of_all, with_times
 from headrace.segmentstore.storage.small_runs import COMPACTED_CHUNK_BYTES_MIN, SmallRuns
 
 _log = logging.getLogger(__name__)
@@ -77,8 +77,7 @@ class _Merge:
     def merged(self, object_name: str, position: int, block_position: int) -> tuple[ChunkRun, bytes]:
         """The new run, and its time block, which belongs at `block_position`."""
         run = ChunkRun(self.runs[0].offset, self.length, object_name, position)
-        points = [point for each in self.runs for point in points_known(self.segment, each)]
-        return with_times(run, points, block_position)
+        return with_times(run, points_of_all(self.segment, self.runs), block_position)
 
 
 def _laid_out(merges: Sequence[_Merge], object_name: str) -> tuple[list[tuple[_Merge, ChunkRun, bytes]], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +25,21 @@ def points_known(segment: Segment, run: ChunkRun) -> list[TimePoint]:
     if len(segment.times) and segment.times.begin <= run.offset:
         return points_in_memory(segment, run)
     return [] if run.times is None else [TimePoint(run.offset, run.times.first, run.times.last)]
+
+
+def points_of_all(segment: Segment, runs: Sequence[ChunkRun]) -> list[TimePoint]:
+    """What is known of contiguous runs that become one.
+
+    A point that stands for many frames may reach over the border of two runs, and each of them has its numbers then:
+    such points are one again.
+    """
+    points: list[TimePoint] = []
+    for point in (point for run in runs for point in points_known(segment, run)):
+        if points and point.first < points[-1].last:
+            points[-1] = points[-1]._replace(last=max(points[-1].last, point.last))
+        else:
+            points.append(point)
+    return points
 
 
 def with_times(run: ChunkRun, points: list[TimePoint], block_position: int) -> tuple[ChunkRun, bytes]:
