@@ -42,7 +42,7 @@ class Settings:
     crowd_segments: tuple[int, int] = (10, 500)
     company: PacedLoad = field(default=PacedLoad(2_000, 4.0))
     compaction: PacedLoad = field(default=PacedLoad(8_000, 8.0))
-    compaction_bytes_per_s: int = 64 * MIB
+    compaction_bytes_per_s: int = 8 * MIB
     compaction_flush_age_s: float = 0.1
     catch_up: AppendLoad = field(default=AppendLoad(KIB, 128 * KIB))
     history_threads: int = 4
