@@ -22,7 +22,8 @@ def main(url: str, scope: str, stream: str, events: int) -> None:
         print("ready", flush=True)
         while len(taken_ns) < events and (batch := reader.read_batch()) is not None:
             now_ns = time.monotonic_ns()
-            taken_ns += [now_ns - STAMP.unpack_from(event)[0] for event in batch.events]
+            stamps_ns = [STAMP.unpack_from(event)[0] for event in batch.events]
+            taken_ns += [now_ns - stamp_ns for stamp_ns in stamps_ns if stamp_ns]  # without one: before the start
     print(json.dumps(asdict(Latencies.of_ns(taken_ns))), flush=True)
 
 
