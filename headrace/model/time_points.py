@@ -119,6 +119,6 @@ class TimePoints:
         self._offsets, self._firsts, self._lasts = array("q"), array("q"), array("q")
         for offset, first, last in points:
             if len(self) and last - self._firsts[-1] <= span_max:
-                self._lasts[-1] = last
+                self._lasts[-1] = self.newest = last
             else:
                 self.add(offset, first, last)

@@ -111,3 +111,12 @@ def test_nothing_is_known_of_what_came_before_the_first_point() -> None:
 @pytest.mark.parametrize(("offset", "boundary"), [(0, 10), (10, 10), (11, 20), (21, None)])
 def test_points_are_starts_of_appends(offset: int, boundary: int | None) -> None:
     assert noted([(10, 500), (20, 501)]).boundary_from(offset) == boundary
+
+
+def test_the_newest_number_outlives_a_join_at_the_end() -> None:
+    points = TimePoints()
+    for number in range(1, 8):
+        points.note(number, 1_000 + number)
+    points.thin_out(6)
+    assert len(points) < 7
+    assert points.newest == list(points)[-1].last == 1_007
