@@ -136,31 +136,16 @@ class SegmentStore:
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
         snapshot_writer = SnapshotWriter(segment_container, snapshots, self.clock, self._limits, covered=covered)
-        names, small_runs = ObjectNames(container, epoch), SmallRuns(self._limits.compacted_runs_min)
-        writer = StorageWriter(
-            *(segment_container, directory, self._chunk_storage, self.clock, self._limits, snapshot_writer),
-            *(names, small_runs),
-        )
-        collector = GarbageCollector(directory, self._chunk_storage, names, self.clock, self._limits)
-        compactor = Compactor(
-            *(segment_container, directory, self._chunk_storage, names, small_runs, self._compaction_budget),
-            lambda: writer.is_calm,
-        )
-        records = SegmentRecords(self._metadata_store, directory, recovery.metadata)
-        evictor = Evictor(segment_container, records, snapshots, self.clock, self._limits)
-        chores = Chores(segment_container, [collector, compactor, evictor], self._limits)
-        reader = StorageReader(directory, self._chunk_storage, self.read_cache)
+        owned = self._owned_container(segment_container, directory, snapshots, snapshot_writer)
         if restored:
-            await writer.checkpoint()  # before anybody is served: the log must tell this before it tells anything else
+            # Before anybody is served: the log must tell this before it tells anything else.
+            await owned.writer.checkpoint()
         if self._scaling_reports is not None:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
-        index_store = IndexStore(self._metadata_store, self._chunk_storage, container, epoch)
-        tables = TableStore(segment_container, reader, index_store, self.table_memory)
-        segment_container.idle.find_record, segment_container.idle.forget = records.find, tables.forget
-        self._owned[container] = OwnedContainer(segment_container, writer, reader, tables, evictor, chores)
-        writer.start()
-        chores.start()
+        self._owned[container] = owned
+        owned.writer.start()
+        owned.chores.start()
         if not self._claims_watched:
             self._claims_watched = True
             self.run_background(self.claims.run())
@@ -174,6 +159,45 @@ class SegmentStore:
             ledger.next_entry,
             segment_container.metrics.recovery_s,
         )
+
+    def _owned_container(
+        self,
+        container: SegmentContainer,
+        directory: ChunkDirectory,
+        snapshots: SnapshotStore,
+        snapshot_writer: SnapshotWriter,
+    ) -> OwnedContainer:
+        """The container with what works for it; nothing of that runs yet."""
+        names = ObjectNames(container.container, container.epoch)
+        small_runs = SmallRuns(self._limits.compacted_runs_min)
+        writer = StorageWriter(
+            container,
+            directory,
+            self._chunk_storage,
+            self.clock,
+            self._limits,
+            snapshot_writer,
+            names,
+            small_runs,
+        )
+        collector = GarbageCollector(directory, self._chunk_storage, names, self.clock, self._limits)
+        compactor = Compactor(
+            container,
+            directory,
+            self._chunk_storage,
+            names,
+            small_runs,
+            self._compaction_budget,
+            lambda: writer.is_calm,
+        )
+        records = SegmentRecords(self._metadata_store, directory, container.metadata)
+        evictor = Evictor(container, records, snapshots, self.clock, self._limits)
+        chores = Chores(container, [collector, compactor, evictor], self._limits)
+        reader = StorageReader(directory, self._chunk_storage, self.read_cache)
+        index_store = IndexStore(self._metadata_store, self._chunk_storage, container.container, container.epoch)
+        tables = TableStore(container, reader, index_store, self.table_memory)
+        container.idle.find_record, container.idle.forget = records.find, tables.forget
+        return OwnedContainer(container, writer, reader, tables, evictor, chores)
 
     def _recover(self, container: int, ledger: Ledger) -> Recovery:
         """Read the log, on the loop's thread: that fills the shared cache, which is not made for several threads."""

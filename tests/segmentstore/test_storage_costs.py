@@ -30,7 +30,7 @@ async def requests_of_a_flush(make_world, segment_count):
         await asyncio.gather(*(container.create(name, ()) for name in names))
         for name in names:
             data = pool.reserve(BYTES // segment_count)
-            container.append(container.segment(name), WRITER, NO_VALUE, 0, 1, data, lambda _error: None)
+            container.append(container.metadata.segments[name], WRITER, NO_VALUE, 0, 1, data, lambda _error: None)
         await container.log.durable()
         puts, transactions = [], []
         honest_put, honest_write = world.chunks.put, world.metadata.write

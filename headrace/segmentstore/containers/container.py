@@ -70,8 +70,8 @@ class SegmentContainer:
         self.rates = ContainerRates(metadata, clock)
         self.idle = IdleSegments(metadata, self.log, self.dirty, self._check_log_space)
         self.changes = 0
-        self._noted_sequence = -1
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
+        self._noted_sequence = -1
         self._clock = clock
         self._on_failure = on_failure
         self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -82,13 +82,6 @@ class SegmentContainer:
         return self.log.failure
 
     # Questions
-
-    def segment(self, name: str) -> Segment:
-        """A segment that is in memory; raises NotFoundError for any other, which `find` may bring back."""
-        segment = self.metadata.segments.get(name)
-        if segment is None:
-            raise NotFoundError(f"segment {name} is not in memory", details={"segment": name})
-        return segment
 
     async def find(self, name: str) -> Segment | None:
         """The segment, brought back if it had left memory; at once if it is there.

@@ -16,13 +16,11 @@ from typing import Final
 from headrace.codec.container_snapshots import MergedRange
 from headrace.codec.records.segment_record import SEGMENT_SORT
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort
-from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition, packed_epoch
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
-    Check,
     Create,
     Delete,
     Key,
@@ -33,6 +31,7 @@ from headrace.ports.metadata_store import (
     Write,
     WriteConflictError,
 )
+from headrace.segmentstore.storage.claimed_writes import ClaimedWrites
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class ChunkDirectory:
         self.container = container
         self.epoch = epoch
         self._clock = clock
-        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._claimed = ClaimedWrites(store, container, epoch)
         self._counting = asyncio.Lock()
         self._newest: Record | None = None  # the count of the object that is being entered
 
@@ -89,7 +88,7 @@ class ChunkDirectory:
                 record = self._newest if self._newest is not None and self._newest.key == key else None
                 count = self._counted(key, record, change, object_length)
                 try:
-                    await self._write([*writes, count])
+                    await self._claimed.write(*[*writes, count])
                 except WriteConflictError as error:
                     if found := _found_runs(error, len(runs)):
                         return found
@@ -106,7 +105,7 @@ class ChunkDirectory:
         writes: list[Write] = [Create(_run_key(target, run.offset), chunk_body(run)) for run in moved]
         writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
         try:
-            await self._write(writes)
+            await self._claimed.write(*writes)
         except WriteConflictError as error:
             found = _found_runs(error, len(runs))
             if not found:
@@ -126,7 +125,7 @@ class ChunkDirectory:
 
     async def remove_record(self, name: str) -> None:
         """Forget that there was a segment that may have left memory; raises as `add`."""
-        await self._write([Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
+        await self._claimed.write(*[Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
 
     async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
         """Have one run, in an object of `object_length` bytes, in the place of contiguous `former` ones.
@@ -237,19 +236,9 @@ class ChunkDirectory:
 
     async def _write_or_look_again(self, writes: Sequence[Write]) -> None:
         try:
-            await self._write(writes)
+            await self._claimed.write(*writes)
         except WriteConflictError as error:
             raise _changed() from error
-
-    async def _write(self, writes: Sequence[Write]) -> None:
-        try:
-            await asyncio.to_thread(self._store.write, self._claim, *writes)
-        except WriteConflictError as error:
-            if 0 in error.failed:
-                raise FencedError(
-                    f"container {self.container} has another owner than the one of epoch {self.epoch}"
-                ) from error
-            raise
 
 
 REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import AlreadyExistsError, UnavailableError
 from headrace.model.packed_objects import packed_epoch, packed_name
 from headrace.ports.chunk_storage import ChunkStorage
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class ObjectNames:
@@ -36,7 +40,7 @@ class ObjectNames:
         return epoch is None or epoch > self._epoch or name in self._in_use
 
 
-async def put_new(chunk_storage: ChunkStorage, name: str, parts: Sequence[memoryview]) -> None:
+async def put_new(chunk_storage: ChunkStorage, name: str, parts: Sequence[Buffer]) -> None:
     """Create an object under a name that was never used; raises ThrottledError or UnavailableError."""
     try:
         await chunk_storage.put(name, parts)

@@ -20,11 +20,9 @@ from headrace.codec.records.segment_record import (
     segment_record_of_body,
 )
 from headrace.model.chunks import chunk_partition
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort
-from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
-    Check,
     Create,
     Key,
     MetadataStore,
@@ -36,6 +34,7 @@ from headrace.segmentstore.containers.idle_segments import EvictedSegment
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import RecordedState
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.claimed_writes import ClaimedWrites
 from headrace.segmentstore.storage.restoration import reconciled_segment
 
 RECORDS_PER_READ_MAX: Final = 25
@@ -55,7 +54,7 @@ class SegmentRecords:
         self._store = store
         self._directory = directory
         self._metadata = metadata
-        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(directory.container)), version=directory.epoch)
+        self._claimed = ClaimedWrites(store, directory.container, directory.epoch)
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self._readers: set[asyncio.Task[None]] = set()
 
@@ -89,13 +88,8 @@ class SegmentRecords:
         for _ in range(WRITE_ATTEMPTS_MAX):
             writes = [self._write(state, version) for (state, _), version in zip(segments, versions, strict=True)]
             try:
-                await asyncio.to_thread(self._store.write, self._claim, *writes)
+                await self._claimed.write(*writes)
             except WriteConflictError as error:
-                if 0 in error.failed:
-                    container, epoch = self._directory.container, self._directory.epoch
-                    raise FencedError(
-                        f"container {container} has another owner than the one of epoch {epoch}"
-                    ) from error
                 for index, record in error.failed.items():
                     versions[index - 1] = -1 if record is None else record.version
                 continue

@@ -17,14 +17,15 @@ from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapsho
 from headrace.model.containers import (
     CLUSTER_PARTITION,
     SnapshotPointer,
-    claim_sort,
     snapshot_body,
     snapshot_pointer,
     snapshot_sort,
 )
-from headrace.model.errors import AlreadyExistsError, CorruptError, FencedError, HeadraceError, UnavailableError
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
-from headrace.ports.metadata_store import Check, Create, Key, MetadataStore, Record, Replace, WriteConflictError
+from headrace.ports.metadata_store import Create, Key, MetadataStore, Record, Replace, WriteConflictError
+from headrace.segmentstore.storage.claimed_writes import ClaimedWrites
+from headrace.segmentstore.storage.object_names import put_new
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class SnapshotStore:
         self._chunk_storage = chunk_storage
         self._container = container
         self._epoch = epoch
-        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._claimed = ClaimedWrites(metadata_store, container, epoch)
         self._key = Key(CLUSTER_PARTITION, snapshot_sort(container))
         self._record: Record | None = None
         self._record_known = False
@@ -104,10 +105,7 @@ class SnapshotStore:
         former = self._record
         self._written += 1
         name = f"snapshots/container-{self._container:04d}/{self._epoch:010d}-{self._written:010d}"
-        try:
-            await self._chunk_storage.put(name, parts)
-        except AlreadyExistsError as error:
-            raise UnavailableError(f"object {name} is there already, trying another name") from error
+        await put_new(self._chunk_storage, name, parts)
         checksum = 0
         for part in parts:
             checksum = crc32c(part, checksum)
@@ -121,12 +119,8 @@ class SnapshotStore:
 
     async def _write(self, write: Create | Replace) -> None:
         try:
-            await asyncio.to_thread(self._metadata_store.write, self._claim, write)
+            await self._claimed.write(write)
         except WriteConflictError as error:
-            if 0 in error.failed:
-                raise FencedError(
-                    f"container {self._container} has another owner than the one of epoch {self._epoch}"
-                ) from error
             raise UnavailableError(
                 f"the snapshot pointer of container {self._container} is another than it was: reading it again"
             ) from error

@@ -14,12 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.model.chunks import chunk_partition
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort
-from headrace.model.errors import AlreadyExistsError, CorruptError, FencedError, HeadraceError, UnavailableError
+from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.table_indexes import TABLE_INDEX_SORT, TableIndex, index_body, table_index
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import (
-    Check,
     Create,
     Delete,
     Key,
@@ -31,6 +29,8 @@ from headrace.ports.metadata_store import (
 )
 from headrace.segmentstore.containers.attributes import CREATION_TIME
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.storage.claimed_writes import ClaimedWrites
+from headrace.segmentstore.storage.object_names import put_new
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,7 +48,7 @@ class IndexStore:
         self._metadata_store = metadata_store
         self._container = container
         self._epoch = epoch
-        self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
+        self._claimed = ClaimedWrites(metadata_store, container, epoch)
         self._written = 0
 
     async def load(self, segment: Segment) -> IndexRecord:
@@ -89,10 +89,7 @@ class IndexStore:
         """
         self._written += 1
         name = f"{record.prefix}{self._epoch:010d}-{self._written:010d}"
-        try:
-            await self.objects.put(name, parts)
-        except AlreadyExistsError as error:
-            raise UnavailableError(f"object {name} is there already, trying another name") from error
+        await put_new(self.objects, name, parts)
         return name
 
     async def remove(self, names: Iterable[str]) -> None:
@@ -104,14 +101,7 @@ class IndexStore:
 
     async def write(self, write: Write) -> None:
         """Raises FencedError, WriteConflictError, UnavailableError."""
-        try:
-            await asyncio.to_thread(self._metadata_store.write, self._claim, write)
-        except WriteConflictError as error:
-            if 0 in error.failed:
-                raise FencedError(
-                    f"container {self._container} has another owner than the one of epoch {self._epoch}"
-                ) from error
-            raise
+        await self._claimed.write(write)
 
     def prefix(self, key: Key, created_ms: int) -> str:
         """What the names of a table's index objects begin with; a segment's own name may be too long for that."""
