@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from functions.environment import Environment
 from headrace.adapters.system_clock import SystemClock
+from headrace.model.requests import Noun
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
     from headrace.controller.streams import StreamService
+    from headrace.metadata.request_messages import RequestQueues
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
-    from headrace.workflows.stream_requests import StreamRequestProcessor
+    from headrace.workflows.request_processor import RequestProcessor
 
 T = TypeVar("T")
 
@@ -88,6 +90,11 @@ def request_queue() -> RequestQueue:
     return SqsRequestQueue(environment().requests_queue_url, sqs_client())
 
 
+def request_queues() -> RequestQueues:
+    """The queue that takes the requests on each noun."""
+    return dict.fromkeys(Noun, request_queue())
+
+
 @_once
 def segment_stores() -> SegmentStores:
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
@@ -127,7 +134,7 @@ def history_service() -> HistoryService:
 
 
 @_once
-def stream_request_processor() -> StreamRequestProcessor:
-    from headrace.workflows.stream_requests import StreamRequestProcessor
+def request_processor() -> RequestProcessor:
+    from headrace.workflows.request_processor import request_processor
 
-    return StreamRequestProcessor(metadata_store(), segment_stores(), clock())
+    return request_processor(metadata_store(), segment_stores(), clock())

@@ -1,4 +1,4 @@
-"""Works on queued stream operations: create, scale, seal, delete.
+"""Works on queued requests on streams and on what is made of streams.
 
 A failure stops its message group, which is one stream, and no other: the messages of the group come again in order.
 A message that fails on its last delivery becomes a dead letter, which raises an alarm; a scale that has not begun is
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _work_on(record: SQSRecord) -> None:
     body = message_body(record)
     try:
-        wiring.stream_request_processor().process(body)
+        wiring.request_processor().process(body)
     except Exception:
         if int(record.attributes.approximate_receive_count or 1) >= topology.REQUESTS_QUEUE.max_receive_count:
             _give_up(body)
@@ -39,12 +39,12 @@ def _work_on(record: SQSRecord) -> None:
 
 def _give_up(body: Mapping[str, Any]) -> None:
     try:
-        scope, stream, request = parse_message(body)
-        abandon_request(wiring.metadata_store(), scope, stream, request)
+        scope, name, request = parse_message(body)
+        abandon_request(wiring.metadata_store(), scope, name, request)
     except HeadraceError as error:
         logger.error("a request becomes a dead letter and cannot be given up: %s", error)
     else:
-        logger.error("%s of %s/%s becomes a dead letter and is given up", request.request_id, scope, stream)
+        logger.error("%s of %s/%s becomes a dead letter and is given up", request.request_id, scope, name)
 
 
 @logger.inject_lambda_context

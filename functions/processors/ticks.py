@@ -24,7 +24,7 @@ RESEND_AFTER_MS = 30_000
 def _work_on(record: SQSRecord) -> None:
     bucket = parse_tick(message_body(record))
     sent = resend_intents(
-        wiring.metadata_store(), wiring.request_queue(), wiring.clock(), bucket, older_than_ms=RESEND_AFTER_MS
+        wiring.metadata_store(), wiring.request_queues(), wiring.clock(), bucket, older_than_ms=RESEND_AFTER_MS
     )
     if sent:
         count("IntentsResent", sent)

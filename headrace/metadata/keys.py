@@ -14,7 +14,8 @@ from headrace.codec.records import (
     truncation_record,
 )
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.names import check_known_name, scoped_stream_name
+from headrace.model.names import check_known_name
+from headrace.model.requests import Noun, scoped_subject_name
 from headrace.ports.metadata_store import Key
 
 
@@ -71,9 +72,8 @@ def sealed_segments_key(scope: str, stream: str, shard: int) -> Key:
     return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
 
 
-def intent_key(scope: str, stream: str) -> Key:
-    """A stream has at most one intent, since at most one operation runs on it."""
-    scoped_name = scoped_stream_name(scope, stream)
-    return Key(
-        intent_record.intents_partition(bucket_of_stream(scoped_name, topology.INTENT_BUCKET_COUNT)), scoped_name
-    )
+def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:
+    """A stream, as anything else, has at most one intent, since at most one operation runs on it."""
+    scoped_name = scoped_subject_name(noun, scope, name)
+    bucket = bucket_of_stream(scoped_name, topology.INTENT_BUCKET_COUNT)
+    return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(noun, scoped_name))

@@ -1,4 +1,4 @@
-"""Queue messages of stream requests: what an intent says, on its way to a processor."""
+"""Queue messages of requests: what an intent says, on its way to a processor."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.codec.records.intent_record import Intent
+from headrace.codec.records.intent_record import Intent, intent_sort, request_fields, request_of_fields
 from headrace.model.errors import InvalidRequestError
-from headrace.model.names import check_known_name, scoped_stream_name
-from headrace.model.streams import PendingRequest, RequestKind
+from headrace.model.names import check_known_name
+from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.ports.request_queue import RequestQueue
 
 _REQUEST_ID_CHARACTERS_MAX = 200
+
+RequestQueues = Mapping[Noun, RequestQueue]
+"""The queue that takes the requests on each noun."""
 
 
 def send_intent(queue: RequestQueue, intent: Intent) -> None:
@@ -25,33 +28,32 @@ def send_intent(queue: RequestQueue, intent: Intent) -> None:
 
 
 def message_body(intent: Intent) -> dict[str, str]:
-    return {
-        "kind": str(intent.request.kind),
-        "scope": intent.scope,
-        "stream": intent.stream,
-        "request": intent.request.request_id,
-    }
+    return request_fields(intent.scope, intent.name, intent.request)
 
 
 def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
-    """Scope, stream and request of a message.
+    """Scope, name and request of a message; the name is empty when the request is on the scope.
 
     Raises:
         InvalidRequestError: the body is no request message.
     """
-    if set(body) != {"kind", "scope", "stream", "request"} or not all(isinstance(text, str) for text in body.values()):
-        raise InvalidRequestError("a request message holds exactly the texts kind, scope, stream and request")
+    if not all(isinstance(text, str) for text in body.values()) or "kind" not in body:
+        raise InvalidRequestError("a request message holds texts, among them its kind")
     try:
         kind = RequestKind(body["kind"])
     except ValueError as error:
         raise InvalidRequestError(f"requests of kind {body['kind'][:100]!r} are unknown") from error
-    if len(body["request"]) > _REQUEST_ID_CHARACTERS_MAX:
+    expected = request_fields("", "", PendingRequest(kind, ""))
+    if body.keys() != expected.keys():
+        raise InvalidRequestError(f"a message of a {kind} request holds exactly the texts {', '.join(expected)}")
+    scope, name, request = request_of_fields(body)
+    if len(request.request_id) > _REQUEST_ID_CHARACTERS_MAX:
         raise InvalidRequestError(f"a request id has at most {_REQUEST_ID_CHARACTERS_MAX} characters")
-    scope, stream = check_known_name("scope", body["scope"]), check_known_name("stream", body["stream"])
-    return scope, stream, PendingRequest(kind, body["request"])
+    check_known_name("scope", scope)
+    return scope, name if kind.noun is Noun.SCOPE else check_known_name(str(kind.noun), name), request
 
 
 def _deduplication_id(intent: Intent) -> str:
     """A hash, since names may be longer than what a queue takes as an id."""
-    text = f"{scoped_stream_name(intent.scope, intent.stream)}:{intent.request.request_id}"
+    text = f"{intent_sort(intent.noun, intent.scoped_name)}:{intent.request.request_id}"
     return hashlib.sha256(text.encode()).hexdigest()

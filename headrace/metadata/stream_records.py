@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
-from headrace.codec.records.intent_record import Intent, intent_body
+from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.stream_record import stream_body, stream_of_body, tombstone_body
 from headrace.codec.records.truncation_record import truncation_of_body
 from headrace.metadata import keys
+from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.requests import Noun
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
@@ -114,12 +116,12 @@ def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
     if stream.pending is None:
         raise CorruptError(f"stream {stream.scoped_name} has no pending request to write an intent for")
     intent = Intent(stream.scope, stream.name, stream.pending, now_ms)
-    return Create(keys.intent_key(stream.scope, stream.name), intent_body(intent)), intent
+    return create_intent_write(intent), intent
 
 
 def delete_intent(stream: Stream) -> Delete:
     """Unconditional: it is written together with the current record, whose version decides."""
-    return Delete(keys.intent_key(stream.scope, stream.name), None)
+    return delete_intent_write(Noun.STREAM, stream.scope, stream.name)
 
 
 def no_such_stream(scope: str, stream: str) -> NotFoundError:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import covers_key_space_once, merged
+from headrace.model.requests import RequestKind
 from headrace.model.stream_state import StreamState, may_become
-from headrace.model.streams import RequestKind, Stream
+from headrace.model.streams import Stream
 
 Invariant = Callable[[Stream | None, Stream], bool]
 

@@ -6,30 +6,13 @@ The functions return the stream after an event of its life and refuse what the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, IllegalStateError, SealedError
 from headrace.model.names import scoped_stream_name
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
-
-
-class RequestKind(StrEnum):
-    """Operations that run as workflows behind the request queue."""
-
-    CREATE_STREAM = "create_stream"
-    SCALE_STREAM = "scale_stream"
-    SEAL_STREAM = "seal_stream"
-    DELETE_STREAM = "delete_stream"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRequest:
-    """The operation that runs; `request_id` is never used twice for one stream name."""
-
-    kind: RequestKind
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True)

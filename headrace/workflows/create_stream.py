@@ -5,7 +5,8 @@ from __future__ import annotations
 from headrace.codec.records.listing_record import tag_body
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream, delete_intent
-from headrace.model.streams import RequestKind, Stream, created
+from headrace.model.requests import RequestKind
+from headrace.model.streams import Stream, created
 from headrace.ports.metadata_store import Create, Key
 from headrace.workflows.creating import create_segments
 from headrace.workflows.steps import Step, Tools, Workflow

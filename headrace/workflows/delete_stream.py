@@ -13,8 +13,9 @@ from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
 from headrace.model.names import segment_name
+from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
-from headrace.model.streams import RequestKind, Stream
+from headrace.model.streams import Stream
 from headrace.ports.metadata_store import Delete, Key
 from headrace.workflows.steps import Step, Tools, Workflow
 

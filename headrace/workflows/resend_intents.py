@@ -7,10 +7,9 @@ message for finished work does nothing, so that sending once too often is harmle
 from __future__ import annotations
 
 from headrace.codec.records.intent_record import Intent, intent_of_body, intents_partition
-from headrace.metadata.request_messages import send_intent
+from headrace.metadata.request_messages import RequestQueues, send_intent
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
-from headrace.ports.request_queue import RequestQueue
 
 INTENTS_READ_PER_TICK_MAX = 10_000
 INTENTS_SENT_PER_TICK_MAX = 200
@@ -19,7 +18,7 @@ _ROTATION_MS = 10_000
 """When more is due than one tick sends, each tick of about this spacing begins at another place."""
 
 
-def resend_intents(store: MetadataStore, queue: RequestQueue, clock: Clock, bucket: int, older_than_ms: int) -> int:
+def resend_intents(store: MetadataStore, queues: RequestQueues, clock: Clock, bucket: int, older_than_ms: int) -> int:
     """Send the intents of a bucket that were accepted more than `older_than_ms` ago; how many were sent.
 
     Raises:
@@ -31,7 +30,7 @@ def resend_intents(store: MetadataStore, queue: RequestQueue, clock: Clock, buck
     start = now_ms // _ROTATION_MS * INTENTS_SENT_PER_TICK_MAX % len(due) if due else 0
     chosen = (due[start:] + due[:start])[:INTENTS_SENT_PER_TICK_MAX]
     for intent in chosen:
-        send_intent(queue, intent)
+        send_intent(queues[intent.noun], intent)
     return len(chosen)
 
 

@@ -11,7 +11,8 @@ from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError
-from headrace.model.streams import RequestKind, Stream, epoch_recorded, scaled
+from headrace.model.requests import RequestKind
+from headrace.model.streams import Stream, epoch_recorded, scaled
 from headrace.ports.metadata_store import Delete
 from headrace.workflows.creating import create_segments
 from headrace.workflows.sealing import record_sizes, seal_segments

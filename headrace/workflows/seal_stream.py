@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace.metadata.stream_records import StoredStream, delete_intent
-from headrace.model.streams import RequestKind, sealed
+from headrace.model.requests import RequestKind
+from headrace.model.streams import sealed
 from headrace.workflows.sealing import record_sizes, seal_segments
 from headrace.workflows.steps import Step, Tools, Workflow
 

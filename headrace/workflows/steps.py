@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.model.streams import RequestKind, Stream
+from headrace.model.requests import RequestKind
+from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
 from headrace.ports.segment_stores import SegmentStores
 

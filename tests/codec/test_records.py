@@ -30,6 +30,7 @@ from headrace.codec.records.sealed_segments_record import SealedSegment
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
+from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import (
     RetentionPolicy,
@@ -39,7 +40,7 @@ from headrace.model.stream_configuration import (
 )
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import PendingRequest, RequestKind, Stream, created, new_stream
+from headrace.model.streams import Stream, created, new_stream
 from headrace.model.truncation import Truncation
 
 FIRST = Epoch.first(3, 5, 1_000)
@@ -55,6 +56,7 @@ STREAM = new_stream("s", "t", CONFIGURATION, 5, 1_000)
 TRUNCATION = Truncation(StreamCut.of("s", "t", {5: 10, 6: 0, 7: 2**62}))
 SEALED = {5: SealedSegment(2**62, 1), 6: SealedSegment(0, None)}
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
+GROUP_INTENT = Intent("s", "g", PendingRequest(RequestKind.CREATE_READER_GROUP, "create_reader_group-0"), 7)
 THIRD, TWO_THIRDS = 0.3333333333333333, 0.6666666666666666
 SECOND_EPOCH = 1 << 32
 
@@ -168,6 +170,22 @@ def test_keys_are_where_they_always_were():
     assert listing_record.tag_partition("s", "a/b") == "tag/s/a/b"
     assert listing_record.tag_body() == {"format": 1}
     assert intent_record.intents_partition(3) == "requests/0003"
+    assert intent_record.intent_sort(Noun.STREAM, "s/t") == "s/t"
+    assert intent_record.intent_sort(Noun.READER_GROUP, "s/t") == "reader-group:s/t"
+
+
+def test_an_intent_names_what_it_is_on():
+    """The golden value of an intent on a stream is what was stored before there were requests on other nouns."""
+    body = intent_record.intent_body(GROUP_INTENT)
+    assert body == {
+        "format": 1,
+        "kind": "create_reader_group",
+        "scope": "s",
+        "reader-group": "g",
+        "request": "create_reader_group-0",
+        "accepted": 7,
+    }
+    assert intent_record.intent_of_body(body) == GROUP_INTENT
 
 
 @pytest.mark.parametrize("name", SHAPES)

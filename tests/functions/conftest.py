@@ -32,7 +32,7 @@ class World:
         """Does all queued stream requests."""
         while messages := self.queue.receive():
             for message in messages:
-                wiring.stream_request_processor().process(message.body)
+                wiring.request_processor().process(message.body)
                 self.queue.acknowledge(message.receipt)
 
     def contents(self) -> str:

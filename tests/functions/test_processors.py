@@ -69,7 +69,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> FakeSqs:
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch, sqs: FakeSqs) -> FakeProcessor:
     fake = FakeProcessor()
-    monkeypatch.setattr(wiring, "stream_request_processor", lambda: fake)
+    monkeypatch.setattr(wiring, "request_processor", lambda: fake)
     return fake
 
 

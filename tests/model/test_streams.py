@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from headrace.model import streams
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_invariants import INVARIANTS, check_write
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import PendingRequest, RequestKind, Stream
+from headrace.model.streams import Stream
 
 NEW = streams.new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), 4, 1_000)
 ACTIVE = streams.created(NEW)

@@ -17,9 +17,11 @@ from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import UnavailableError
+from headrace.model.requests import Noun
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.workflows.request_processor import request_processor
 from headrace.workflows.stream_requests import StreamRequestProcessor
 
 
@@ -121,11 +123,13 @@ class StreamWorld:
         self.bare_segment_stores = MemorySegmentStores(self.clock)
         self.store = WatchedStore(self.bare_store, self.calls)
         self.queue = WatchedQueue(self.bare_queue, self.calls)
+        self.queues = dict.fromkeys(Noun, self.queue)
         self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
         self.scopes = ScopeService(self.store)
         self.streams = StreamService(self.store, self.queue, self.clock)
         self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
         self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
+        self.requests = request_processor(self.store, self.segment_stores, self.clock)
         self.records = StreamRecords(self.bare_store)
         self.scopes.create_scope("s")
 
@@ -157,7 +161,7 @@ class StreamWorld:
         done = 0
         while messages := self.bare_queue.receive():
             for message in messages:
-                self.processor.process(message.body)
+                self.requests.process(message.body)
                 self.bare_queue.acknowledge(message.receipt)
                 done += 1
         return done

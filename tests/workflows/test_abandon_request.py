@@ -8,8 +8,8 @@ import pytest
 
 from headrace.metadata.request_messages import parse_message
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import PendingRequest, RequestKind
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.abandon_request import abandon_request
 

@@ -93,7 +93,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def sweep(self) -> None:
             self.world.clock.advance(60_000)
             for bucket in range(topology.INTENT_BUCKET_COUNT):
-                resend_intents(self.world.store, self.world.queue, self.world.clock, bucket, 30_000)
+                resend_intents(self.world.store, self.world.queues, self.world.clock, bucket, 30_000)
 
         @invariant()
         def streams_are_whole(self) -> None:

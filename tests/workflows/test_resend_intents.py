@@ -11,9 +11,9 @@ from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.intent_record import Intent, intent_body, intents_partition
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.errors import UnavailableError
+from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import PendingRequest, RequestKind
 from headrace.ports.metadata_store import Create, Key
 from headrace.workflows.resend_intents import INTENTS_SENT_PER_TICK_MAX, resend_intents
 
@@ -22,7 +22,7 @@ BUCKET = bucket_of_stream("s/t", topology.INTENT_BUCKET_COUNT)
 
 
 def _sweep(world: Any, bucket: int = BUCKET) -> int:
-    return resend_intents(world.store, world.queue, world.clock, bucket, OLDER_THAN_MS)
+    return resend_intents(world.store, world.queues, world.clock, bucket, OLDER_THAN_MS)
 
 
 def _lose_the_message(world: Any) -> None:
@@ -74,7 +74,8 @@ def test_one_tick_is_bounded_and_ticks_take_turns(world: Any):
     sent: set[str] = set()
     for _ in range(40):
         queue = MemoryRequestQueue()
-        assert resend_intents(world.store, queue, world.clock, BUCKET, OLDER_THAN_MS) == INTENTS_SENT_PER_TICK_MAX
+        queues = dict.fromkeys(Noun, queue)
+        assert resend_intents(world.store, queues, world.clock, BUCKET, OLDER_THAN_MS) == INTENTS_SENT_PER_TICK_MAX
         sent |= {message.body["stream"] for message in queue.receive(stuck)}
         world.clock.advance(10_000)
     assert len(sent) == stuck

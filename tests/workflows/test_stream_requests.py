@@ -11,8 +11,8 @@ from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_
 from headrace.metadata.keys import sealed_segments_key
 from headrace.metadata.request_messages import message_body, parse_message
 from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError, NotFoundError
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import ScalingPolicy
-from headrace.model.streams import PendingRequest, RequestKind
 from headrace.ports.metadata_store import Create, Key, WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.workflows.creating import scale_rate

@@ -6,42 +6,56 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
-from headrace.model.names import scoped_stream_name
-from headrace.model.streams import PendingRequest, RequestKind
+from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_subject_name
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """`accepted_ms` is when the request was taken on, milliseconds since the Unix epoch."""
+    """`name` is that of the stream, reader group or table, empty for a request on the scope itself.
+
+    `accepted_ms` is when the request was taken on, milliseconds since the Unix epoch.
+    """
 
     scope: str
-    stream: str
+    name: str
     request: PendingRequest
     accepted_ms: int
 
     @property
+    def noun(self) -> Noun:
+        return self.request.kind.noun
+
+    @property
     def scoped_name(self) -> str:
-        return scoped_stream_name(self.scope, self.stream)
+        return scoped_subject_name(self.noun, self.scope, self.name)
 
 
 def intents_partition(bucket: int) -> str:
     return f"requests/{bucket:04d}"
 
 
+def intent_sort(noun: Noun, scoped_name: str) -> str:
+    """Two nouns may share a name; those of streams came first and carry no noun."""
+    return scoped_name if noun is Noun.STREAM else f"{noun}:{scoped_name}"
+
+
 def intent_body(intent: Intent) -> dict[str, Any]:
-    return versioned(
-        kind=str(intent.request.kind),
-        scope=intent.scope,
-        stream=intent.stream,
-        request=intent.request.request_id,
-        accepted=intent.accepted_ms,
-    )
+    return versioned(**request_fields(intent.scope, intent.name, intent.request), accepted=intent.accepted_ms)
 
 
 def intent_of_body(body: Body) -> Intent:
-    return decoded("intent", body, _intent)
+    return decoded("intent", body, lambda fields: Intent(*request_of_fields(fields), int(fields["accepted"])))
 
 
-def _intent(body: Body) -> Intent:
-    request = PendingRequest(RequestKind(body["kind"]), str(body["request"]))
-    return Intent(str(body["scope"]), str(body["stream"]), request, int(body["accepted"]))
+def request_fields(scope: str, name: str, request: PendingRequest) -> dict[str, str]:
+    """A request as part of a body: the name lies under its noun, and a scope has no name beside its own."""
+    noun = request.kind.noun
+    subject = {} if noun is Noun.SCOPE else {str(noun): name}
+    return {"kind": str(request.kind), "scope": scope, **subject, "request": request.request_id}
+
+
+def request_of_fields(fields: Body) -> tuple[str, str, PendingRequest]:
+    """Scope, name and request; KeyError or ValueError for what is no request."""
+    request = PendingRequest(RequestKind(fields["kind"]), str(fields["request"]))
+    noun = request.kind.noun
+    return str(fields["scope"]), "" if noun is Noun.SCOPE else str(fields[str(noun)]), request

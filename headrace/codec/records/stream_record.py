@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 from headrace.codec.records.epoch_record import epoch_fields, epoch_of_fields
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -19,7 +20,7 @@ from headrace.model.stream_configuration import (
     StreamConfiguration,
 )
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import PendingRequest, RequestKind, Stream
+from headrace.model.streams import Stream
 
 CURRENT_SORT = "current"
 

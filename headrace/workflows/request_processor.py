@@ -1,0 +1,49 @@
+"""Works on the messages of the request queues: one table says which processor does the work of each kind of request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.metadata.request_messages import parse_message
+from headrace.model.errors import InvalidRequestError
+from headrace.model.requests import RequestKind
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.stream_requests import WORKFLOWS, StreamRequestProcessor
+
+Process = Callable[[Mapping[str, Any]], None]
+"""Does what a message asks; raises as `RequestProcessor.process` does."""
+
+
+class RequestProcessor:
+    """Safe for any number of threads and processes, also on the same request at the same time."""
+
+    def __init__(self, processes: Mapping[RequestKind, Process]) -> None:
+        self._processes = dict(processes)
+
+    @property
+    def kinds(self) -> frozenset[RequestKind]:
+        return frozenset(self._processes)
+
+    def process(self, message_body: Mapping[str, Any]) -> None:
+        """Do what the message asks; returns when that is done, also if it was done before.
+
+        Raises:
+            InvalidRequestError: this is no request message, or of a kind that no processor knows.
+            UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            NotFoundError: a segment that must be there is not; a human must look.
+            CorruptError: stored records do not fit; a human must look.
+        """
+        _, _, request = parse_message(message_body)
+        process = self._processes.get(request.kind)
+        if process is None:
+            raise InvalidRequestError(f"requests of kind {request.kind} are worked on by nobody here")
+        process(message_body)
+
+
+def request_processor(store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> RequestProcessor:
+    """The dispatch table of everything that the request queues carry."""
+    streams = StreamRequestProcessor(store, segment_stores, clock)
+    return RequestProcessor(dict.fromkeys(WORKFLOWS, streams.process))

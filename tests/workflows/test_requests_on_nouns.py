@@ -1,0 +1,99 @@
+"""Requests on different nouns: their intents and messages do not meet, and one table knows who does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import topology
+from headrace.codec.records.intent_record import Intent
+from headrace.metadata.intents import create_intent_write, delete_intent_write
+from headrace.metadata.keys import intent_key
+from headrace.metadata.request_messages import message_body, parse_message, send_intent
+from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_subject_name
+from headrace.workflows.abandon_request import abandon_request
+from headrace.workflows.request_processor import RequestProcessor
+from headrace.workflows.resend_intents import resend_intents
+
+GROUP_REQUEST = PendingRequest(RequestKind.CREATE_READER_GROUP, "id-0")
+STREAM_REQUEST = PendingRequest(RequestKind.SEAL_STREAM, "id-0")
+GROUP_MESSAGE = {"kind": "create_reader_group", "scope": "s", "reader-group": "t", "request": "id-0"}
+
+
+def _lost(world: Any, *requests: PendingRequest) -> None:
+    """Intents on the name `s/t` whose messages never arrived."""
+    world.bare_store.write(
+        *(create_intent_write(Intent("s", "t", request, world.clock.now_ms())) for request in requests)
+    )
+    world.clock.advance(30_001)
+
+
+def _sweep(world: Any, queues: Any) -> int:
+    buckets = range(topology.INTENT_BUCKET_COUNT)
+    return sum(resend_intents(world.store, queues, world.clock, bucket, 30_000) for bucket in buckets)
+
+
+@pytest.mark.parametrize("kind", RequestKind)
+def test_a_message_of_every_kind_comes_back(kind: RequestKind):
+    intent = Intent("s", "" if kind.noun is Noun.SCOPE else "t", PendingRequest(kind, "id-1"), 5)
+    assert parse_message(message_body(intent)) == (intent.scope, intent.name, intent.request)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**GROUP_MESSAGE, "stream": "t"},
+        {key if key != "reader-group" else "stream": text for key, text in GROUP_MESSAGE.items()},
+        {**GROUP_MESSAGE, "reader-group": "a/b"},
+        {**GROUP_MESSAGE, "reader-group": ""},
+    ],
+)
+def test_a_message_names_its_own_noun_and_nothing_else(body: dict[str, str]):
+    with pytest.raises(InvalidRequestError):
+        parse_message(body)
+
+
+def test_a_scope_goes_by_its_own_name():
+    assert scoped_subject_name(Noun.SCOPE, "s", "") == "s"
+    assert scoped_subject_name(Noun.KEY_VALUE_TABLE, "s", "t") == "s/t"
+
+
+def test_nouns_of_one_name_have_intents_of_their_own(world: Any):
+    assert len({intent_key("s", "t", noun) for noun in Noun if noun is not Noun.SCOPE} | {intent_key("s", "t")}) == 3
+    _lost(world, STREAM_REQUEST, GROUP_REQUEST)
+    world.bare_store.write(delete_intent_write(Noun.STREAM, "s", "t"))
+    assert world.bare_store.get(intent_key("s", "t")) is None
+    assert world.bare_store.get(intent_key("s", "t", Noun.READER_GROUP)) is not None
+
+
+def test_messages_of_one_name_are_not_taken_for_each_other(world: Any):
+    for request in (STREAM_REQUEST, GROUP_REQUEST):
+        send_intent(world.queue, Intent("s", "t", request, 5))
+    assert {message.body["kind"] for message in world.bare_queue.receive(10)} == {"seal_stream", "create_reader_group"}
+
+
+def test_the_sweeper_sends_to_the_queue_of_the_noun(world: Any, stream_world: Any):
+    other = stream_world.StreamWorld()
+    _lost(world, STREAM_REQUEST, GROUP_REQUEST)
+    assert _sweep(world, dict.fromkeys(Noun, world.queue) | {Noun.READER_GROUP: other.queue}) == 2
+    assert [message.body["kind"] for message in world.bare_queue.receive(10)] == ["seal_stream"]
+    assert [message.body for message in other.bare_queue.receive(10)] == [GROUP_MESSAGE]
+
+
+def test_the_table_finds_the_processor_of_a_kind():
+    done: list[Any] = []
+    processor = RequestProcessor({RequestKind.CREATE_READER_GROUP: done.append})
+    processor.process(GROUP_MESSAGE)
+    assert done == [GROUP_MESSAGE]
+    with pytest.raises(InvalidRequestError):
+        processor.process({"kind": "seal_stream", "scope": "s", "stream": "t", "request": "id-0"})
+    assert done == [GROUP_MESSAGE]
+
+
+def test_only_kinds_that_know_how_are_given_up(world: Any):
+    before = world.everything()
+    with pytest.raises(IllegalStateError, match="never given up"):
+        abandon_request(world.store, "s", "t", GROUP_REQUEST)
+    assert world.everything() == before
