@@ -97,7 +97,8 @@ def request_queues() -> RequestQueues:
 
 @_once
 def segment_stores() -> SegmentStores:
-    from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+    from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+    from headrace.adapters.tcp.store_calls import locate_by_claims
 
     return TcpSegmentStores(locate_by_claims(metadata_store()), environment().container_count)
 

@@ -10,7 +10,8 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.sqs.client import sqs_client
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.adapters.system_clock import SystemClock
-from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService

@@ -1,14 +1,21 @@
 """What the controller asks of segment stores: operations on segments, wherever they live.
 
 The adapter finds the owner of a segment's container, follows WrongHost, and retries a store that is restarting within
-its deadline. Every operation may be repeated: creating what exists, sealing what is sealed and deleting what is gone
-succeed.
+its deadline. Every operation may be repeated: creating what exists, sealing what is sealed, deleting and merging what
+is gone, appending bytes that lie there already and setting an attribute to what it is all succeed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
+
+APPEND_BYTES_MAX = EVENT_BYTES_MAX + EVENT_HEADER_BYTES
+"""Bytes of one conditional append: an event and its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +38,85 @@ class SegmentScaleRate:
 
 
 class SegmentStores(Protocol):
-    """All segment stores of a deployment, addressed by segment name."""
+    """All segment stores of a deployment, addressed by segment name.
+
+    Every method raises UnavailableError if a store does not answer in time, and NotFoundError for a segment that is
+    not there unless its absence is what was asked for. A method for many segments sends all requests before it waits;
+    if it raises, some of them may have been carried out.
+    """
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None: ...
 
+    def create_segments(self, names: Sequence[str], rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None: ...
+
     def seal_segment(self, name: str) -> None: ...
 
-    def truncate_segment(self, name: str, offset: int) -> None: ...
+    def seal_segments(self, names: Sequence[str]) -> None: ...
+
+    def truncate_segment(self, name: str, offset: int) -> None:
+        """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
+        ...
 
     def delete_segment(self, name: str) -> None: ...
 
-    def segment_info(self, name: str) -> SegmentInfo:
-        """Raises NotFoundError if there is no such segment, UnavailableError if its store does not answer in time."""
+    def delete_segments(self, names: Sequence[str]) -> None: ...
+
+    def segment_info(self, name: str) -> SegmentInfo: ...
+
+    def segment_infos(self, names: list[str]) -> list[SegmentInfo]: ...
+
+    def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
+        """From now on the store compares the segment's traffic with this rate."""
         ...
 
-    def segment_infos(self, names: list[str]) -> list[SegmentInfo]:
-        """As `segment_info` for many segments, pipelined over one connection per store."""
+    def merge_segments(self, target: str, sources: Sequence[str]) -> None:
+        """Appends each source as a whole to the target, in order, and removes it.
+
+        A source that is gone counts as merged. At most 1,000 sources are merged in one step, all or none. Raises
+        SealedError if the target is sealed, also when no source is left.
+        """
         ...
+
+    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+        """Puts `data` at `expected_offset` if the segment ends there; the offset behind the data.
+
+        Succeeds also if exactly these bytes lie there already: an earlier attempt may have been cut off.
+
+        Raises:
+            ConflictError: something else lies there (details: "offset", the segment's length).
+            SealedError: the segment takes no more.
+            InvalidRequestError: no data, or more than APPEND_BYTES_MAX; or the segment is a table.
+        """
+        ...
+
+    def read(self, name: str, offset: int, length_max: int) -> bytes:
+        """The bytes from `offset` on, `length_max` of them or as many as there are; never waits for more.
+
+        Raises TruncatedError (details: "start_offset") if they were truncated away.
+        """
+        ...
+
+    def get_attribute(self, name: str, attribute_id: int) -> int | None:
+        """The value (64 bits, signed) of an attribute (an unsigned 128-bit id); None if it is not set."""
+        ...
+
+    def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
+        """Sets the attribute if it is `expected` (None: not set); whether it is `value` now."""
+        ...
+
+    def create_table_segment(self, name: str, key_length: int, rollover_size_bytes: int = 0) -> None:
+        """`key_length` 0 allows keys of any length; one that exists is left as it is."""
+        ...
+
+    def delete_table_segment(self, name: str) -> None:
+        """Removes the table with its entries; InvalidRequestError if the segment is no table."""
+        ...
+
+
+def check_append(name: str, data: bytes) -> None:
+    """Raises InvalidRequestError unless `data` may be appended at once."""
+    if not 0 < len(data) <= APPEND_BYTES_MAX:
+        raise InvalidRequestError(
+            f"an append to segment {name} has 1 to {APPEND_BYTES_MAX} bytes, not {len(data)}",
+            details={"segment": name, "bytes": len(data), "bytes_max": APPEND_BYTES_MAX},
+        )

@@ -27,7 +27,8 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.adapters.tcp.segment_stores import TcpSegmentStores, locate_by_claims
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.client import (
     Ack,
     AlreadyExistsError,

@@ -21,8 +21,8 @@ NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
 @pytest.fixture
 def scaled_stream(call: Any, world: Any, active_stream: str) -> str:
     """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
-    world.segment_stores.append("s/t/0.#epoch.0", 10)
-    world.segment_stores.append("s/t/1.#epoch.0", 20)
+    world.segment_stores.extend("s/t/0.#epoch.0", 10)
+    world.segment_stores.extend("s/t/1.#epoch.0", 20)
     request = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
     assert call("POST", f"{active_stream}/scale", request).status == 202
     world.work()

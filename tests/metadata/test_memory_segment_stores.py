@@ -16,7 +16,7 @@ def test_the_life_of_a_segment():
     clock = ManualClock(1_000)
     stores = MemorySegmentStores(clock)
     stores.create_segment("a", RATE, 7)
-    assert stores.append("a", 10) == 10
+    assert stores.extend("a", 10) == 10
     stores.create_segment("a", SegmentScaleRate())
     assert stores.segment_info("a") == SegmentInfo("a", 0, 10, False, 1_000)
     assert stores.creation_settings("a") == (RATE, 7)
@@ -26,7 +26,7 @@ def test_the_life_of_a_segment():
     stores.seal_segment("a")
     assert stores.segment_infos(["a"]) == [SegmentInfo("a", 0, 10, True, 1_005)]
     with pytest.raises(SealedError):
-        stores.append("a", 1)
+        stores.extend("a", 1)
     stores.truncate_segment("a", 6)
     stores.truncate_segment("a", 4)
     assert stores.segment_info("a").start_offset == 6
@@ -44,7 +44,7 @@ def test_what_is_not_there_is_not_found():
         lambda: stores.segment_infos(["a"]),
         lambda: stores.seal_segment("a"),
         lambda: stores.truncate_segment("a", 0),
-        lambda: stores.append("a", 1),
+        lambda: stores.extend("a", 1),
         lambda: stores.creation_settings("a"),
     ):
         with pytest.raises(NotFoundError):

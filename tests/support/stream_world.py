@@ -154,7 +154,7 @@ class StreamWorld:
 
     def append(self, segment: int, length_bytes: int, stream: str = "t") -> None:
         name = f"s/{stream}/{segment & 0xFFFFFFFF}.#epoch.{segment >> 32}"
-        self.bare_segment_stores.append(name, length_bytes)
+        self.bare_segment_stores.extend(name, length_bytes)
 
     def drain(self) -> int:
         """Work on queued messages until there are none; how many there were."""

@@ -1,13 +1,26 @@
-"""Segment stores in memory that keep offsets and flags but no bytes: enough for everything the controller asks."""
+"""Segment stores in memory: offsets, flags, bytes and attributes; enough for everything the controller asks."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from headrace.model.errors import InvalidRequestError, NotFoundError, SealedError
+from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, TruncatedError
 from headrace.ports.clock import Clock
-from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
+from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate, check_append
+
+
+@dataclass(slots=True)
+class _Segment:
+    """`runs` are bytes with the offset where they begin; what lies between two of them is zeros nobody keeps."""
+
+    info: SegmentInfo
+    rate: SegmentScaleRate
+    rollover_size_bytes: int
+    runs: list[tuple[int, bytes]] = field(default_factory=list)
+    attributes: dict[int, int] = field(default_factory=dict)
+    table_key_length: int | None = None
 
 
 class MemorySegmentStores:
@@ -16,55 +29,134 @@ class MemorySegmentStores:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._segments: dict[str, SegmentInfo] = {}
-        self._rates: dict[str, tuple[SegmentScaleRate, int]] = {}
+        self._segments: dict[str, _Segment] = {}
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
+        self.create_segments([name], rate, rollover_size_bytes)
+
+    def create_segments(self, names: Sequence[str], rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
         with self._lock:
-            self._segments.setdefault(name, SegmentInfo(name, 0, 0, False, self._now_ms()))
-            self._rates.setdefault(name, (rate, rollover_size_bytes))
+            for name in names:
+                self._segments.setdefault(name, self._new_segment(name, rate, rollover_size_bytes))
 
     def seal_segment(self, name: str) -> None:
+        self.seal_segments([name])
+
+    def seal_segments(self, names: Sequence[str]) -> None:
         with self._lock:
-            info = self._info(name)
-            if not info.is_sealed:
-                self._segments[name] = replace(info, is_sealed=True, last_modified_ms=self._now_ms())
+            present = [name for name in names if name in self._segments]
+            for name in present:
+                segment = self._segments[name]
+                if not segment.info.is_sealed:
+                    segment.info = replace(segment.info, is_sealed=True, last_modified_ms=self._now_ms())
+            for name in names:
+                self._segment(name)
 
     def truncate_segment(self, name: str, offset: int) -> None:
         with self._lock:
-            info = self._info(name)
+            segment = self._segment(name)
+            info = segment.info
             if not 0 <= offset <= info.length:
                 raise InvalidRequestError(
                     f"segment {name} has {info.length} bytes: it cannot be truncated at {offset}",
                     details={"segment": name, "length": info.length, "offset": offset},
                 )
-            self._segments[name] = replace(info, start_offset=max(info.start_offset, offset))
+            segment.info = replace(info, start_offset=max(info.start_offset, offset))
 
     def delete_segment(self, name: str) -> None:
+        self.delete_segments([name])
+
+    def delete_segments(self, names: Sequence[str]) -> None:
         with self._lock:
-            self._segments.pop(name, None)
-            self._rates.pop(name, None)
+            for name in names:
+                self._segments.pop(name, None)
 
     def segment_info(self, name: str) -> SegmentInfo:
-        with self._lock:
-            return self._info(name)
+        return self.segment_infos([name])[0]
 
     def segment_infos(self, names: list[str]) -> list[SegmentInfo]:
         with self._lock:
-            return [self._info(name) for name in names]
+            return [self._segment(name).info for name in names]
 
-    def append(self, name: str, length_bytes: int) -> int:
-        """As if `length_bytes` were appended; the new length. What a writer does, beside the port.
+    def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
+        with self._lock:
+            self._segment(name).rate = rate
+
+    def merge_segments(self, target: str, sources: Sequence[str]) -> None:
+        with self._lock:
+            segment = self._appendable(target)
+            for name in sources:
+                source = self._segments.pop(name, None)
+                if source is not None:
+                    segment.runs += [(segment.info.length + offset, data) for offset, data in source.runs]
+                    self._lengthen(segment, source.info.length)
+
+    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+        check_append(name, data)
+        with self._lock:
+            segment = self._segment(name)
+            if segment.table_key_length is not None:
+                raise InvalidRequestError(f"segment {name} is a table: update its entries")
+            length, end = segment.info.length, expected_offset + len(data)
+            if segment.info.start_offset <= expected_offset and end <= length:
+                if _bytes_of(segment, expected_offset, end) == data:
+                    return end
+            elif expected_offset == length:
+                self._appendable(name)
+                segment.runs.append((length, bytes(data)))
+                self._lengthen(segment, len(data))
+                return end
+            raise ConflictError(
+                f"segment {name} has length {length}, expected {expected_offset}",
+                details={"segment": name, "offset": length},
+            )
+
+    def read(self, name: str, offset: int, length_max: int) -> bytes:
+        with self._lock:
+            segment = self._segment(name)
+            if offset < segment.info.start_offset:
+                raise TruncatedError(
+                    f"segment {name} begins at offset {segment.info.start_offset} now; what lay before is gone",
+                    details={"segment": name, "start_offset": segment.info.start_offset, "offset": offset},
+                )
+            return _bytes_of(segment, offset, min(offset + length_max, segment.info.length))
+
+    def get_attribute(self, name: str, attribute_id: int) -> int | None:
+        with self._lock:
+            return self._segment(name).attributes.get(attribute_id)
+
+    def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
+        with self._lock:
+            attributes = self._segment(name).attributes
+            if attributes.get(attribute_id) == expected:
+                attributes[attribute_id] = value
+            return attributes.get(attribute_id) == value
+
+    def create_table_segment(self, name: str, key_length: int, rollover_size_bytes: int = 0) -> None:
+        with self._lock:
+            made = self._new_segment(name, SegmentScaleRate(), rollover_size_bytes)
+            made.table_key_length = key_length
+            self._segments.setdefault(name, made)
+
+    def delete_table_segment(self, name: str) -> None:
+        with self._lock:
+            segment = self._segments.get(name)
+            if segment is not None and segment.table_key_length is None:
+                raise InvalidRequestError(f"segment {name} is no table", details={"segment": name})
+            self._segments.pop(name, None)
+
+    # What writers and tests do, beside the port
+
+    def extend(self, name: str, length_bytes: int) -> int:
+        """As if a writer appended `length_bytes` zeros; the new length.
 
         Raises:
             SealedError, NotFoundError: as a real segment store would refuse.
         """
         with self._lock:
-            info = self._info(name)
-            if info.is_sealed:
-                raise SealedError(f"segment {name} is sealed", details={"segment": name, "length": info.length})
-            self._segments[name] = replace(info, length=info.length + length_bytes, last_modified_ms=self._now_ms())
-            return info.length + length_bytes
+            segment = self._appendable(name)
+            self._lengthen(segment, length_bytes)
+            return segment.info.length
 
     def names(self) -> list[str]:
         """Every segment that exists, in order."""
@@ -72,16 +164,44 @@ class MemorySegmentStores:
             return sorted(self._segments)
 
     def creation_settings(self, name: str) -> tuple[SegmentScaleRate, int]:
-        """The scale rate and the rollover size in bytes with which the segment was created."""
+        """The scale rate of the segment, and the rollover size in bytes with which it was created."""
         with self._lock:
-            self._info(name)
-            return self._rates[name]
+            segment = self._segment(name)
+            return segment.rate, segment.rollover_size_bytes
 
-    def _info(self, name: str) -> SegmentInfo:
-        info = self._segments.get(name)
-        if info is None:
+    def table_key_length(self, name: str) -> int | None:
+        """The key length with which a table was created; None for a segment that is no table."""
+        with self._lock:
+            return self._segment(name).table_key_length
+
+    def _new_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int) -> _Segment:
+        return _Segment(SegmentInfo(name, 0, 0, False, self._now_ms()), rate, rollover_size_bytes)
+
+    def _segment(self, name: str) -> _Segment:
+        segment = self._segments.get(name)
+        if segment is None:
             raise NotFoundError(f"there is no segment {name}", details={"segment": name})
-        return info
+        return segment
+
+    def _appendable(self, name: str) -> _Segment:
+        segment = self._segment(name)
+        if segment.info.is_sealed:
+            raise SealedError(f"segment {name} is sealed", details={"segment": name, "length": segment.info.length})
+        return segment
+
+    def _lengthen(self, segment: _Segment, length_bytes: int) -> None:
+        info = segment.info
+        segment.info = replace(info, length=info.length + length_bytes, last_modified_ms=self._now_ms())
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() if self._clock else 0
+
+
+def _bytes_of(segment: _Segment, start: int, end: int) -> bytes:
+    """The bytes between two offsets; zeros where no run lies."""
+    found = bytearray(max(0, end - start))
+    for offset, data in segment.runs:
+        first, last = max(offset, start), min(offset + len(data), end)
+        if first < last:
+            found[first - start : last - start] = data[first - offset : last - offset]
+    return bytes(found)

@@ -1,64 +1,27 @@
 """The `SegmentStores` port over the wire protocol: what the controller's functions and workflows use.
 
-Blocking and thread-safe. One connection per segment store, kept while it is used often enough. A request whose store
-is away, restarting or no longer the owner is repeated, with the owner looked up anew, until `deadline_s` has passed:
-every operation of the port may be repeated.
+Blocking and thread-safe; store_calls.py says how stores are found and what is repeated.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
 from headrace.adapters.tcp.replies import error_of_reply
+from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls
 from headrace.codec import wire_commands as wire
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
-from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
-from headrace.model.names import container_of_segment
-from headrace.ports.metadata_store import Key, MetadataStore
-from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
+from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
+from headrace.model.limits import READ_BYTES_MAX
+from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate, check_append
 
-ATTEMPT_TIMEOUT_S = 10.0
-"""How long one connection is given to answer before the request is tried anew."""
+CONTROLLER_WRITER_ID = int.from_bytes(b"headrace-control")
+"""The writer of every conditional append: one attribute per segment, whoever appends. Its event number is the offset
+behind the append, which only grows."""
 
-IDLE_MAX_S = 60.0
-"""A connection unused for longer is not trusted: a frozen function does not notice that its peer is gone."""
-
-BACK_OFF_FIRST_S = 0.02
-BACK_OFF_MAX_S = 1.0
-
-Address = tuple[str, int, int]
-Locate = Callable[[int], Address]
-"""Host, port and epoch of the store that owns a container; raises UnavailableError if nobody claimed it."""
-
-Request = Callable[[int], wire.WireCommand]
-_NOT_FINAL = (wire.WrongHost, wire.ErrorMessage)
-"""Replies that may stand for a passing trouble: the container moved, or is not ready yet."""
-
-
-def locate_by_claims(store: MetadataStore) -> Locate:
-    """Finds owners in the claims that segment stores write into the metadata store."""
-
-    def locate(container: int) -> Address:
-        record = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
-        if record is None:
-            raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
-        claim = container_claim(record.body)
-        return claim.host, claim.port, record.version
-
-    return locate
-
-
-@dataclass(slots=True)
-class _Store:
-    """The connection to one address, and who may use it now."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    connection: BlockingConnection | None = None
+_MERGED_AT_ONCE_MAX = 1_000
+"""Sources that a segment store takes in one request."""
 
 
 class TcpSegmentStores:
@@ -77,33 +40,41 @@ class TcpSegmentStores:
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._locate = locate
-        self._container_count = container_count
         self._deadline_s = deadline_s
-        self._monotonic_s = monotonic_s
-        self._sleep = sleep
-        self._jitter = jitter
-        self._lock = threading.Lock()
-        self._stores: dict[tuple[str, int], _Store] = {}
-        self._addresses: dict[int, Address] = {}
+        self._calls = StoreCalls(
+            locate, container_count, deadline_s=deadline_s, monotonic_s=monotonic_s, sleep=sleep, jitter=jitter
+        )
+
+    def close(self) -> None:
+        """Closes all connections; the next call opens new ones."""
+        self._calls.close()
+
+    # Life cycle
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
         """Creates the segment; one that exists is left as it is."""
+        self.create_segments([name], rate, rollover_size_bytes)
 
-        def request(request_id: int) -> wire.WireCommand:
+    def create_segments(self, names: Sequence[str], rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
+        def request(name: str, request_id: int) -> wire.WireCommand:
             return wire.CreateSegment(
                 request_id, name, rate.target_rate, rate.scale_type, rollover_size_bytes=rollover_size_bytes
             )
 
-        self._expect(name, request, wire.SegmentCreated, wire.SegmentAlreadyExists)
+        self._expect_each(names, request, wire.SegmentCreated, wire.SegmentAlreadyExists)
 
     def seal_segment(self, name: str) -> None:
         """Seals the segment; NotFoundError if there is none."""
-        self._expect(name, lambda number: wire.SealSegment(number, name), wire.SegmentSealed, wire.SegmentIsSealed)
+        self.seal_segments([name])
+
+    def seal_segments(self, names: Sequence[str]) -> None:
+        self._expect_each(
+            names, lambda name, number: wire.SealSegment(number, name), wire.SegmentSealed, wire.SegmentIsSealed
+        )
 
     def truncate_segment(self, name: str, offset: int) -> None:
         """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
-        reply = self._call([(name, lambda number: wire.TruncateSegment(number, name, offset))])[0]
+        reply = self._call(name, lambda number: wire.TruncateSegment(number, name, offset))
         if isinstance(reply, wire.SegmentIsTruncated):
             raise InvalidRequestError(
                 f"segment {name} cannot be truncated at {offset}: that is beyond its end",
@@ -113,7 +84,12 @@ class TcpSegmentStores:
 
     def delete_segment(self, name: str) -> None:
         """Removes the segment; fine if there is none."""
-        self._expect(name, lambda number: wire.DeleteSegment(number, name), wire.SegmentDeleted, wire.NoSuchSegment)
+        self.delete_segments([name])
+
+    def delete_segments(self, names: Sequence[str]) -> None:
+        self._expect_each(
+            names, lambda name, number: wire.DeleteSegment(number, name), wire.SegmentDeleted, wire.NoSuchSegment
+        )
 
     def segment_info(self, name: str) -> SegmentInfo:
         """Raises NotFoundError if there is no such segment."""
@@ -121,117 +97,134 @@ class TcpSegmentStores:
 
     def segment_infos(self, names: list[str]) -> list[SegmentInfo]:
         """Raises NotFoundError if one of the segments does not exist."""
-        replies = self._call([(name, _info_request(name)) for name in names])
+        replies = self._call_each(names, lambda name, number: wire.GetStreamSegmentInfo(number, name))
         return [_segment_info(name, reply) for name, reply in zip(names, replies, strict=True)]
 
-    def close(self) -> None:
-        """Closes all connections; the next call opens new ones."""
-        with self._lock:
-            stores = list(self._stores.values())
-            self._stores.clear()
-        for store in stores:
-            with store.lock:
-                if store.connection is not None:
-                    store.connection.close()
+    def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.UpdateSegmentPolicy(request_id, name, rate.target_rate, rate.scale_type)
 
-    def _expect(self, name: str, request: Request, *expected: type[wire.WireCommand]) -> None:
-        _check(self._call([(name, request)])[0], *expected)
+        _check(self._call(name, request), wire.SegmentPolicyUpdated)
 
-    def _call(self, requests: list[tuple[str, Request]]) -> list[wire.WireCommand]:
-        """The final reply of each request; WrongHost and lost connections are not final."""
-        replies: dict[int, wire.WireCommand] = {}
-        deadline_s = self._monotonic_s() + self._deadline_s
-        back_off_s = BACK_OFF_FIRST_S
-        while True:
-            problem = self._attempt(requests, replies, deadline_s)
-            if problem is None:
-                return [replies[index] for index in range(len(requests))]
-            back_off_s = min(back_off_s * 2, BACK_OFF_MAX_S)
-            wait_s = back_off_s * (0.5 + self._jitter() / 2)
-            if self._monotonic_s() + wait_s >= deadline_s:
-                raise UnavailableError(
-                    f"no answer for segment {requests[0][0]} within {self._deadline_s:g} s; last problem: {problem}",
-                    details=problem.details,
-                ) from problem
-            self._sleep(wait_s)
+    def merge_segments(self, target: str, sources: Sequence[str]) -> None:
+        for first in range(0, len(sources), _MERGED_AT_ONCE_MAX):
+            self._merge(target, tuple(sources[first : first + _MERGED_AT_ONCE_MAX]))
 
-    def _attempt(
-        self, requests: list[tuple[str, Request]], replies: dict[int, wire.WireCommand], deadline_s: float
-    ) -> UnavailableError | None:
-        """Asks each owner once for what `replies` lacks; the last problem if something is still missing."""
-        problem: UnavailableError | None = None
-        by_address: dict[tuple[str, int], list[int]] = {}
-        for index, (name, _) in enumerate(requests):
-            if index in replies:
-                continue
-            try:
-                host, port, _ = self._address(name)
-                by_address.setdefault((host, port), []).append(index)
-            except UnavailableError as unclaimed:
-                problem = unclaimed
-        for (host, port), indexes in by_address.items():
-            try:
-                answers = self._call_store(host, port, [requests[index][1] for index in indexes], deadline_s)
-            except UnavailableError as lost:
-                self._forget([requests[index][0] for index in indexes])
-                problem = lost
-                continue
-            for index, answer in zip(indexes, answers, strict=True):
-                error = error_of_reply(answer) if type(answer) in _NOT_FINAL else None
-                if isinstance(error, UnavailableError):
-                    self._forget([requests[index][0]])
-                    if isinstance(answer, wire.WrongHost):
-                        self._drop_connection(host, port)
-                    problem = error
-                else:
-                    replies[index] = answer
-        return problem
+    # Bytes
 
-    def _call_store(self, host: str, port: int, requests: list[Request], deadline_s: float) -> list[wire.WireCommand]:
-        with self._lock:
-            store = self._stores.setdefault((host, port), _Store())
-        with store.lock:
-            now_s = self._monotonic_s()
-            attempt_deadline_s = min(deadline_s, now_s + ATTEMPT_TIMEOUT_S)
-            kept = store.connection
-            if kept is not None and not kept.is_closed and now_s - kept.last_used_s <= IDLE_MAX_S:
-                try:
-                    return kept.call(requests, attempt_deadline_s)
-                except UnavailableError:
-                    if self._monotonic_s() >= attempt_deadline_s:
-                        raise
-                    # The store restarted or dropped an idle connection: that says nothing about it now.
-            if kept is not None:
-                kept.close()
-            store.connection = BlockingConnection(
-                host,
-                port,
-                timeout_s=max(0.001, min(CONNECT_TIMEOUT_S, attempt_deadline_s - now_s)),
-                monotonic_s=self._monotonic_s,
+    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+        check_append(name, data)
+        end = expected_offset + len(data)
+        refusal = self._calls.converse(name, lambda ask: _append_once(ask, name, data, expected_offset))
+        if refusal is None:
+            return end
+        info = self.segment_info(name)
+        if info.start_offset <= expected_offset and end <= info.length:
+            if self.read(name, expected_offset, len(data)) == data:
+                return end
+        elif isinstance(refusal, SealedError) and info.length == expected_offset:
+            raise refusal
+        raise ConflictError(
+            f"segment {name} has length {info.length}, expected {expected_offset}",
+            details={"segment": name, "offset": info.length},
+        )
+
+    def read(self, name: str, offset: int, length_max: int) -> bytes:
+        info = self.segment_info(name)
+        if offset < info.start_offset:
+            raise error_of_reply(wire.SegmentIsTruncated(0, name, info.start_offset, "", offset))
+        end = min(offset + length_max, info.length)
+        data = bytearray()
+        while offset + len(data) < end:  # a read at the end would be held until something is there
+            start = offset + len(data)
+            data += self._read_once(name, start, min(end - start, READ_BYTES_MAX))
+        return bytes(data[: max(0, end - offset)])
+
+    # Attributes
+
+    def get_attribute(self, name: str, attribute_id: int) -> int | None:
+        reply = self._call(name, lambda number: wire.GetSegmentAttribute(number, name, attribute_id))
+        if not isinstance(reply, wire.SegmentAttribute):
+            raise error_of_reply(reply)
+        return None if reply.value == wire.NO_ATTRIBUTE_VALUE else reply.value
+
+    def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
+        condition = wire.NO_ATTRIBUTE_VALUE if expected is None else expected
+
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.UpdateSegmentAttribute(request_id, name, attribute_id, value, condition)
+
+        reply = self._call(name, request)
+        if not isinstance(reply, wire.SegmentAttributeUpdated):
+            raise error_of_reply(reply)
+        return reply.success or self.get_attribute(name, attribute_id) == value
+
+    # Tables
+
+    def create_table_segment(self, name: str, key_length: int, rollover_size_bytes: int = 0) -> None:
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.CreateTableSegment(
+                request_id, name, key_length=key_length, rollover_size_bytes=rollover_size_bytes
             )
-            return store.connection.call(requests, attempt_deadline_s)
 
-    def _drop_connection(self, host: str, port: int) -> None:
-        """It leads to a store, or to what is left of one, that is not the owner any more."""
-        store = self._stores[host, port]
-        with store.lock:
-            if store.connection is not None:
-                store.connection.close()
+        _check(self._call(name, request), wire.SegmentCreated, wire.SegmentAlreadyExists)
 
-    def _address(self, segment: str) -> Address:
-        container = container_of_segment(segment, self._container_count)
-        address = self._addresses.get(container)
-        if address is None:
-            address = self._addresses[container] = self._locate(container)
-        return address
+    def delete_table_segment(self, name: str) -> None:
+        reply = self._call(name, lambda number: wire.DeleteTableSegment(number, name, must_be_empty=False))
+        _check(reply, wire.SegmentDeleted, wire.NoSuchSegment)
 
-    def _forget(self, segments: list[str]) -> None:
-        for segment in segments:
-            self._addresses.pop(container_of_segment(segment, self._container_count), None)
+    def _merge(self, target: str, sources: tuple[str, ...]) -> None:
+        reply = self._call(target, lambda number: wire.MergeSegmentsBatch(number, target, sources))
+        _check(reply, wire.SegmentsBatchMerged)
+
+    def _read_once(self, name: str, offset: int, length: int) -> bytes:
+        reply = self._call(name, lambda number: wire.ReadSegment(name, offset, length, "", number))
+        if not isinstance(reply, wire.SegmentRead):
+            raise error_of_reply(reply)
+        return bytes(reply.data)
+
+    def _expect_each(
+        self, names: Sequence[str], request: Callable[[str, int], wire.WireCommand], *expected: type[wire.WireCommand]
+    ) -> None:
+        for reply in self._call_each(names, request):
+            _check(reply, *expected)
+
+    def _call_each(
+        self, names: Sequence[str], request: Callable[[str, int], wire.WireCommand]
+    ) -> list[wire.WireCommand]:
+        def of_one(name: str) -> Request:
+            return lambda request_id: request(name, request_id)
+
+        return self._calls.call([(name, of_one(name)) for name in names])
+
+    def _call(self, name: str, request: Request) -> wire.WireCommand:
+        return self._calls.call([(name, request)])[0]
 
 
-def _info_request(name: str) -> Request:
-    return lambda number: wire.GetStreamSegmentInfo(number, name)
+def _append_once(ask: Ask, name: str, data: bytes, expected_offset: int) -> ConflictError | SealedError | None:
+    """Append over one connection; why that was refused, which it also is if an earlier attempt has succeeded.
+
+    Raises UnavailableError when it has to be tried anew, and else what the store's reply stands for.
+    """
+    end = expected_offset + len(data)
+    lost = ConflictError(f"the end of segment {name} is not at {expected_offset}", details={"segment": name})
+    reply = ask(lambda number: wire.SetupAppend(number, CONTROLLER_WRITER_ID, name))
+    if not isinstance(reply, wire.AppendSetup):
+        raise error_of_reply(reply)
+    if reply.last_event_number >= end:
+        return lost
+    reply = ask(lambda number: wire.ConditionalBlockEnd(CONTROLLER_WRITER_ID, end, expected_offset, data, number))
+    match reply:
+        case wire.DataAppended():
+            return None
+        case wire.ConditionalCheckFailed():
+            return lost
+        case wire.SegmentIsSealed():
+            return SealedError(f"segment {name} is sealed", details={"segment": name})
+        case wire.InvalidEventNumber():
+            raise UnavailableError(f"another connection appended to segment {name} at the same time")
+        case _:
+            raise error_of_reply(reply)
 
 
 def _segment_info(name: str, reply: wire.WireCommand) -> SegmentInfo:

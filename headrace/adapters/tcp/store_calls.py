@@ -1,0 +1,245 @@
+"""Requests to the segment stores that own the segments concerned: where they are, connections, repeating.
+
+Blocking and thread-safe. One connection per segment store, kept while it is used often enough. What is asked of a store
+that is away, restarting or no longer the owner is repeated, with the owner looked up anew, until `deadline_s` has
+passed: only what may be repeated belongs here.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
+from headrace.adapters.tcp.replies import error_of_reply
+from headrace.codec import wire_commands as wire
+from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
+from headrace.model.errors import UnavailableError
+from headrace.model.names import container_of_segment
+from headrace.ports.metadata_store import Key, MetadataStore
+
+ATTEMPT_TIMEOUT_S = 10.0
+"""How long one connection is given to answer before the request is tried anew."""
+
+IDLE_MAX_S = 60.0
+"""A connection unused for longer is not trusted: a frozen function does not notice that its peer is gone."""
+
+BACK_OFF_FIRST_S = 0.02
+BACK_OFF_MAX_S = 1.0
+
+Address = tuple[str, int, int]
+Locate = Callable[[int], Address]
+"""Host, port and epoch of the store that owns a container; raises UnavailableError if nobody claimed it."""
+
+Request = Callable[[int], wire.WireCommand]
+Ask = Callable[[Request], wire.WireCommand]
+"""Sends one request over a connection and waits for its reply."""
+
+Result = TypeVar("Result")
+
+_NOT_FINAL = (wire.WrongHost, wire.ErrorMessage)
+"""Replies that may stand for a passing trouble: the container moved, or is not ready yet."""
+
+
+def locate_by_claims(store: MetadataStore) -> Locate:
+    """Finds owners in the claims that segment stores write into the metadata store."""
+
+    def locate(container: int) -> Address:
+        record = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+        if record is None:
+            raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
+        claim = container_claim(record.body)
+        return claim.host, claim.port, record.version
+
+    return locate
+
+
+@dataclass(slots=True)
+class _Store:
+    """The connection to one address, and who may use it now."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    connection: BlockingConnection | None = None
+
+
+class StoreCalls:
+    """Asks the stores found by `locate`, for segments spread over `container_count` containers.
+
+    Every method raises UnavailableError when an owner did not answer within `deadline_s`.
+    """
+
+    def __init__(
+        self,
+        locate: Locate,
+        container_count: int,
+        *,
+        deadline_s: float,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._locate = locate
+        self._container_count = container_count
+        self._deadline_s = deadline_s
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._stores: dict[tuple[str, int], _Store] = {}
+        self._addresses: dict[int, Address] = {}
+
+    def close(self) -> None:
+        """Closes all connections; the next call opens new ones."""
+        with self._lock:
+            stores = list(self._stores.values())
+            self._stores.clear()
+        for store in stores:
+            with store.lock:
+                if store.connection is not None:
+                    store.connection.close()
+
+    def call(self, requests: list[tuple[str, Request]]) -> list[wire.WireCommand]:
+        """The final reply of each request, given with its segment; WrongHost and lost connections are not final."""
+        if not requests:
+            return []
+        replies: dict[int, wire.WireCommand] = {}
+        self._repeat(requests[0][0], lambda deadline_s: self._attempt(requests, replies, deadline_s))
+        return [replies[index] for index in range(len(requests))]
+
+    def converse(self, segment: str, talk: Callable[[Ask], Result]) -> Result:
+        """What `talk` returns after it has asked the segment's store, request after request on one connection.
+
+        Nobody else uses the connection meanwhile. `talk` begins anew when the connection is lost or a reply is not
+        final, and raises for replies that it cannot use.
+        """
+        results: list[Result] = []
+
+        def attempt(deadline_s: float) -> UnavailableError | None:
+            try:
+                host, port, _ = self._address(segment)
+            except UnavailableError as unclaimed:
+                return unclaimed
+            try:
+                results.append(
+                    self._use_store(host, port, deadline_s, lambda connection, until_s: talk(_ask(connection, until_s)))
+                )
+            except UnavailableError as problem:
+                self._forget([segment])
+                self._drop_connection(host, port)
+                return problem
+            return None
+
+        self._repeat(segment, attempt)
+        return results[0]
+
+    def _repeat(self, segment: str, attempt: Callable[[float], UnavailableError | None]) -> None:
+        """Attempts, with growing pauses, until there is no problem left."""
+        deadline_s = self._monotonic_s() + self._deadline_s
+        back_off_s = BACK_OFF_FIRST_S
+        while (problem := attempt(deadline_s)) is not None:
+            back_off_s = min(back_off_s * 2, BACK_OFF_MAX_S)
+            wait_s = back_off_s * (0.5 + self._jitter() / 2)
+            if self._monotonic_s() + wait_s >= deadline_s:
+                raise UnavailableError(
+                    f"no answer for segment {segment} within {self._deadline_s:g} s; last problem: {problem}",
+                    details=problem.details,
+                ) from problem
+            self._sleep(wait_s)
+
+    def _attempt(
+        self, requests: list[tuple[str, Request]], replies: dict[int, wire.WireCommand], deadline_s: float
+    ) -> UnavailableError | None:
+        """Asks each owner once for what `replies` lacks; the last problem if something is still missing."""
+        problem: UnavailableError | None = None
+        by_address: dict[tuple[str, int], list[int]] = {}
+        for index, (name, _) in enumerate(requests):
+            if index in replies:
+                continue
+            try:
+                host, port, _ = self._address(name)
+                by_address.setdefault((host, port), []).append(index)
+            except UnavailableError as unclaimed:
+                problem = unclaimed
+        for (host, port), indexes in by_address.items():
+            try:
+                answers = self._call_store(host, port, [requests[index][1] for index in indexes], deadline_s)
+            except UnavailableError as lost:
+                self._forget([requests[index][0] for index in indexes])
+                problem = lost
+                continue
+            for index, answer in zip(indexes, answers, strict=True):
+                error = error_of_reply(answer) if type(answer) in _NOT_FINAL else None
+                if isinstance(error, UnavailableError):
+                    self._forget([requests[index][0]])
+                    if isinstance(answer, wire.WrongHost):
+                        self._drop_connection(host, port)
+                    problem = error
+                else:
+                    replies[index] = answer
+        return problem
+
+    def _call_store(self, host: str, port: int, requests: list[Request], deadline_s: float) -> list[wire.WireCommand]:
+        return self._use_store(host, port, deadline_s, lambda connection, until_s: connection.call(requests, until_s))
+
+    def _use_store(
+        self, host: str, port: int, deadline_s: float, use: Callable[[BlockingConnection, float], Result]
+    ) -> Result:
+        """What `use` returns for a connection and the moment until which it may wait."""
+        with self._lock:
+            store = self._stores.setdefault((host, port), _Store())
+        with store.lock:
+            now_s = self._monotonic_s()
+            attempt_deadline_s = min(deadline_s, now_s + ATTEMPT_TIMEOUT_S)
+            kept = store.connection
+            if kept is not None and not kept.is_closed and now_s - kept.last_used_s <= IDLE_MAX_S:
+                try:
+                    return use(kept, attempt_deadline_s)
+                except UnavailableError:
+                    if self._monotonic_s() >= attempt_deadline_s:
+                        raise
+                    # The store restarted or dropped an idle connection: that says nothing about it now.
+            if kept is not None:
+                kept.close()
+            store.connection = BlockingConnection(
+                host,
+                port,
+                timeout_s=max(0.001, min(CONNECT_TIMEOUT_S, attempt_deadline_s - now_s)),
+                monotonic_s=self._monotonic_s,
+            )
+            return use(store.connection, attempt_deadline_s)
+
+    def _drop_connection(self, host: str, port: int) -> None:
+        """It leads to a store, or to what is left of one, that is not the owner any more."""
+        with self._lock:
+            store = self._stores.get((host, port))
+        if store is None:
+            return
+        with store.lock:
+            if store.connection is not None:
+                store.connection.close()
+
+    def _address(self, segment: str) -> Address:
+        container = container_of_segment(segment, self._container_count)
+        address = self._addresses.get(container)
+        if address is None:
+            address = self._addresses[container] = self._locate(container)
+        return address
+
+    def _forget(self, segments: list[str]) -> None:
+        for segment in segments:
+            self._addresses.pop(container_of_segment(segment, self._container_count), None)
+
+
+def _ask(connection: BlockingConnection, deadline_s: float) -> Ask:
+    def ask(request: Request) -> wire.WireCommand:
+        (reply,) = connection.call([request], deadline_s)
+        error = error_of_reply(reply) if type(reply) in _NOT_FINAL else None
+        if isinstance(error, UnavailableError):
+            raise error
+        return reply
+
+    return ask
