@@ -1,4 +1,4 @@
-"""What an operator may choose at `cdk deploy` with `-c name=value`; everything else is in headrace/topology.py.
+"""What an operator may choose at `cdk deploy` with `-c name=value`; everything else is in headrace/topology/.
 
 Context, not CloudFormation parameters: the number of zones decides how many services there are, and a synth without an
 account must still know it. Refuses values that would fail late, in the middle of a deployment.

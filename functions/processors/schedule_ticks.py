@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 MESSAGES_PER_CALL = 10
+_MS_PER_MINUTE = 60_000
 
 
 @logger.inject_lambda_context
@@ -27,10 +28,16 @@ def handler(_event: dict[str, Any], _context: LambdaContext) -> dict[str, int]:
     Raises:
         UnavailableError: the queue took only a part of them. The caller repeats; a tick too many is harmless.
     """
+    minute = wiring.clock().now_ms() // _MS_PER_MINUTE
     entries = [
-        {"Id": f"{delay_s}-{bucket}", "DelaySeconds": delay_s, "MessageBody": json.dumps(tick_message(bucket))}
-        for delay_s in topology.TICK_DELAYS_S
-        for bucket in range(topology.INTENT_BUCKET_COUNT)
+        {
+            "Id": f"{tick.kind}-{bucket}-{delay_s}",
+            "DelaySeconds": delay_s,
+            "MessageBody": json.dumps(tick_message(tick.kind, bucket)),
+        }
+        for tick in topology.TICKS
+        for bucket in range(tick.buckets)
+        for delay_s in tick.delays_s(bucket, minute)
     ]
     queue_url = wiring.environment().ticks_queue_url
     refused: list[str] = []

@@ -8,23 +8,22 @@ from typing import Any
 from headrace import topology
 from headrace.model.errors import InvalidRequestError
 
-RESEND_INTENTS = "resend-intents"
+_BUCKETS = {tick.kind: tick.buckets for tick in topology.TICKS}
 
 
-def tick_message(bucket: int) -> dict[str, Any]:
-    return {"kind": RESEND_INTENTS, "bucket": bucket}
+def tick_message(kind: str, bucket: int) -> dict[str, Any]:
+    return {"kind": kind, "bucket": bucket}
 
 
-def parse_tick(body: Mapping[str, Any]) -> int:
-    """The bucket of a tick that asks for lost intents.
+def parse_tick(body: Mapping[str, Any]) -> tuple[str, int]:
+    """The kind and the bucket of a tick.
 
     Raises:
         InvalidRequestError: this is no tick of ours; it will never be one.
     """
-    bucket = body.get("bucket")
-    known = set(body) == {"kind", "bucket"} and body["kind"] == RESEND_INTENTS and type(bucket) is int
-    if not known or not 0 <= bucket < topology.INTENT_BUCKET_COUNT:  # type: ignore[operator]
-        raise InvalidRequestError(
-            f"a tick holds the kind {RESEND_INTENTS!r} and a bucket from 0 to {topology.INTENT_BUCKET_COUNT - 1}"
-        )
-    return int(bucket)  # type: ignore[arg-type]
+    kind, bucket = body.get("kind"), body.get("bucket")
+    if set(body) != {"kind", "bucket"} or not isinstance(kind, str) or kind not in _BUCKETS:
+        raise InvalidRequestError(f"a tick holds a kind and a bucket; the kinds are {', '.join(sorted(_BUCKETS))}")
+    if type(bucket) is not int or not 0 <= bucket < _BUCKETS[kind]:
+        raise InvalidRequestError(f"a tick of kind {kind} has a bucket from 0 to {_BUCKETS[kind] - 1}")
+    return kind, bucket

@@ -1,7 +1,12 @@
-"""Works on ticks: each is a bounded piece of periodic work on one bucket. So far: sending lost intents again."""
+"""Works on ticks: each is a bounded piece of periodic work on one bucket.
+
+When a piece leaves work undone, the same tick is queued again at once. A follow-up that is lost costs nothing: work is
+found by when it is due, so the next tick of that kind does it.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
@@ -10,25 +15,20 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from functions import wiring
 from functions.observability import count, logger
 from functions.processors.batches import message_body, report
-from functions.processors.tick_messages import parse_tick
-from headrace.workflows.resend_intents import resend_intents
+from functions.processors.tick_messages import parse_tick, tick_message
+from functions.processors.tick_work import TICK_WORK
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-RESEND_AFTER_MS = 30_000
-"""An intent this old whose work is not done has probably lost its message; sending it in vain is harmless."""
-
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
-    bucket = parse_tick(message_body(record))
-    sent = resend_intents(
-        wiring.metadata_store(), wiring.request_queues(), wiring.clock(), bucket, older_than_ms=RESEND_AFTER_MS
-    )
-    if sent:
-        count("IntentsResent", sent)
-        logger.info("sent %d intents of bucket %d again", sent, bucket)
+    kind, bucket = parse_tick(message_body(record))
+    if TICK_WORK[kind](bucket):
+        count("TicksFollowed", 1)
+        queue_url = wiring.environment().ticks_queue_url
+        wiring.sqs_client().send_message(QueueUrl=queue_url, MessageBody=json.dumps(tick_message(kind, bucket)))
 
 
 @logger.inject_lambda_context

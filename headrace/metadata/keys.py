@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace import topology
 from headrace.codec.records import (
+    bucket_lease_record,
     epoch_record,
     history_record,
     intent_record,
@@ -75,5 +76,9 @@ def sealed_segments_key(scope: str, stream: str, shard: int) -> Key:
 def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:
     """A stream, as anything else, has at most one intent, since at most one operation runs on it."""
     scoped_name = scoped_subject_name(noun, scope, name)
-    bucket = bucket_of_stream(scoped_name, topology.INTENT_BUCKET_COUNT)
+    bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
     return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(noun, scoped_name))
+
+
+def bucket_lease_key(kind: str, bucket: int) -> Key:
+    return Key(bucket_lease_record.BUCKET_LEASES_PARTITION, bucket_lease_record.bucket_lease_sort(kind, bucket))

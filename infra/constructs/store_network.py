@@ -1,9 +1,10 @@
 """The network of the segment stores: who may open the wire port, and what the stores can reach.
 
 Stores live in subnets without a route to the internet. They reach S3 and DynamoDB through gateway endpoints, which are
-free, and what Fargate needs to start a task (ECR, logs) through interface endpoints. Those cost about $66 a month in
-three zones; public subnets would save $55 of it, and one NAT gateway $30, but then a store would have a public address,
-or no zone could start one while the zone of the gateway is down. Storage of record deserves neither.
+free, and what Fargate needs to start a task (ECR, logs) and functions need to queue work (SQS) through interface
+endpoints. Those cost about $88 a month in three zones; public subnets would save $77 of it, one NAT gateway $52, but
+then a store would have a public address, or no zone could start one while the zone of the gateway is down. Storage of
+record deserves neither.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _HTTPS = ec2.Port.tcp(443)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
-_ENDPOINTS_TO_START_A_TASK = {
+_INTERFACE_ENDPOINTS = {
     "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
     "EcrDocker": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
     "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
+    "Sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
 }
 
 
@@ -80,7 +82,8 @@ class StoreNetwork(Construct):
         self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB, subnets=stores)
         endpoints_group = self._group("Endpoints", "Interface endpoints")
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
-        for name, service in _ENDPOINTS_TO_START_A_TASK.items():
+        endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
+        for name, service in _INTERFACE_ENDPOINTS.items():
             self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
             )

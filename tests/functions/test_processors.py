@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from typing import Any
@@ -12,9 +13,12 @@ from functions import wiring
 from functions.processors import schedule_ticks, stream_requests, ticks
 from functions.processors.batches import RETRY_MAX_S, retry_delay_s
 from functions.processors.tick_messages import parse_tick, tick_message
+from functions.processors.tick_work import RESEND_AFTER_MS, TICK_WORK
 from headrace import topology
 from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
+from headrace.workflows.bucket_lease import LEASE_MS
 
+SQS_DELAY_MAX_S = 900
 ARN = "arn:aws:sqs:us-east-1:123456789012:headrace-requests.fifo"
 
 
@@ -35,6 +39,11 @@ class FakeSqs:
         if self.refuse:
             raise ConnectionError("no queue")
         self.visibility |= {one["ReceiptHandle"]: one["VisibilityTimeout"] for one in Entries}
+        return {}
+
+    def send_message(self, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
+        assert QueueUrl == "https://sqs/ticks"
+        self.sent.append({"MessageBody": MessageBody})
         return {}
 
     def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -133,12 +142,56 @@ def test_delays_grow_and_are_bounded():
     assert delays[-1] == RETRY_MAX_S
 
 
-def test_a_minute_has_a_tick_for_each_delay_and_bucket(sqs: FakeSqs, context: Any):
+def _ticks_of_a_minute(sqs: FakeSqs) -> Counter[tuple[str, int]]:
+    return Counter(parse_tick(json.loads(one["MessageBody"])) for one in sqs.sent)
+
+
+def test_a_minute_has_all_ticks_that_are_due_in_it(sqs: FakeSqs, context: Any):
     assert schedule_ticks.handler({}, context) == {"sent": len(sqs.sent)}
-    ticks_sent = Counter((one["DelaySeconds"], parse_tick(json.loads(one["MessageBody"]))) for one in sqs.sent)
-    wanted = {(delay, bucket) for delay in topology.TICK_DELAYS_S for bucket in range(topology.INTENT_BUCKET_COUNT)}
-    assert set(ticks_sent) == wanted
-    assert set(ticks_sent.values()) == {1}
+    assert len({one["Id"] for one in sqs.sent}) == len(sqs.sent)
+    assert all(0 <= one["DelaySeconds"] <= SQS_DELAY_MAX_S for one in sqs.sent)
+    every_minute = [tick for tick in topology.TICKS if tick.every_s <= 60]
+    wanted = {(tick.kind, bucket): 60 // tick.every_s for tick in every_minute for bucket in range(tick.buckets)}
+    sent = _ticks_of_a_minute(sqs)
+    assert {key: sent[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("every_s", [10, 15, 60, 120, 300, 900])
+def test_the_ticks_of_a_bucket_come_at_one_distance(every_s: int):
+    tick = topology.Tick("some", every_s, buckets=8)
+    for bucket in range(8):
+        times = [60 * minute + delay for minute in range(60) for delay in tick.delays_s(bucket, minute)]
+        assert {after - before for before, after in itertools.pairwise(times)} == {every_s}
+        assert len(times) == 3600 // every_s
+
+
+def test_every_declared_kind_of_tick_can_be_worked_on():
+    assert set(TICK_WORK) == {tick.kind for tick in topology.TICKS}
+    assert len({tick.kind for tick in topology.TICKS}) == len(topology.TICKS)
+    for tick in topology.TICKS:
+        assert 60 % tick.every_s == 0 or (tick.every_s % 60 == 0 and tick.every_s <= SQS_DELAY_MAX_S)
+        assert 1 <= tick.buckets <= topology.BUCKET_COUNT
+
+
+def test_a_lease_outlives_the_function_that_holds_it():
+    assert topology.function(topology.TICKS_QUEUE.function).timeout_s * 1000 < LEASE_MS
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_tick_that_left_work_undone_is_queued_again(
+    sqs: FakeSqs, context: Any, monkeypatch: pytest.MonkeyPatch, more: bool
+):
+    worked: list[int] = []
+
+    def work(bucket: int) -> bool:
+        worked.append(bucket)
+        return more
+
+    monkeypatch.setattr(ticks, "TICK_WORK", {"resend-intents": work})
+    body = tick_message("resend-intents", 3)
+    assert failed(ticks.handler({"Records": [record("1", "-", body=json.dumps(body))]}, context)) == []
+    assert worked == [3]
+    assert [json.loads(one["MessageBody"]) for one in sqs.sent] == ([body] if more else [])
 
 
 def test_ticks_that_were_refused_fail_the_schedule(sqs: FakeSqs, context: Any):
@@ -154,11 +207,11 @@ def test_a_tick_sends_lost_intents_of_its_bucket_again(
     call("POST", "/v1/scopes/s/streams", fixed_stream())
     lost = world.queue.receive()
     world.queue.acknowledge(lost[0].receipt)
-    later_ms = wiring.clock().now_ms() + ticks.RESEND_AFTER_MS + 1
+    later_ms = wiring.clock().now_ms() + RESEND_AFTER_MS + 1
     monkeypatch.setattr(wiring, "clock", lambda: FixedClock(later_ms))
     records = [
-        record(str(bucket), "-", body=json.dumps(tick_message(bucket)))
-        for bucket in range(topology.INTENT_BUCKET_COUNT)
+        record(str(bucket), "-", body=json.dumps(tick_message("resend-intents", bucket)))
+        for bucket in range(topology.BUCKET_COUNT)
     ]
     assert failed(ticks.handler({"Records": records}, context)) == []
     assert [message.body for message in world.queue.receive()] == [lost[0].body]
@@ -181,10 +234,11 @@ class FixedClock:
         {},
         {"kind": "resend-intents"},
         {"kind": "other", "bucket": 0},
+        {"kind": ["resend-intents"], "bucket": 0},
         {"kind": "resend-intents", "bucket": "0"},
         {"kind": "resend-intents", "bucket": True},
         {"kind": "resend-intents", "bucket": -1},
-        {"kind": "resend-intents", "bucket": topology.INTENT_BUCKET_COUNT},
+        {"kind": "resend-intents", "bucket": topology.BUCKET_COUNT},
         {"kind": "resend-intents", "bucket": 0, "more": 1},
     ],
 )

@@ -82,6 +82,7 @@ def test_endpoints_serve_what_a_store_needs(assembly, as_text):
         "ecr.api": "Interface",
         "ecr.dkr": "Interface",
         "logs": "Interface",
+        "sqs": "Interface",
     }
     for endpoint in endpoints:
         if endpoint["VpcEndpointType"] == "Interface":

@@ -92,7 +92,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         @rule()
         def sweep(self) -> None:
             self.world.clock.advance(60_000)
-            for bucket in range(topology.INTENT_BUCKET_COUNT):
+            for bucket in range(topology.BUCKET_COUNT):
                 resend_intents(self.world.store, self.world.queues, self.world.clock, bucket, 30_000)
 
         @invariant()

@@ -31,7 +31,7 @@ def _lost(world: Any, *requests: PendingRequest) -> None:
 
 
 def _sweep(world: Any, queues: Any) -> int:
-    buckets = range(topology.INTENT_BUCKET_COUNT)
+    buckets = range(topology.BUCKET_COUNT)
     return sum(resend_intents(world.store, queues, world.clock, bucket, 30_000) for bucket in buckets)
 
 

@@ -18,7 +18,7 @@ from headrace.ports.metadata_store import Create, Key
 from headrace.workflows.resend_intents import INTENTS_SENT_PER_TICK_MAX, resend_intents
 
 OLDER_THAN_MS = 30_000
-BUCKET = bucket_of_stream("s/t", topology.INTENT_BUCKET_COUNT)
+BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
 
 
 def _sweep(world: Any, bucket: int = BUCKET) -> int:
@@ -36,7 +36,7 @@ def test_a_lost_message_is_sent_again_once_it_is_old(world: Any):
     world.clock.advance(OLDER_THAN_MS)
     assert _sweep(world) == 0
     world.clock.advance(1)
-    assert [_sweep(world, bucket) for bucket in range(topology.INTENT_BUCKET_COUNT) if bucket != BUCKET] == [0] * 7
+    assert [_sweep(world, bucket) for bucket in range(topology.BUCKET_COUNT) if bucket != BUCKET] == [0] * 7
     before = world.everything()
     assert _sweep(world) == 1
     assert world.everything() == before

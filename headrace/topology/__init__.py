@@ -1,0 +1,49 @@
+"""What is deployed, declared once as data: functions, routes, queues, schedules, tables, buckets, segment stores.
+
+`infra/` turns these tables into CloudFormation, `local_stack/` into processes and threads on a laptop; a test proves
+that they agree. Nothing here knows AWS's API, and nothing else of the library is imported.
+"""
+
+from __future__ import annotations
+
+from headrace.topology.functions import (
+    BUCKET_COUNT,
+    CHUNK_BUCKET,
+    CONTAINER_COUNT,
+    FUNCTIONS,
+    METADATA_TABLE,
+    QUEUES,
+    REQUESTS_QUEUE,
+    SCHEDULES,
+    TICKS,
+    TICKS_QUEUE,
+    function,
+)
+from headrace.topology.kinds import Bucket, Function, Grant, Queue, Route, Schedule, Table, Tick
+from headrace.topology.routes import ROUTES
+from headrace.topology.segment_stores import SEGMENT_STORES, SegmentStoreService
+
+__all__ = [
+    "BUCKET_COUNT",
+    "CHUNK_BUCKET",
+    "CONTAINER_COUNT",
+    "FUNCTIONS",
+    "METADATA_TABLE",
+    "QUEUES",
+    "REQUESTS_QUEUE",
+    "ROUTES",
+    "SCHEDULES",
+    "SEGMENT_STORES",
+    "TICKS",
+    "TICKS_QUEUE",
+    "Bucket",
+    "Function",
+    "Grant",
+    "Queue",
+    "Route",
+    "Schedule",
+    "SegmentStoreService",
+    "Table",
+    "Tick",
+    "function",
+]

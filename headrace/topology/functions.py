@@ -1,0 +1,95 @@
+"""Functions, the queues that feed them, the schedule and the ticks that set the pace."""
+
+from __future__ import annotations
+
+from headrace.topology.kinds import Bucket, Function, Queue, Schedule, Table, Tick
+
+METADATA_TABLE = Table("headrace-metadata")
+CHUNK_BUCKET = Bucket("headrace-chunks")
+
+CONTAINER_COUNT = 8
+"""Segment containers of a deployment: fixed for its life, since it decides where every segment lives."""
+
+BUCKET_COUNT = 8
+"""Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life."""
+
+TICKS = (Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),)
+"""Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""
+
+REQUESTS_QUEUE = Queue(
+    "headrace-requests.fifo",
+    function="stream-requests",
+    fifo=True,
+    visibility_timeout_s=360,
+    max_receive_count=10,
+    # A request whose segment store is down takes half of the function's time: a neighbour would be stopped with it.
+    batch_size=1,
+    concurrency_max=50,
+)
+TICKS_QUEUE = Queue(
+    "headrace-ticks",
+    function="ticks",
+    fifo=False,
+    visibility_timeout_s=180,
+    max_receive_count=5,
+    concurrency_max=BUCKET_COUNT,
+)
+QUEUES = (REQUESTS_QUEUE, TICKS_QUEUE)
+
+FUNCTIONS = (
+    Function(
+        "scopes",
+        handler="functions.controller.scopes.handler",
+        description="Scopes: create, get, list, delete",
+        grants=("metadata:read", "metadata:write"),
+    ),
+    Function(
+        "streams",
+        handler="functions.controller.streams.handler",
+        description="Streams: create, get, list, scale, seal, delete",
+        grants=("metadata:read", "metadata:write", "requests:send"),
+    ),
+    Function(
+        "segments",
+        handler="functions.controller.segments.handler",
+        description="Segments at head, tail, a time or an epoch, successors, predecessors, endpoints, stream cuts",
+        grants=("metadata:read",),
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "history",
+        handler="functions.controller.history.handler",
+        description="Chunks of a segment range, with links to read them straight from S3",
+        grants=("metadata:read", "chunks:read"),
+    ),
+    Function(
+        "stream-requests",
+        handler="functions.processors.stream_requests.handler",
+        description="Works on queued stream operations: create, scale, seal, delete",
+        grants=("metadata:read", "metadata:write"),
+        timeout_s=60,
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "schedule-ticks",
+        handler="functions.processors.schedule_ticks.handler",
+        description="Spreads a minute into delayed tick messages",
+        grants=("ticks:send",),
+        memory_mb=256,
+    ),
+    Function(
+        "ticks",
+        handler="functions.processors.ticks.handler",
+        description="Works on ticks: one bounded piece of periodic work on one bucket each",
+        grants=("metadata:read", "metadata:write", "requests:send", "ticks:send"),
+        timeout_s=60,
+        reaches_segment_stores=True,
+    ),
+)
+
+SCHEDULES = (Schedule("every-minute", function="schedule-ticks", every_minutes=1),)
+
+
+def function(name: str) -> Function:
+    """The declared function of that name; KeyError if there is none."""
+    return {declared.name: declared for declared in FUNCTIONS}[name]

@@ -1,0 +1,109 @@
+"""The kinds of things that the topology declares: shapes only, in plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SECONDS_PER_MINUTE = 60
+
+# What a function may do. `infra/` maps each word to a least-privilege policy on exactly one resource.
+Grant = Literal[
+    "metadata:read",
+    "metadata:write",
+    "requests:send",
+    "ticks:send",
+    "chunks:read",
+    "chunks:write",
+    "chunks:list",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A DynamoDB table with a string partition key `partition` and a string sort key `sort`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """An S3 bucket for tier 2."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Lambda function. `handler` is a dotted path whose last part is callable as `handler(event, context)`."""
+
+    name: str
+    handler: str
+    description: str
+    grants: tuple[Grant, ...]
+    memory_mb: int = 512
+    timeout_s: int = 29
+    reaches_segment_stores: bool = False
+    """In the VPC, and allowed to open TCP connections to segment stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route of the HTTP API; `{x}` in `path` is a path parameter. Every route demands IAM authorization on AWS."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """An SQS queue with its dead-letter queue and the function that works on it."""
+
+    name: str
+    function: str
+    fifo: bool
+    visibility_timeout_s: int
+    max_receive_count: int
+    batch_size: int = 10
+    concurrency_max: int = 10
+    """Batches worked on at once: what keeps a burst from drowning the metadata table or the segment stores."""
+
+    @property
+    def dead_letter_name(self) -> str:
+        """Dead-letter queues of FIFO queues are FIFO too."""
+        stem, dot, suffix = self.name.partition(".fifo")
+        return f"{stem}-dead-letters{dot}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Invokes `function` with the constant `event` every `every_minutes` minutes."""
+
+    name: str
+    function: str
+    every_minutes: int
+    event: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Periodic work: each of `buckets` buckets gets one message every `every_s` seconds.
+
+    `every_s` divides a minute, or is a number of whole minutes up to SQS's longest delay of 900 s.
+    """
+
+    kind: str
+    every_s: int
+    buckets: int
+
+    def delays_s(self, bucket: int, minute: int) -> range:
+        """The delays, from the start of `minute` (minutes since 1970), of the messages for `bucket` sent in it.
+
+        The buckets of a kind take turns over its period, so that they do not all work at once.
+        """
+        turn_s = self.every_s * bucket // self.buckets
+        if self.every_s <= SECONDS_PER_MINUTE:
+            return range(turn_s, SECONDS_PER_MINUTE, self.every_s)
+        is_due = minute % (self.every_s // SECONDS_PER_MINUTE) == 0
+        return range(turn_s, turn_s + 1) if is_due else range(0)

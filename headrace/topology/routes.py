@@ -1,0 +1,27 @@
+"""The routes of the HTTP API, each with the function that serves it: one function per noun."""
+
+from __future__ import annotations
+
+from headrace.topology.kinds import Route
+
+_STREAM = "/v1/scopes/{scope}/streams/{stream}"
+ROUTES = (
+    Route("GET", "/v1/scopes", "scopes"),
+    Route("POST", "/v1/scopes", "scopes"),
+    Route("GET", "/v1/scopes/{scope}", "scopes"),
+    Route("DELETE", "/v1/scopes/{scope}", "scopes"),
+    Route("GET", "/v1/scopes/{scope}/streams", "streams"),
+    Route("POST", "/v1/scopes/{scope}/streams", "streams"),
+    Route("GET", _STREAM, "streams"),
+    Route("DELETE", _STREAM, "streams"),
+    Route("PUT", f"{_STREAM}/state", "streams"),
+    Route("POST", f"{_STREAM}/scale", "streams"),
+    Route("GET", f"{_STREAM}/scale/{{epoch}}", "streams"),
+    Route("GET", f"{_STREAM}/segments", "segments"),
+    Route("POST", f"{_STREAM}/segments/between", "segments"),
+    Route("GET", f"{_STREAM}/segments/{{segment}}/successors", "segments"),
+    Route("GET", f"{_STREAM}/segments/{{segment}}/predecessors", "segments"),
+    Route("GET", f"{_STREAM}/segments/{{segment}}/endpoint", "segments"),
+    Route("GET", f"{_STREAM}/stream-cut", "segments"),
+    Route("GET", f"{_STREAM}/segments/{{segment}}/chunks", "history"),
+)
