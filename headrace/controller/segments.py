@@ -23,7 +23,7 @@ from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
-from headrace.model.epochs import Epoch, front_of_scale
+from headrace.model.epochs import Epoch, front_of_epochs
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.names import check_segment_name_part, container_of_segment, segment_name
@@ -185,14 +185,13 @@ class SegmentService:
             identifiers = _ids(stream.epoch.segments)
             return StreamCut.of(stream.scope, stream.name, self._sealed_sizes(stream, identifiers))
         front = asked = stream.epoch.segments
-        coming = None
-        if stream.recorded_epoch > stream.epoch.number:
-            coming = self._history.epoch(stream, stream.recorded_epoch)
-            asked = (*stream.epoch.segments, *coming.created)
+        coming = self._coming(stream)
+        if coming:
+            asked = (*stream.epoch.segments, *coming[-1].created)
         found = self._segment_stores.segment_infos([_name(stream, segment) for segment in asked])
         infos = dict(zip(asked, found, strict=True))
-        if coming is not None:
-            front = front_of_scale(coming, lambda segment: infos[segment].is_sealed)
+        if coming:
+            front = front_of_epochs(coming, lambda segment: infos[segment].is_sealed)
         return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
 
     def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
@@ -210,18 +209,21 @@ class SegmentService:
 
     def _epoch_after(self, stream: Stream, identifier: int) -> Epoch | None:
         """The epoch that replaced a segment; None if none has so far."""
-        is_active = identifier in stream.epoch.by_id
-        if stream.recorded_epoch > stream.epoch.number:
-            coming = self._history.epoch(stream, stream.recorded_epoch)
-            if is_active and identifier not in coming.by_id:
+        newest = stream.epoch
+        for coming in self._coming(stream):
+            if identifier in newest.by_id and identifier not in coming.by_id:
                 return coming
-            is_active = is_active or identifier in coming.by_id
-        if is_active:
+            newest = coming
+        if identifier in newest.by_id:
             return None
         sealed = self._history.sealed_segments(stream, [identifier]).get(identifier)
         if sealed is None or sealed.replaced_in is None:
             raise _no_such_segment(stream, identifier)
         return self._history.epoch(stream, sealed.replaced_in)
+
+    def _coming(self, stream: Stream) -> list[Epoch]:
+        """The epochs on record that the stream goes over to, in order."""
+        return list(self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1)))
 
     def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
         """A segment that the stream has or had, from the epoch that its id names."""

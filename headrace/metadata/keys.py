@@ -69,7 +69,7 @@ def history_key(scope: str, stream: str, time_ms: int) -> Key:
     return Key(stream_partition(scope, stream), history_record.history_sort(time_ms))
 
 
-def sealed_segments_key(scope: str, stream: str, shard: int) -> Key:
+def sealed_segments_key(scope: str, stream: str, shard: sealed_segments_record.Shard) -> Key:
     return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
 
 

@@ -22,13 +22,15 @@ from headrace.model.segments import KeyRange, StreamSegment, segment_id
 class Epoch:
     """`segments` are sorted by key range; `replaced` are the segments of the epoch before that are sealed for this one.
 
-    The time is milliseconds since the Unix epoch and grows strictly from epoch to epoch.
+    The time is milliseconds since the Unix epoch and grows strictly from epoch to epoch. `duplicate_of` is the number
+    of the epoch whose segments this one repeats, with the same numbers and new ids: see `rolling_transactions`.
     """
 
     number: int
     creation_time_ms: int
     segments: tuple[StreamSegment, ...]
     replaced: tuple[StreamSegment, ...] = ()
+    duplicate_of: int | None = None
 
     @classmethod
     def first(cls, segment_count: int, first_segment_number: int, creation_time_ms: int) -> Self:
@@ -44,6 +46,11 @@ class Epoch:
     def created(self) -> tuple[StreamSegment, ...]:
         """The segments that began with this epoch."""
         return tuple(segment for segment in self.segments if segment.epoch == self.number)
+
+    @property
+    def reference_epoch(self) -> int:
+        """The epoch that stands for this one and all its duplicates: its own number unless it is one itself."""
+        return self.number if self.duplicate_of is None else self.duplicate_of
 
     @property
     def next_segment_number(self) -> int:
@@ -92,6 +99,25 @@ def front_of_scale(coming: Epoch, is_sealed: Callable[[StreamSegment], bool]) ->
     if len(front) > SEGMENTS_PER_STREAM_MAX:
         front = [*kept, *coming.replaced]
     return tuple(sorted(front, key=lambda segment: segment.key_range))
+
+
+def front_of_epochs(coming: Sequence[Epoch], is_sealed: Callable[[StreamSegment], bool]) -> tuple[StreamSegment, ...]:
+    """As `front_of_scale`, while a stream goes over to one epoch or, in a rolling commit, past one to another.
+
+    A rolling commit fills the segments of the epoch that is passed before anybody sees them, and seals them: so where
+    the replaced ones are sealed, writers have gone on to the newest.
+    """
+    front = front_of_scale(coming[0], is_sealed)
+    if len(coming) == 1:
+        return front
+    passed = coming[0].by_id
+    newest = [one for segment in front if segment.segment_id in passed for one in _newest(coming, segment)]
+    old = [segment for segment in front if segment.segment_id not in passed]
+    return tuple(sorted({*newest, *old}, key=lambda segment: segment.key_range))
+
+
+def _newest(coming: Sequence[Epoch], segment: StreamSegment) -> tuple[StreamSegment, ...]:
+    return overlapping(coming[-1].segments, segment.key_range)
 
 
 def scaled_epoch(

@@ -19,6 +19,7 @@ class RequestKind(StrEnum):
     """Operations that run as workflows behind a request queue."""
 
     CREATE_STREAM = "create_stream"
+    COMMIT_TRANSACTIONS = "commit_transactions"
     SCALE_STREAM = "scale_stream"
     SEAL_STREAM = "seal_stream"
     DELETE_STREAM = "delete_stream"

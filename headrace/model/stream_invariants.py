@@ -21,8 +21,12 @@ Invariant = Callable[[Stream | None, Stream], bool]
 _PENDING_KIND_OF_STATE = {
     StreamState.CREATING: RequestKind.CREATE_STREAM,
     StreamState.SCALING: RequestKind.SCALE_STREAM,
+    StreamState.COMMITTING_TXN: RequestKind.COMMIT_TRANSACTIONS,
     StreamState.SEALING: RequestKind.SEAL_STREAM,
 }
+
+_EPOCHS_AHEAD = {StreamState.SCALING: 1, StreamState.COMMITTING_TXN: 2, StreamState.SEALING: 2}
+"""How many epochs may be on record that are not active yet; transactions are committed before a stream is sealed."""
 
 
 def key_space_is_covered_once(_before: Stream | None, after: Stream) -> bool:
@@ -46,22 +50,22 @@ def identity_stays(before: Stream | None, after: Stream) -> bool:
     )
 
 
-def epochs_grow_by_one(before: Stream | None, after: Stream) -> bool:
+def epochs_follow(before: Stream | None, after: Stream) -> bool:
     if before is None:
         return after.epoch.number == 0 and after.recorded_epoch == 0
     if after.epoch.number == before.epoch.number:
         return after.epoch == before.epoch
-    return follows(before.epoch, after.epoch) and after.recorded_epoch == after.epoch.number
+    goes_on = follows(before.epoch, after.epoch) or repeats(before.epoch, after.epoch)
+    return goes_on and after.recorded_epoch == after.epoch.number
 
 
 def epoch_is_recorded_before_it_is_active(before: Stream | None, after: Stream) -> bool:
     if before is None:
         return True
     ahead = after.recorded_epoch - after.epoch.number
-    if ahead not in (0, 1) or after.recorded_epoch < before.recorded_epoch:
+    if after.recorded_epoch < before.recorded_epoch or after.epoch.number > before.recorded_epoch:
         return False
-    was_recorded = after.epoch.number <= before.recorded_epoch
-    return was_recorded and (ahead == 0 or after.state is StreamState.SCALING)
+    return ahead == 0 or ahead == _EPOCHS_AHEAD.get(after.state)
 
 
 def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
@@ -87,7 +91,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     segments_are_sorted_and_unique,
     state_transition_is_allowed,
     identity_stays,
-    epochs_grow_by_one,
+    epochs_follow,
     epoch_is_recorded_before_it_is_active,
     first_numbers_continue,
     one_request_runs,
@@ -95,18 +99,39 @@ INVARIANTS: tuple[Invariant, ...] = (
 
 
 def follows(before: Epoch, after: Epoch) -> bool:
-    """Whether one epoch is a right successor of another: same space, new numbers, kept segments untouched."""
+    """Whether one epoch is a right successor of another: same space, new numbers, kept segments untouched.
+
+    A duplicate keeps no segment and has numbers that were there before.
+    """
+    if (
+        after.number != before.number + 1
+        or after.creation_time_ms <= before.creation_time_ms
+        or not set(after.replaced) <= set(before.segments)
+        or merged(one.key_range for one in after.replaced) != merged(one.key_range for one in after.created)
+    ):
+        return False
+    if after.duplicate_of is not None:
+        return (
+            after.duplicate_of < before.number
+            and set(after.replaced) == set(before.segments)
+            and after.created == after.segments
+        )
     replaced = {segment.segment_id for segment in after.replaced}
     kept = [segment for segment in before.segments if segment.segment_id not in replaced]
     numbers = [segment.number for segment in after.created]
     first = before.next_segment_number
+    return set(after.segments) == {*kept, *after.created} and numbers == list(range(first, first + len(numbers)))
+
+
+def repeats(before: Epoch, after: Epoch) -> bool:
+    """Whether one epoch is the duplicate of another that a rolling commit leads to, past its transactions' epoch."""
     return (
-        after.number == before.number + 1
-        and after.creation_time_ms > before.creation_time_ms
-        and set(after.replaced) <= set(before.segments)
-        and set(after.segments) == {*kept, *after.created}
-        and numbers == list(range(first, first + len(numbers)))
-        and merged(one.key_range for one in after.replaced) == merged(one.key_range for one in after.created)
+        after.number == before.number + 2
+        and after.creation_time_ms > before.creation_time_ms + 1
+        and after.reference_epoch == before.reference_epoch
+        and after.created == after.segments
+        and [(one.number, one.key_range) for one in after.segments]
+        == [(one.number, one.key_range) for one in before.segments]
     )
 
 

@@ -20,8 +20,8 @@ class Stream:
     """The current record of a stream.
 
     A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` tells one
-    life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: one ahead
-    of the active epoch while segments are being sealed for it.
+    life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: ahead of
+    the active epoch while segments are being sealed for it, by one in a scale and by two in a rolling commit.
     """
 
     scope: str
@@ -90,6 +90,23 @@ def scaling_abandoned(stream: Stream) -> Stream:
         raise IllegalStateError(
             f"{stream.scoped_name} runs no scale that can be abandoned: a scale whose epoch is on record must complete"
         )
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def start_committing(stream: Stream, version: int) -> Stream:
+    """Raises as `_start` does."""
+    return _start(stream, version, RequestKind.COMMIT_TRANSACTIONS, StreamState.COMMITTING_TXN)
+
+
+def rolled(stream: Stream, epoch: Epoch) -> Stream:
+    """A rolling commit is past its transactions' epoch: the duplicate of the epoch that was active is active."""
+    return replace(stream, epoch=epoch)
+
+
+def committed(stream: Stream) -> Stream:
+    """The commit is done. A stream that is being sealed, and commits what is left before, goes on with that."""
+    if stream.state is not StreamState.COMMITTING_TXN:
+        return stream
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.codec.records.sealed_segments_record import (
     SealedSegment,
+    Shard,
     sealed_segments_body,
     sealed_segments_of_body,
     shard_of_segment,
@@ -35,18 +36,18 @@ def record_sizes(
     """
     stream = stored.stream
     names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
-    shards: dict[int, dict[int, SealedSegment]] = {}
+    shards: dict[Shard, dict[int, SealedSegment]] = {}
     for segment, info in zip(segments, tools.segment_stores.segment_infos(names), strict=True):
         if not info.is_sealed:
             raise UnavailableError(f"segment {info.name} was to be sealed but is not: trying again")
-        shard = shards.setdefault(shard_of_segment(segment.segment_id), {})
-        shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
-    for number, sealed in sorted(shards.items()):
-        _extend_shard(tools, stored, number, sealed)
+        of_shard = shards.setdefault(shard_of_segment(segment.segment_id), {})
+        of_shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
+    for shard, found in sorted(shards.items()):
+        _extend_shard(tools, stored, shard, found)
 
 
-def _extend_shard(tools: Tools, stored: StoredStream, number: int, sealed: dict[int, SealedSegment]) -> None:
-    key = keys.sealed_segments_key(stored.stream.scope, stored.stream.name, number)
+def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:
+    key = keys.sealed_segments_key(stored.stream.scope, stored.stream.name, shard)
     record = tools.records.store.get(key)
     if record is None:
         tools.records.while_unchanged(stored, Create(key, sealed_segments_body(sealed)))

@@ -31,7 +31,7 @@ from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.requests import Noun, PendingRequest, RequestKind
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -57,6 +57,13 @@ TRUNCATION = Truncation(StreamCut.of("s", "t", {5: 10, 6: 0, 7: 2**62}))
 SEALED = {5: SealedSegment(2**62, 1), 6: SealedSegment(0, None)}
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
 GROUP_INTENT = Intent("s", "g", PendingRequest(RequestKind.CREATE_READER_GROUP, "create_reader_group-0"), 7)
+DUPLICATE = Epoch(
+    2,
+    3_000,
+    (StreamSegment(2 << 32 | 5, KeyRange(0.0, 1 / 3)), StreamSegment(2 << 32 | 6, KeyRange(1 / 3, 1.0))),
+    (StreamSegment(1 << 32 | 7, KeyRange(0.0, 1.0)),),
+    duplicate_of=0,
+)
 THIRD, TWO_THIRDS = 0.3333333333333333, 0.6666666666666666
 SECOND_EPOCH = 1 << 32
 
@@ -77,6 +84,7 @@ SHAPES: dict[str, Shape] = {
                 [7, TWO_THIRDS, 1.0],
             ],
             "replaced": [[5, 0.0, THIRD]],
+            "duplicate_of": None,
         },
     ),
     "stream": (
@@ -102,6 +110,7 @@ SHAPES: dict[str, Shape] = {
                 "created": 1_000,
                 "segments": [[5, 0.0, THIRD], [6, THIRD, TWO_THIRDS], [7, TWO_THIRDS, 1.0]],
                 "replaced": [],
+                "duplicate_of": None,
             },
             "recorded_epoch": 0,
             "pending": ["create_stream", "create-5-1000"],
@@ -154,14 +163,21 @@ SHAPES: dict[str, Shape] = {
 }
 
 
+def test_a_duplicate_epoch_names_what_it_repeats():
+    body = epoch_record.epoch_body(DUPLICATE)
+    assert body["duplicate_of"] == 0
+    assert epoch_record.epoch_of_body(json.loads(json.dumps(body))) == DUPLICATE
+
+
 def test_keys_are_where_they_always_were():
     assert stream_record.stream_partition("s", "t") == "stream/s/t"
     assert stream_record.CURRENT_SORT == "current"
     assert epoch_record.TRANSITION_SORT == "transition"
     assert epoch_record.epoch_sort(7) == "epoch/0000000007"
     assert history_record.history_sort(1_000) == "history/00000000000000001000"
-    assert sealed_segments_record.sealed_segments_sort(2) == "sealed/0000000002"
-    assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_499) == 2
+    assert sealed_segments_record.sealed_segments_sort((2, 1)) == "sealed/0000000002/0000000001"
+    assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_199) == (2, 0)
+    assert sealed_segments_record.shard_of_segment(33 << 32 | 400) == (1, 2)
     assert truncation_record.TRUNCATION_SORT == "truncation"
     assert (scope_record.guard_partition("s"), scope_record.GUARD_SORT) == ("scope-guard/s", "guard")
     assert scope_record.scope_entry_body() == {"format": 1}
@@ -307,5 +323,12 @@ def test_the_largest_records_can_be_stored():
     epoch = scaled_epoch(stream.epoch, [one.segment_id for one in stream.epoch.segments], equal_ranges(999), 10**13)
     full = Stream(**{**{name: getattr(stream, name) for name in Stream.__slots__}, "epoch": epoch})
     assert len(json.dumps(stream_record.stream_body(full))) < 390 * 1024
-    shard = {2**62 + number: SealedSegment(2**62, 2**31 - 1) for number in range(500)}
-    assert len(json.dumps(sealed_segments_record.sealed_segments_body(shard))) < 100 * 1024
+    newest = 2**31 - sealed_segments_record.EPOCHS_PER_SHARD
+    ids = [
+        segment_id(newest + epoch, number)
+        for epoch in range(sealed_segments_record.EPOCHS_PER_SHARD)
+        for number in range(sealed_segments_record.NUMBERS_PER_SHARD)
+    ]
+    assert len({sealed_segments_record.shard_of_segment(identifier) for identifier in ids}) == 1
+    shard = {identifier: SealedSegment(2**50, 2**31 - 1) for identifier in ids}
+    assert len(json.dumps(sealed_segments_record.sealed_segments_body(shard), separators=(",", ":"))) < 390 * 1024

@@ -51,7 +51,7 @@ def test_epochs_come_in_the_order_asked_for(store: MemoryMetadataStore, history:
 
 def test_what_was_read_once_is_not_read_again(store: MemoryMetadataStore, history: HistoryRecords):
     stream, epochs = _life(0)
-    key = keys.sealed_segments_key("s", "t", 0)
+    key = keys.sealed_segments_key("s", "t", (0, 0))
     for epoch in epochs[:3]:
         store.write(*create_epoch(stream, epoch))
     store.write(Create(key, sealed_segments_body({0: SealedSegment(7, 1)})))
@@ -79,16 +79,16 @@ def test_another_life_of_the_name_is_another_stream(store: MemoryMetadataStore, 
 def test_sizes_that_come_later_are_seen(store: MemoryMetadataStore, history: HistoryRecords):
     stream, _ = _life(0)
     assert history.sealed_segments(stream, [0]) == {}
-    store.write(Create(keys.sealed_segments_key("s", "t", 0), sealed_segments_body({0: SealedSegment(7, 1)})))
+    store.write(Create(keys.sealed_segments_key("s", "t", (0, 0)), sealed_segments_body({0: SealedSegment(7, 1)})))
     assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
 
 
 def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: HistoryRecords):
     stream, _ = _life(0)
-    sealed = {number: SealedSegment(number, 1) for number in range(0, 100_000, 250)}
+    sealed = {number: SealedSegment(number, 1) for number in range(0, 80_000, 200)}
     for shard in range(200):
-        part = {number: one for number, one in sealed.items() if number // 500 == shard}
-        store.write(Create(keys.sealed_segments_key("s", "t", shard), sealed_segments_body(part)))
+        part = {number: one for number, one in sealed.items() if number // 400 == shard}
+        store.write(Create(keys.sealed_segments_key("s", "t", (shard, 0)), sealed_segments_body(part)))
     assert history.sealed_segments(stream, list(sealed)) == sealed
 
 

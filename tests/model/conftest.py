@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.rolling_transactions import must_roll, roll_of
 from headrace.model.segments import KeyRange
 
 SLOTS = 8
@@ -19,11 +20,16 @@ START_MS = 1_000
 
 @st.composite
 def _histories(draw: st.DrawFn, scales_max: int = 6) -> list[Epoch]:
-    """The epochs of a stream under random splits and merges, also of segments that are not neighbours."""
+    """The epochs of a stream under random splits and merges, also of segments that are not neighbours, and rolls."""
     first = draw(st.sampled_from([1, 2, 4]))
     epochs = [Epoch.first(first, draw(st.integers(0, 5)), START_MS)]
     for _ in range(draw(st.integers(0, scales_max))):
         current = epochs[-1]
+        older = [one for one in epochs if must_roll(current, one.reference_epoch)]
+        if older and draw(st.booleans()):
+            roll = roll_of(current, draw(st.sampled_from(older)), current.creation_time_ms + draw(st.integers(-5, 5)))
+            epochs += [roll.passed, roll.following]
+            continue
         replaced = draw(st.lists(st.sampled_from(current.segments), min_size=1, max_size=4, unique=True))
         new: list[KeyRange] = []
         for low, high in _runs([one.key_range for one in replaced]):

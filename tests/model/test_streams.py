@@ -15,6 +15,7 @@ from headrace.model import streams
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
 from headrace.model.requests import PendingRequest, RequestKind
+from headrace.model.rolling_transactions import roll_of
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_invariants import INVARIANTS, check_write
@@ -30,6 +31,11 @@ SCALED = streams.scaled(RECORDED, NEXT)
 SEALING = streams.start_sealing(SCALED, 4)
 SEALED = streams.sealed(SEALING)
 DELETING = streams.start_deleting(SEALED, 6)
+COMMITTING = streams.start_committing(SCALED, 4)
+ROLL = roll_of(NEXT, ACTIVE.epoch, 3_000)
+ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
+ROLLED = streams.rolled(ROLLING, ROLL.following)
+COMMITTED = streams.committed(ROLLED)
 LIFE: list[Stream | None] = [None, NEW, ACTIVE, SCALING, RECORDED, SCALED, SEALING, SEALED, DELETING]
 
 
@@ -47,6 +53,20 @@ def test_a_life_keeps_every_invariant():
         "SEALED",
         "SEALED",
     ]
+
+
+def test_a_rolling_commit_keeps_every_invariant():
+    for before, after in itertools.pairwise([SCALED, COMMITTING, ROLLING, ROLLED, COMMITTED]):
+        check_write(before, after)
+    assert (COMMITTED.state, COMMITTED.epoch.number, COMMITTED.pending) == (StreamState.ACTIVE, 3, None)
+    assert COMMITTING.pending == PendingRequest(RequestKind.COMMIT_TRANSACTIONS, "commit_transactions-4-5")
+
+
+def test_a_stream_that_is_being_sealed_commits_what_is_left_and_stays_sealing():
+    rolling = streams.epoch_recorded(SEALING, ROLL.following)
+    check_write(SEALING, rolling)
+    check_write(rolling, streams.rolled(rolling, ROLL.following))
+    assert streams.committed(rolling) is rolling
 
 
 def test_request_ids_follow_life_and_version():
@@ -67,9 +87,9 @@ def test_an_abandoned_scale_leads_back():
             streams.scaling_abandoned(other)
 
 
-@pytest.mark.parametrize("start", [streams.start_scaling, streams.start_sealing])
+@pytest.mark.parametrize("start", [streams.start_scaling, streams.start_committing, streams.start_sealing])
 def test_operations_need_an_active_stream(start: Callable[[Stream, int], Stream]):
-    for busy in (NEW, SCALING, RECORDED, SEALING):
+    for busy in (NEW, SCALING, RECORDED, COMMITTING, SEALING):
         with pytest.raises(ConflictError):
             start(busy, 1)
     for closed in (SEALED, DELETING):
@@ -110,7 +130,7 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
         (ACTIVE, replace(ACTIVE, first_segment_number=5)),
         (ACTIVE, replace(ACTIVE, creation_time_ms=0)),
     ],
-    "epochs_grow_by_one": [
+    "epochs_follow": [
         (RECORDED, replace(SCALED, epoch=replace(NEXT, number=2), recorded_epoch=2)),
         (ACTIVE, replace(ACTIVE, epoch=replace(ACTIVE.epoch, creation_time_ms=5))),
         (RECORDED, replace(SCALED, epoch=replace(NEXT, creation_time_ms=1_000))),
@@ -130,12 +150,19 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
             ),
         ),
         (SCALED, replace(SCALED, epoch=ACTIVE.epoch, recorded_epoch=0)),
+        (ROLLING, replace(ROLLED, recorded_epoch=4)),
+        (ROLLING, replace(ROLLED, epoch=replace(ROLL.following, duplicate_of=0))),
+        (ROLLING, replace(ROLLED, epoch=replace(ROLL.following, creation_time_ms=NEXT.creation_time_ms + 1))),
+        (ROLLING, replace(ROLLED, epoch=replace(ROLL.following, segments=ROLL.following.segments[:1]))),
     ],
     "epoch_is_recorded_before_it_is_active": [
         (SCALING, SCALED),
         (ACTIVE, replace(ACTIVE, recorded_epoch=1)),
         (RECORDED, SCALING),
         (SCALING, replace(RECORDED, recorded_epoch=2)),
+        (COMMITTING, replace(ROLLING, recorded_epoch=2)),
+        (ROLLING, COMMITTING),
+        (COMMITTING, ROLLED),
     ],
     "first_numbers_continue": [(None, replace(NEW, first_segment_number=0))],
     "one_request_runs": [
@@ -171,7 +198,17 @@ def test_random_lives_keep_every_invariant(histories: Any, data: st.DataObject):
     stream = streams.new_stream("s", "t", configuration, first.segments[0].number, first.creation_time_ms)
     check_write(None, stream)
     life = [streams.created]
-    for version, epoch in enumerate(epochs[1:]):
+    coming = iter(epochs[1:])
+    for version, epoch in enumerate(coming):
+        if epoch.duplicate_of is not None:
+            following = next(coming)
+            life += [
+                lambda before, version=version: streams.start_committing(before, version),
+                lambda before, following=following: streams.epoch_recorded(before, following),
+                lambda before, following=following: streams.rolled(before, following),
+                streams.committed,
+            ]
+            continue
         life += [
             lambda before, version=version: streams.start_scaling(before, version),
             lambda before, epoch=epoch: streams.epoch_recorded(before, epoch),

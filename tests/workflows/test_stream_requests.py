@@ -111,8 +111,8 @@ def test_deleting_takes_more_records_than_one_transaction_holds(world: Any):
     world.create()
     world.seal()
     for shard in range(1, 251):
-        body = sealed_segments_body({shard * 500: SealedSegment(0, 1)})
-        world.bare_store.write(Create(sealed_segments_key("s", "t", shard), body))
+        body = sealed_segments_body({shard * 400: SealedSegment(0, 1)})
+        world.bare_store.write(Create(sealed_segments_key("s", "t", (shard, 0)), body))
     world.delete()
     assert [sort for partition, sort in world.everything() if partition == "stream/s/t"] == ["current"]
 

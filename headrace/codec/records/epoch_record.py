@@ -32,6 +32,7 @@ def epoch_fields(epoch: Epoch) -> dict[str, Any]:
         "created": epoch.creation_time_ms,
         "segments": segments_body(epoch.segments),
         "replaced": segments_body(epoch.replaced),
+        "duplicate_of": epoch.duplicate_of,
     }
 
 
@@ -41,4 +42,5 @@ def epoch_of_fields(fields: Body) -> Epoch:
         creation_time_ms=int(fields["created"]),
         segments=segments_of_body(fields["segments"]),
         replaced=segments_of_body(fields["replaced"]),
+        duplicate_of=None if fields["duplicate_of"] is None else int(fields["duplicate_of"]),
     )

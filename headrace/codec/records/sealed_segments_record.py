@@ -1,7 +1,7 @@
-"""Sizes of sealed segments, and the epoch that replaced each: one record per block of segment numbers.
+"""Sizes of sealed segments, and the epoch that replaced each: one record per block of segment numbers and epochs.
 
-A record only ever gains entries, and an entry never changes. A stream that is sealed as a whole has segments that no
-epoch replaced.
+Numbers alone would not do: a rolling commit makes segments with new epochs and old numbers. A record only ever gains
+entries, and an entry never changes. A stream that is sealed as a whole has segments that no epoch replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
-from headrace.model.segments import segment_number
+from headrace.model.segments import segment_epoch, segment_number
 
-NUMBERS_PER_SHARD = 500
+NUMBERS_PER_SHARD = 400
+EPOCHS_PER_SHARD = 16
+"""Together they keep a record below BODY_BYTES_MAX: an entry takes 54 bytes at most."""
+
+Shard = tuple[int, int]
 _PREFIX = "sealed/"
 
 
@@ -25,12 +29,13 @@ class SealedSegment:
     replaced_in: int | None
 
 
-def shard_of_segment(identifier: int) -> int:
-    return segment_number(identifier) // NUMBERS_PER_SHARD
+def shard_of_segment(identifier: int) -> Shard:
+    """The block of numbers, and the block of epochs in which segments with these numbers began."""
+    return segment_number(identifier) // NUMBERS_PER_SHARD, segment_epoch(identifier) // EPOCHS_PER_SHARD
 
 
-def sealed_segments_sort(shard: int) -> str:
-    return f"{_PREFIX}{shard:010d}"
+def sealed_segments_sort(shard: Shard) -> str:
+    return f"{_PREFIX}{shard[0]:010d}/{shard[1]:010d}"
 
 
 def sealed_segments_body(sealed: Mapping[int, SealedSegment]) -> dict[str, Any]:

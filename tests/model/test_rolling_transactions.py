@@ -1,0 +1,78 @@
+"""Rolling transactions: the duplicates through which a commit passes whose transactions are of an older epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
+from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.rolling_transactions import must_roll, roll_of
+from headrace.model.segments import KeyRange, segment_id
+from headrace.model.stream_cut_ranges import segments_between
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_invariants import follows, repeats
+
+FIRST = Epoch.first(1, 3, 1_000)
+SPLIT = scaled_epoch(FIRST, [3], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2_000)
+
+
+def test_duplicates_have_old_numbers_and_new_ids():
+    roll = roll_of(SPLIT, FIRST, 3_000)
+    assert [one.segment_id for one in roll.passed.segments] == [segment_id(2, 3)]
+    assert [one.segment_id for one in roll.following.segments] == [segment_id(3, 4), segment_id(3, 5)]
+    assert (roll.passed.reference_epoch, roll.following.reference_epoch) == (0, 1)
+    assert (roll.passed.creation_time_ms, roll.following.creation_time_ms) == (3_000, 3_001)
+    assert roll.passed.replaced == SPLIT.segments
+    assert roll.following.replaced == roll.passed.segments
+
+
+def test_a_duplicate_stands_for_the_epoch_that_it_repeats():
+    roll = roll_of(SPLIT, FIRST, 3_000)
+    again = roll_of(roll.following, FIRST, 0)
+    assert must_roll(SPLIT, 0)
+    assert must_roll(roll.following, 0)
+    assert not must_roll(roll.following, 1)
+    assert (again.passed.reference_epoch, again.following.reference_epoch) == (0, 1)
+    assert again.passed.creation_time_ms == roll.following.creation_time_ms + 1, "times grow even if the clock is late"
+    scale = scaled_epoch(again.following, [again.following.segments[0].segment_id], [KeyRange(0.0, 0.5)], 9_000)
+    assert scale.reference_epoch == scale.number
+    assert [one.number for one in scale.created] == [6], "numbers go on after the highest"
+
+
+def _history(histories: Any, data: st.DataObject) -> tuple[list[Epoch], Epoch]:
+    """A history of scales and rolls, and one of its epochs whose transactions cannot be merged as they are."""
+    epochs = data.draw(
+        histories().filter(lambda found: any(must_roll(found[-1], one.reference_epoch) for one in found))
+    )
+    older = [one for one in epochs if must_roll(epochs[-1], one.reference_epoch)]
+    return epochs, data.draw(st.sampled_from(older))
+
+
+@given(data=st.data())
+def test_every_roll_is_two_right_changes_of_epoch(histories: Any, data: st.DataObject):
+    epochs, original = _history(histories, data)
+    roll = roll_of(epochs[-1], original, data.draw(st.integers(0, 2_000)))
+    assert follows(roll.passed, roll.following)
+    assert repeats(epochs[-1], roll.following)
+    assert follows(epochs[-1], roll.passed)
+
+
+@given(data=st.data())
+def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Any, data: st.DataObject):
+    """Whichever of the replaced segments are sealed, the newest that may hold events make a valid cut."""
+    epochs, original = _history(histories, data)
+    active = epochs[-1]
+    roll = roll_of(active, original, 0)
+    sealed = {one for one in active.segments if data.draw(st.booleans())}
+    coming = [roll.passed, roll.following]
+    front = front_of_epochs(coming, lambda segment: segment in sealed)
+    assert covers_key_space_once([one.key_range for one in front])
+    assert {one for one in active.segments if one not in sealed} <= set(front)
+    assert not set(roll.passed.segments) & set(front), "what is passed is complete before anybody sees it"
+    head = StreamCut.of("s", "t", {one.segment_id: 0 for one in epochs[0].segments})
+    tail = StreamCut.of("s", "t", {one.segment_id: 1 for one in front})
+    walked = epochs + [one for one in coming if one.number <= tail.last_epoch]
+    assert segments_between(head, tail, walked, lambda ids: dict.fromkeys(ids, 1))
