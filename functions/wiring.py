@@ -19,6 +19,7 @@ from headrace.model.requests import Noun
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
+    from headrace.controller.auto_scaling import AutoScalingService
     from headrace.controller.history import HistoryService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
@@ -115,6 +116,13 @@ def stream_service() -> StreamService:
     from headrace.controller.streams import StreamService
 
     return StreamService(metadata_store(), request_queue(), clock())
+
+
+@_once
+def auto_scaling_service() -> AutoScalingService:
+    from headrace.controller.auto_scaling import AutoScalingService
+
+    return AutoScalingService(metadata_store(), stream_service(), clock())
 
 
 @_once

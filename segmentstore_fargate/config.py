@@ -12,6 +12,7 @@
 | HEADRACE_ADVERTISED_HOST | the address that clients are told | the task's on ECS, else LISTEN_HOST |
 | HEADRACE_ZONE | availability zone id | local |
 | HEADRACE_METADATA_TABLE, HEADRACE_CHUNK_BUCKET | DynamoDB table and S3 bucket | required |
+| HEADRACE_SCALING_REPORTS_QUEUE_URL | SQS queue for reports of hot and cold segments | none: they are only logged |
 | HEADRACE_CACHE_BYTES | memory for data: appended, and read from S3 | 512 MiB |
 | HEADRACE_READ_CACHE_BYTES | the part of it for what was read from S3 | an eighth |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
@@ -64,6 +65,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
+    `scaling_reports_queue_url` None: reports are logged only.
 
     `data_dir` belongs to all processes of the store, `layout` says which containers' logs lie where in it.
     """
@@ -80,6 +82,7 @@ class StoreConfig:
     zone: str
     metadata_table: str
     chunk_bucket: str
+    scaling_reports_queue_url: str | None
     cache_bytes: int
     journal_file_bytes: int
     limits: StorageLimits
@@ -117,6 +120,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         zone=environment.get("HEADRACE_ZONE", "local"),
         metadata_table=read.text("HEADRACE_METADATA_TABLE"),
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
+        scaling_reports_queue_url=environment.get("HEADRACE_SCALING_REPORTS_QUEUE_URL") or None,
         cache_bytes=cache_bytes // processes,
         journal_file_bytes=read.integer(
             "HEADRACE_JOURNAL_FILE_BYTES", JOURNAL_FILE_BYTES, least=JOURNAL_FILE_BYTES_MIN

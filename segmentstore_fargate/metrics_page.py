@@ -39,6 +39,7 @@ class MeasuredStore:
     chunk_storage: MeasuredChunkStorage
     metadata_store: MeasuredMetadataStore
     serves: Callable[[], bool]
+    scaling_reports_dropped: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,12 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "requests to DynamoDB that failed or whose condition did not hold",
         lambda s: _errors(s.metadata_store.requests),
         ("operation", "code"),
+    ),
+    Metric(
+        "counter",
+        "headrace_scaling_reports_dropped_total",
+        "reports of hot and cold segments that the queue did not take in time",
+        lambda s: s.scaling_reports_dropped(),
     ),
 )
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
-from headrace.adapters.logged_scaling_reports import LoggedScalingReports
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
@@ -29,6 +28,7 @@ from segmentstore_fargate.health import Answer, HealthServer, json_answer
 from segmentstore_fargate.layout import settle_layout
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import claim_container, own_address
+from segmentstore_fargate.scaling import StoreScalingReports
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class SegmentStoreProcess:
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
         self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
         measured_chunks = MeasuredChunkStorage(self._chunk_storage, self._clock)
+        self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
         self._store = SegmentStore(
             JournalLedgers(self._journal),
             BlockPool(config.cache_bytes - config.limits.read_cache_bytes),
@@ -66,7 +67,7 @@ class SegmentStoreProcess:
             limits=config.limits,
             table_limits=config.table_limits,
             on_failure=self._container_failed,
-            scaling_reports=LoggedScalingReports(),
+            scaling_reports=self._scaling_reports,
         )
         self._listener = WireListener(
             self._store, lambda: secrets.randbits(128), connections_max=config.connections_max
@@ -80,6 +81,7 @@ class SegmentStoreProcess:
                 measured_chunks,
                 self._metadata_store,
                 lambda: self._serves,
+                lambda: self._scaling_reports.dropped,
             )
         )
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
@@ -108,6 +110,7 @@ class SegmentStoreProcess:
             await self._store.open_container(container, epoch)
         await self._listener.start(bound)
         self._collector.start()
+        self._scaling_reports.start()
         self._tick_rates()
         self._started = True
         containers = ",".join(map(str, config.containers))
@@ -134,6 +137,7 @@ class SegmentStoreProcess:
         await self._listener.drain(self._config.stop_deadline_s)
         await self._listener.stop()
         await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))
+        await self._scaling_reports.stop()
         await self._health.stop()
         await asyncio.to_thread(self._journal.close)
         await asyncio.to_thread(self._chunk_storage.close)

@@ -111,6 +111,20 @@ class StreamService:
         """
         return self._repeat_on_conflict(lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges))
 
+    def scale_unchanged(
+        self, stored: StoredStream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
+    ) -> ScaleView:
+        """Accept a scale that was decided on looking at `stored`, if the stream is still what it was then.
+
+        Raises:
+            WriteConflictError: it is not; look again.
+            The others as `scale_stream`.
+        """
+        scaling = start_scaling(stored.stream, stored.version)
+        epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
+        self._accept_change(stored, scaling, create_transition(scaling, epoch))
+        return _scale_view(epoch)
+
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
         """Whether the scale that leads to `epoch` is done. Raises NotFoundError if there is no such stream."""
         found = self._records.get(scope, stream).stream
@@ -165,10 +179,7 @@ class StreamService:
                 raise ConflictError(f"the scale of {stored.stream.scoped_name} has just ended: repeat the request")
             if is_same_scale(planned, sealed_segment_ids, new_ranges):
                 return _scale_view(planned)
-        scaling = start_scaling(stored.stream, stored.version)
-        epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
-        self._accept_change(stored, scaling, create_transition(scaling, epoch))
-        return _scale_view(epoch)
+        return self.scale_unchanged(stored, sealed_segment_ids, new_ranges)
 
     def _try_to_seal(self, scope: str, name: str) -> StreamView:
         stored = self._records.get(scope, name)

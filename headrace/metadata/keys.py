@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace import topology
 from headrace.codec.records import (
     bucket_lease_record,
+    cold_mark_record,
     epoch_record,
     history_record,
     intent_record,
@@ -71,6 +72,10 @@ def history_key(scope: str, stream: str, time_ms: int) -> Key:
 
 def sealed_segments_key(scope: str, stream: str, shard: sealed_segments_record.Shard) -> Key:
     return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
+
+
+def cold_mark_key(scope: str, stream: str, identifier: int) -> Key:
+    return Key(stream_partition(scope, stream), cold_mark_record.cold_mark_sort(identifier))
 
 
 def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:

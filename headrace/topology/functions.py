@@ -30,11 +30,21 @@ TICKS_QUEUE = Queue(
     "headrace-ticks",
     function="ticks",
     fifo=False,
-    visibility_timeout_s=180,
+    visibility_timeout_s=360,
     max_receive_count=5,
     concurrency_max=BUCKET_COUNT,
 )
-QUEUES = (REQUESTS_QUEUE, TICKS_QUEUE)
+SCALING_REPORTS_QUEUE = Queue(
+    "headrace-scaling-reports",
+    function="scaling-reports",
+    fifo=False,
+    visibility_timeout_s=180,
+    # A report comes again while its stream is busy, each time later; in ten minutes, before it would become a dead
+    # letter, it is too old to be acted on. So a dead letter is one that could not be read, or a fault that lasts.
+    max_receive_count=25,
+    concurrency_max=5,
+)
+QUEUES = (REQUESTS_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
 
 FUNCTIONS = (
     Function(
@@ -69,6 +79,12 @@ FUNCTIONS = (
         grants=("metadata:read", "metadata:write"),
         timeout_s=60,
         reaches_segment_stores=True,
+    ),
+    Function(
+        "scaling-reports",
+        handler="functions.processors.scaling_reports.handler",
+        description="Works on reports of hot and cold segments: splits and merges them",
+        grants=("metadata:read", "metadata:write", "requests:send"),
     ),
     Function(
         "schedule-ticks",

@@ -13,6 +13,7 @@ Grant = Literal[
     "metadata:write",
     "requests:send",
     "ticks:send",
+    "scaling-reports:send",
     "chunks:read",
     "chunks:write",
     "chunks:list",

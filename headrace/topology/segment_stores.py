@@ -23,7 +23,14 @@ class SegmentStoreService:
     volume_gib: int = 50
     volume_path: str = "/var/lib/headrace"
     stop_timeout_s: int = 120
-    grants: tuple[Grant, ...] = ("metadata:read", "metadata:write", "chunks:read", "chunks:write", "chunks:list")
+    grants: tuple[Grant, ...] = (
+        "metadata:read",
+        "metadata:write",
+        "chunks:read",
+        "chunks:write",
+        "chunks:list",
+        "scaling-reports:send",
+    )
 
     @property
     def processes(self) -> int:

@@ -78,6 +78,8 @@ class DeployedResources:
                 return self.queue_arn(topology.REQUESTS_QUEUE)
             case "ticks:send":
                 return self.queue_arn(topology.TICKS_QUEUE)
+            case "scaling-reports:send":
+                return self.queue_arn(topology.SCALING_REPORTS_QUEUE)
             case "chunks:read" | "chunks:write":
                 return f"{self.chunk_bucket_arn}/*"
             case "chunks:list":

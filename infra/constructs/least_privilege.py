@@ -23,6 +23,7 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         "metadata:write": ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem"),
         "requests:send": ("sqs:SendMessage",),
         "ticks:send": ("sqs:SendMessage",),
+        "scaling-reports:send": ("sqs:SendMessage",),
         "chunks:read": ("s3:GetObject",),
         "chunks:write": ("s3:DeleteObject", "s3:PutObject"),
         # With it, reading a chunk that is gone is answered 404 and not 403, which a store must tell apart.
@@ -134,5 +135,5 @@ def _network_interface_statements(function_arn: str) -> list[iam.PolicyStatement
 
 
 def _statement_id(grant: Grant) -> str:
-    """ "metadata:read" becomes "MetadataRead"."""
-    return grant.title().replace(":", "")
+    """ "metadata:read" becomes "MetadataRead"; a statement's id has letters and digits only."""
+    return "".join(letter for letter in grant.title() if letter.isalnum())

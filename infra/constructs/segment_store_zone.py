@@ -156,6 +156,7 @@ def _health_check() -> ecs.HealthCheck:
 
 def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) -> dict[str, str]:
     """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for."""
+    resources = DeployedResources.seen_from(scope)
     return {
         "HEADRACE_STORE_ID": f"store-{index}",
         "HEADRACE_STORE_INDEX": str(index),
@@ -168,7 +169,8 @@ def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) 
         "HEADRACE_HEALTH_PORT": str(SEGMENT_STORES.health_port),
         "HEADRACE_ZONE": zone_id(subnet),
         "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
-        "HEADRACE_CHUNK_BUCKET": DeployedResources.seen_from(scope).chunk_bucket_name,
+        "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
+        "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
         "HEADRACE_CACHE_BYTES": str(int(SEGMENT_STORES.memory_mb * CACHE_SHARE) * 1024 * 1024),
         "HEADRACE_STOP_DEADLINE_S": str(SEGMENT_STORES.stop_timeout_s - STOP_MARGIN_S),
         "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec.records import (
+    cold_mark_record,
     epoch_record,
     history_record,
     intent_record,
@@ -31,6 +32,7 @@ from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.requests import Noun, PendingRequest, RequestKind
+from headrace.model.scaling import ColdMark
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import (
     RetentionPolicy,
@@ -122,6 +124,12 @@ SHAPES: dict[str, Shape] = {
         truncation_record.truncation_of_body,
         {"format": 1, "scope": "s", "stream": "t", "positions": [[5, 10], [6, 0], [7, 2**62]]},
     ),
+    "cold mark": (
+        ColdMark(5, 600_005),
+        cold_mark_record.cold_mark_body,
+        cold_mark_record.cold_mark_of_body,
+        {"format": 1, "reported": 5, "until": 600_005},
+    ),
     "sealed segments": (
         SEALED,
         sealed_segments_record.sealed_segments_body,
@@ -179,6 +187,8 @@ def test_keys_are_where_they_always_were():
     assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_199) == (2, 0)
     assert sealed_segments_record.shard_of_segment(33 << 32 | 400) == (1, 2)
     assert truncation_record.TRUNCATION_SORT == "truncation"
+    assert cold_mark_record.cold_mark_sort(SECOND_EPOCH | 7) == "cold/00000000004294967303"
+    assert cold_mark_record.segment_of_cold_mark("cold/00000000004294967303") == SECOND_EPOCH | 7
     assert (scope_record.guard_partition("s"), scope_record.GUARD_SORT) == ("scope-guard/s", "guard")
     assert scope_record.scope_entry_body() == {"format": 1}
     assert scope_record.SCOPES_PARTITION == "scopes"

@@ -24,6 +24,7 @@ RESOURCES = {
     "metadata:write": TABLE,
     "requests:send": f"{QUEUE}headrace-requests.fifo",
     "ticks:send": f"{QUEUE}headrace-ticks",
+    "scaling-reports:send": f"{QUEUE}headrace-scaling-reports",
     "chunks:read": f"{BUCKET}/*",
     "chunks:write": f"{BUCKET}/*",
     "chunks:list": BUCKET,

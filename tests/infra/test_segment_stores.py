@@ -76,6 +76,8 @@ def test_a_store_knows_its_number_and_place(assembly, services, as_text):
         assert environment["HEADRACE_LISTEN_PORT"] == str(SEGMENT_STORES.wire_port)
         assert environment["HEADRACE_METADATA_TABLE"] == topology.METADATA_TABLE.name
         assert as_text(environment["HEADRACE_CHUNK_BUCKET"]).startswith(topology.CHUNK_BUCKET.name)
+        reports = as_text(environment["HEADRACE_SCALING_REPORTS_QUEUE_URL"])
+        assert reports.endswith(f"/{topology.SCALING_REPORTS_QUEUE.name}")
         assert "AvailabilityZoneId" in as_text(environment["HEADRACE_ZONE"])
         assert int(environment["HEADRACE_CACHE_BYTES"]) < SEGMENT_STORES.memory_mb * 1024 * 1024
 

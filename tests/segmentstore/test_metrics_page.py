@@ -37,6 +37,7 @@ def _page(running) -> tuple[MetricsPage, MeasuredStore]:
         MeasuredChunkStorage(running.world.chunks, clock),
         MeasuredMetadataStore(running.world.metadata, clock),
         lambda: True,
+        lambda: 0,
     )
     return MetricsPage(measured), measured
 

@@ -29,6 +29,7 @@ def test_the_order_of_the_steps():
             "record the epoch",
             "seal replaced segments",
             "record sizes",
+            "remove cold marks",
             "activate the epoch",
         ],
         "seal_stream": ["seal segments", "record sizes", "close"],

@@ -1,0 +1,35 @@
+"""Works on reports of segments that are too hot or too cold: their streams are scaled.
+
+A report whose stream is busy comes again, until it is too old to be acted on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from functions import wiring
+from functions.observability import count, logger
+from functions.processors.batches import message_body, report
+from headrace.codec.scaling_report_message import parse_report
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+# Powertools calls it with the keyword `record`: under any other name every message would fail.
+def _work_on(record: SQSRecord) -> None:
+    found = parse_report(message_body(record))
+    outcome = wiring.auto_scaling_service().handle(found)
+    count("ScalingReports", kind=found.kind, outcome=outcome)
+    logger.info("%s segment %s: %s", found.kind, found.segment, outcome)
+
+
+@logger.inject_lambda_context
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """SQS records in, the identifiers of those that must come again out."""
+    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+    response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
+    return report(event, response, processor.exceptions)
