@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from functions.environment import Environment
+from headrace import topology
 from headrace.adapters.system_clock import SystemClock
 from headrace.model.requests import Noun
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.controller.auto_scaling import AutoScalingService
+    from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
@@ -140,6 +142,13 @@ def history_service() -> HistoryService:
 
     links = S3ChunkLinks(environment().chunk_bucket, s3_client(), CHUNK_LINKS_EXPIRE_S, clock())
     return HistoryService(metadata_store(), links)
+
+
+@_once
+def dead_letter_service() -> DeadLetterService:
+    from headrace.controller.dead_letters import DeadLetterService
+
+    return DeadLetterService(metadata_store(), {topology.REQUESTS_QUEUE.name: request_queue()}, stream_service())
 
 
 @_once

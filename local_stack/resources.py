@@ -83,13 +83,17 @@ def create_resources(endpoint: str) -> Resources:
     )
     aws_client("s3", endpoint).create_bucket(Bucket=topology.CHUNK_BUCKET.name)
     sqs = aws_client("sqs", endpoint)
-    queue_urls = {queue.name: _create_queue(sqs, queue) for queue in topology.QUEUES}
+    queue_urls: dict[str, str] = {}
+    for queue in topology.QUEUES:
+        queue_urls |= _create_queue(sqs, queue)
     return Resources(endpoint, topology.METADATA_TABLE.name, topology.CHUNK_BUCKET.name, queue_urls)
 
 
-def _create_queue(sqs: Any, queue: topology.Queue) -> str:
+def _create_queue(sqs: Any, queue: topology.Queue) -> dict[str, str]:
+    """The URLs of the queue and of its dead-letter queue, by name."""
     kind = {"FifoQueue": "true"} if queue.fifo else {}
-    dead_letters = sqs.create_queue(QueueName=queue.dead_letter_name, Attributes=kind)["QueueUrl"]
+    patience = {"VisibilityTimeout": str(queue.dead_letters.visibility_timeout_s)}
+    dead_letters = sqs.create_queue(QueueName=queue.dead_letter_name, Attributes=kind | patience)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     redrive = {"deadLetterTargetArn": arn, "maxReceiveCount": queue.max_receive_count}
     attributes = kind | {
@@ -97,4 +101,4 @@ def _create_queue(sqs: Any, queue: topology.Queue) -> str:
         "RedrivePolicy": json.dumps(redrive),
     }
     url: str = sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"]
-    return url
+    return {queue.name: url, queue.dead_letter_name: dead_letters}

@@ -175,7 +175,8 @@ class LocalStack:
         sqs = aws_client("sqs", self.resources.endpoint)
         self.pollers = [
             QueuePoller(queue, self.resources.queue_urls[queue.name], sqs, self.functions.invoke)
-            for queue in topology.QUEUES
+            for declared in topology.QUEUES
+            for queue in (declared, declared.dead_letters)
         ]
         self.timers = [ScheduleTimer(schedule, self.functions.invoke, self._clock) for schedule in topology.SCHEDULES]
         self._parts.callback(self._stop_background_work)

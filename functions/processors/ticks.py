@@ -15,8 +15,10 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from functions import wiring
 from functions.observability import count, logger
 from functions.processors.batches import message_body, report
+from functions.processors.last_deliveries import last_delivery
 from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import TICK_WORK
+from headrace import topology
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
-    kind, bucket = parse_tick(message_body(record))
+    with last_delivery(record, topology.TICKS_QUEUE):
+        _tick(*parse_tick(message_body(record)))
+
+
+def _tick(kind: str, bucket: int) -> None:
     if TICK_WORK[kind](bucket):
         count("TicksFollowed", 1)
         queue_url = wiring.environment().ticks_queue_url

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.client import views
+from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
@@ -35,6 +36,7 @@ class AsyncAdmin:
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
+        self.dead_letters = AsyncDeadLettersAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Raises AlreadyExistsError unless `exist_ok`."""

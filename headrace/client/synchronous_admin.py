@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
+from headrace.client.dead_letters_admin import DeadLettersAdmin
 from headrace.client.loop_thread import LoopThread
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.segments import KeyRange
@@ -19,6 +20,7 @@ class Admin:
     def __init__(self, thread: LoopThread, admin: AsyncAdmin) -> None:
         self._run = thread.run
         self._admin = admin
+        self.dead_letters = DeadLettersAdmin(thread, admin.dead_letters)
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         self._run(self._admin.create_scope(scope, exist_ok=exist_ok))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.topology.kinds import Bucket, Function, Queue, Schedule, Table, Tick
+from headrace.topology.kinds import DEAD_LETTER_FUNCTION, Bucket, Function, Queue, Schedule, Table, Tick
 
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
@@ -73,6 +73,12 @@ FUNCTIONS = (
         grants=("metadata:read", "chunks:read"),
     ),
     Function(
+        "dead-letters",
+        handler="functions.controller.dead_letters.handler",
+        description="Dead letters: list, inspect, replay, drop",
+        grants=("metadata:read", "metadata:write", "requests:send"),
+    ),
+    Function(
         "stream-requests",
         handler="functions.processors.stream_requests.handler",
         description="Works on queued stream operations: create, scale, seal, delete",
@@ -100,6 +106,13 @@ FUNCTIONS = (
         grants=("metadata:read", "metadata:write", "requests:send", "ticks:send"),
         timeout_s=60,
         reaches_segment_stores=True,
+    ),
+    Function(
+        DEAD_LETTER_FUNCTION,
+        handler="functions.processors.dead_letters.handler",
+        description="Keeps a letter of each message that its processor died of, and frees its stream",
+        grants=("metadata:read", "metadata:write"),
+        timeout_s=20,
     ),
 )
 

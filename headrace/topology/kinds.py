@@ -57,6 +57,10 @@ class Route:
     function: str
 
 
+DEAD_LETTER_FUNCTION = "dead-letter-queues"
+"""The one function that works on the dead-letter queues of all queues."""
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """An SQS queue with its dead-letter queue and the function that works on it."""
@@ -75,6 +79,18 @@ class Queue:
         """Dead-letter queues of FIFO queues are FIFO too."""
         stem, dot, suffix = self.name.partition(".fifo")
         return f"{stem}-dead-letters{dot}{suffix}"
+
+    @property
+    def dead_letters(self) -> Queue:
+        """The dead-letter queue. Nothing is dead twice: what its function cannot note down stays there for weeks."""
+        return Queue(
+            self.dead_letter_name,
+            function=DEAD_LETTER_FUNCTION,
+            fifo=self.fifo,
+            visibility_timeout_s=120,
+            max_receive_count=0,
+            concurrency_max=2,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,4 +24,8 @@ ROUTES = (
     Route("GET", f"{_STREAM}/segments/{{segment}}/endpoint", "segments"),
     Route("GET", f"{_STREAM}/stream-cut", "segments"),
     Route("GET", f"{_STREAM}/segments/{{segment}}/chunks", "history"),
+    Route("GET", "/v1/dead-letters", "dead-letters"),
+    Route("GET", "/v1/dead-letters/{letter}", "dead-letters"),
+    Route("POST", "/v1/dead-letters/{letter}/replay", "dead-letters"),
+    Route("DELETE", "/v1/dead-letters/{letter}", "dead-letters"),
 )

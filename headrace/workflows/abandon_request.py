@@ -1,4 +1,4 @@
-"""Gives up a request that cannot get going, so that its subject is usable again: the end of a dead letter.
+"""Gives up a request that cannot get going, so that its stream is usable again: the end of a dead letter.
 
 A scale can be given up while its epoch is not on record yet, for then nothing irrevocable has happened. Segments that
 it may have created stay behind, empty: the next scale has the same numbers and takes them over. To remove them here
@@ -9,46 +9,74 @@ Requests of other kinds are never given up: each of their steps can be repeated 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from headrace.metadata import keys
-from headrace.metadata.stream_records import StreamRecords, delete_intent
-from headrace.model.errors import IllegalStateError
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
+from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.streams import scaling_abandoned
-from headrace.ports.metadata_store import Delete, MetadataStore
+from headrace.model.streams import Stream, scaling_abandoned
+from headrace.ports.metadata_store import Delete, MetadataStore, Write
 
 
-def abandon_request(store: MetadataStore, scope: str, name: str, request: PendingRequest) -> None:
-    """Undo what `request` began, if its kind is one that can be given up.
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The stream without the request, what else is written with it, and what the request asked for, as JSON values."""
+
+    after: Stream
+    writes: tuple[Write, ...]
+    parameters: Mapping[str, Any]
+
+
+def undo_request(records: StreamRecords, stored: StoredStream, request: PendingRequest) -> Undo:
+    """How `request`, which runs on the stream as read, would be taken back; nothing is written.
+
+    Raises:
+        IllegalStateError: `request` does not run (any more), or it has passed the point of no return: it must complete.
+        ConflictError: it has just ended; look again.
+    """
+    stream = stored.stream
+    if not stream.is_pending(request):
+        raise IllegalStateError(f"{request.request_id} does not run on {stream.scoped_name}")
+    undo = _UNDO.get(request.kind)
+    if undo is None:
+        raise IllegalStateError(f"a {request.kind} request is never given up: replay it when its cause is mended")
+    return undo(records, stream)
+
+
+def abandon_request(store: MetadataStore, scope: str, stream: str, request: PendingRequest) -> None:
+    """Roll the stream back to ACTIVE from what `request` asked for.
 
     Raises:
         NotFoundError: there is no such stream.
-        IllegalStateError: `request` does not run (any more), or it must complete: its kind is none that can be given
-            up, or it has gone too far.
+        IllegalStateError, ConflictError: as `undo_request` does.
         WriteConflictError: the workflow was faster; look again.
     """
-    give_up = _GIVE_UP.get(request.kind)
-    if give_up is None:
-        raise IllegalStateError(f"a {request.kind} request is never given up: replay it when its cause is mended")
-    give_up(store, scope, name, request)
-
-
-def _abandon_scale(store: MetadataStore, scope: str, stream: str, request: PendingRequest) -> None:
-    """Roll the stream back to ACTIVE from the scale that `request` asked for."""
     records = StreamRecords(store)
     stored = records.get(scope, stream)
-    if not stored.stream.is_pending(request):
-        raise IllegalStateError(f"{request.request_id} does not run on {stored.stream.scoped_name}")
-    records.replace(
-        stored,
-        scaling_abandoned(stored.stream),
-        Delete(keys.transition_key(scope, stream), None),
-        delete_intent(stored.stream),
-    )
+    write_undo(records, stored, undo_request(records, stored, request))
 
 
-_GIVE_UP: dict[RequestKind, Callable[[MetadataStore, str, str, PendingRequest], None]] = {
-    RequestKind.SCALE_STREAM: _abandon_scale,
+def write_undo(records: StreamRecords, stored: StoredStream, undo: Undo, *others: Write) -> None:
+    """Take the request back, if the stream is still as it was read; all or nothing with `others`."""
+    records.replace(stored, undo.after, *undo.writes, delete_intent(stored.stream), *others)
+
+
+def _undo_scale(records: StreamRecords, stream: Stream) -> Undo:
+    after = scaling_abandoned(stream)
+    planned = records.transition(stream)
+    if planned is None:
+        raise ConflictError(f"the scale of {stream.scoped_name} has just ended")
+    parameters = {
+        "sealedSegments": [one.segment_id for one in planned.replaced],
+        "newRanges": [[one.key_range.low, one.key_range.high] for one in planned.created],
+    }
+    return Undo(after, (Delete(keys.transition_key(stream.scope, stream.name), None),), parameters)
+
+
+_UNDO: Mapping[RequestKind, Callable[[StreamRecords, Stream], Undo]] = {
+    RequestKind.SCALE_STREAM: _undo_scale,
 }
-"""How a request of each kind is undone; what is not here must complete."""
+"""How a request of each kind is undone, and what to ask for to have it again; what is not here must complete."""

@@ -31,8 +31,14 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-QUEUE_WORKER_ACTIONS = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage")
-"""What an event source mapping does in the name of the function that it feeds."""
+QUEUE_WORKER_ACTIONS = (
+    "sqs:ChangeMessageVisibility",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
+)
+"""What an event source mapping does in the name of the function that it feeds, and how this says when to try again."""
 
 LOG_WRITER_ACTIONS = ("logs:CreateLogStream", "logs:PutLogEvents")
 
@@ -64,9 +70,9 @@ def grant_statements(grants: Iterable[Grant], resources: DeployedResources) -> l
     ]
 
 
-def queue_worker_statement(queue_arn: str) -> iam.PolicyStatement:
-    """What the role of a function needs to be fed from a queue."""
-    return iam.PolicyStatement(sid="WorkOnQueue", actions=list(QUEUE_WORKER_ACTIONS), resources=[queue_arn])
+def queue_worker_statement(queue_arns: Sequence[str]) -> iam.PolicyStatement:
+    """What the role of a function needs to be fed from queues."""
+    return iam.PolicyStatement(sid="WorkOnQueue", actions=list(QUEUE_WORKER_ACTIONS), resources=list(queue_arns))
 
 
 def function_role(

@@ -27,10 +27,11 @@ class QueueWithDeadLetters(Construct):
         self.dead_letters = sqs.Queue(
             self,
             "DeadLetters",
-            queue_name=declared.dead_letter_name,
+            queue_name=declared.dead_letters.name,
             fifo=declared.fifo or None,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
+            visibility_timeout=cdk.Duration.seconds(declared.dead_letters.visibility_timeout_s),
             retention_period=cdk.Duration.days(DEAD_LETTER_RETENTION_DAYS),
             redrive_allow_policy=sqs.RedriveAllowPolicy(
                 # By name, since the two queues would otherwise refer to each other in a circle.

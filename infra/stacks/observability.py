@@ -65,8 +65,16 @@ class ObservabilityStack(cdk.Stack):
         name = queue.declared.name.removesuffix(".fifo")
         self._alarm(
             f"{name}-dead-letters",
-            "Messages that could not be worked on: an operation on their stream did not finish",
-            queue.dead_letters.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum"),
+            "Messages that could not be worked on: `headrace dead-letter list` says which and why",
+            # A function takes them from the queue within seconds, unless it fails itself: so both are counted.
+            cloudwatch.MathExpression(
+                expression="FILL(waiting, 0) + FILL(received, 0)",
+                using_metrics={
+                    "waiting": queue.dead_letters.metric_approximate_number_of_messages_visible(statistic="Maximum"),
+                    "received": queue.dead_letters.metric_number_of_messages_received(statistic="Sum"),
+                },
+                period=PERIOD,
+            ),
             threshold=0,
         )
         self._alarm(
@@ -152,7 +160,9 @@ class ObservabilityStack(cdk.Stack):
         dashboard.add_widgets(
             _graph("Function duration p99, ms", [each.metric_duration(statistic="p99") for each in lambdas]),
             _graph("Messages waiting", [q.queue.metric_approximate_number_of_messages_visible() for q in queues]),
-            _graph("Dead letters", [q.dead_letters.metric_approximate_number_of_messages_visible() for q in queues]),
+            _graph(
+                "Dead letters", [q.dead_letters.metric_number_of_messages_received(statistic="Sum") for q in queues]
+            ),
         )
         dashboard.add_widgets(
             _graph("Store CPU, %", [zone.service.metric_cpu_utilization() for zone in zones]),

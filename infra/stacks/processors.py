@@ -7,11 +7,13 @@ role of the function on its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -33,6 +35,7 @@ class ProcessorsStack(cdk.Stack):
         super().__init__(scope, id_, description="Headrace: background work of the control plane", **kwargs)
         self._resources = DeployedResources.seen_from(self)
         code = lambda_code()
+        fed_queues = [fed for queue in topology.QUEUES for fed in (queue, queue.dead_letters)]
         routed = {route.function for route in topology.ROUTES}
         self.functions = {
             declared.name: ControllerFunction(
@@ -40,19 +43,21 @@ class ProcessorsStack(cdk.Stack):
                 declared,
                 code=code,
                 network=network,
-                more_statements=[
-                    queue_worker_statement(self._resources.queue_arn(queue))
-                    for queue in topology.QUEUES
-                    if queue.function == declared.name
-                ],
+                more_statements=self._queue_statements(declared, fed_queues),
             )
             for declared in topology.FUNCTIONS
             if declared.name not in routed
         }
-        for queue in topology.QUEUES:
+        for queue in fed_queues:
             self._feed(queue)
         for schedule in topology.SCHEDULES:
             self._start(schedule)
+
+    def _queue_statements(
+        self, declared: topology.Function, fed_queues: Sequence[topology.Queue]
+    ) -> list[iam.PolicyStatement]:
+        arns = [self._resources.queue_arn(queue) for queue in fed_queues if queue.function == declared.name]
+        return [queue_worker_statement(arns)] if arns else []
 
     def _feed(self, queue: topology.Queue) -> None:
         lambda_.EventSourceMapping(

@@ -72,7 +72,7 @@ def _expected(declared) -> set[tuple[str, str]]:
     group = f"arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:/aws/lambda/headrace-{declared.name}:*"
     allowed = {(action, group) for action in LOG_WRITER_ACTIONS}
     allowed |= {(action, RESOURCES[grant]) for grant in declared.grants for action in GRANTED_ACTIONS[grant]}
-    for queue in topology.QUEUES:
+    for queue in (each for declared_queue in topology.QUEUES for each in (declared_queue, declared_queue.dead_letters)):
         if queue.function == declared.name:
             allowed |= {(action, f"{QUEUE}{queue.name}") for action in QUEUE_WORKER_ACTIONS}
     if declared.reaches_segment_stores:

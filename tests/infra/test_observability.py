@@ -34,10 +34,14 @@ def test_every_alarm_goes_to_the_topic(assembly, alarms):
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
 def test_one_dead_letter_is_enough(alarms, declared, as_text):
     properties = alarms[f"{declared.name.removesuffix('.fifo')}-dead-letters"].properties
-    assert properties["MetricName"] == "ApproximateNumberOfMessagesVisible"
     assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
-    (dimension,) = properties["Dimensions"]
-    assert "DeadLetters" in as_text(dimension["Value"])
+    assert [one["Expression"] for one in properties["Metrics"] if "Expression" in one] == [
+        "FILL(waiting, 0) + FILL(received, 0)"
+    ]
+    metrics = [one["MetricStat"]["Metric"] for one in properties["Metrics"] if "MetricStat" in one]
+    assert {one["MetricName"] for one in metrics} == {"ApproximateNumberOfMessagesVisible", "NumberOfMessagesReceived"}
+    for (dimension,) in (one["Dimensions"] for one in metrics):
+        assert "DeadLetters" in as_text(dimension["Value"])
 
 
 def test_a_store_that_reports_nothing_is_not_running(alarms):

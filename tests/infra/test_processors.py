@@ -26,7 +26,7 @@ def mappings(assembly, as_text):
 
 def test_every_queue_feeds_its_function(mappings):
     assert {queue: function for queue, (_, function) in mappings.items()} == {
-        queue.name: f"headrace-{queue.function}" for queue in topology.QUEUES
+        each.name: f"headrace-{each.function}" for queue in topology.QUEUES for each in (queue, queue.dead_letters)
     }
 
 

@@ -27,6 +27,7 @@ def test_queue_is_as_declared(assembly, queues, declared):
     assert queue.properties["RedrivePolicy"]["maxReceiveCount"] == declared.max_receive_count
     target = queue.properties["RedrivePolicy"]["deadLetterTargetArn"]
     assert assembly.get(queue.stack, target).logical_id == dead_letters.logical_id
+    assert dead_letters.properties["VisibilityTimeout"] == declared.dead_letters.visibility_timeout_s
     assert dead_letters.properties["MessageRetentionPeriod"] > queue.properties["MessageRetentionPeriod"]
 
 
@@ -48,8 +49,9 @@ def test_fifo_queues_count_limits_per_stream(queues, declared):
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
 def test_a_message_is_not_given_out_again_while_it_is_worked_on(declared):
-    function = topology.function(declared.function)
-    assert declared.visibility_timeout_s >= VISIBILITY_PER_FUNCTION_TIMEOUT * function.timeout_s
+    for queue in (declared, declared.dead_letters):
+        function = topology.function(queue.function)
+        assert queue.visibility_timeout_s >= VISIBILITY_PER_FUNCTION_TIMEOUT * function.timeout_s
 
 
 def test_queues_are_encrypted_and_refuse_plain_http(assembly, queues, as_text):

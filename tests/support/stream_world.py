@@ -12,6 +12,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.controller.dead_letters import DeadLetterService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
@@ -131,6 +132,7 @@ class StreamWorld:
         self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
         self.requests = request_processor(self.store, self.segment_stores, self.clock)
         self.records = StreamRecords(self.bare_store)
+        self.dead_letters = DeadLetterService(self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams)
         self.scopes.create_scope("s")
 
     def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:

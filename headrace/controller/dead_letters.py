@@ -1,0 +1,148 @@
+"""Dead letters for operators: list, inspect, replay, drop.
+
+Replaying asks again for what the letter is about: a request that was taken back is asked for anew through its service,
+one that is stuck gets its message sent at once instead of at the sweeper's next round. Replaying twice does no harm:
+services and processors know a request that they have seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from headrace.codec.records.dead_letter_record import dead_letter_of_body
+from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.streams import StreamService
+from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
+from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
+from headrace.model.segments import KeyRange
+from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, MetadataStore, Record, WriteConflictError
+from headrace.ports.request_queue import RequestQueue
+
+_ATTEMPTS_MAX = 5
+_OVER = (DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)
+
+
+class DeadLetterService:
+    """What the API's dead-letter routes call; safe for any number of threads. `queues` can be sent to, by name."""
+
+    def __init__(self, store: MetadataStore, queues: Mapping[str, RequestQueue], streams: StreamService) -> None:
+        self._store = store
+        self._records = DeadLetterRecords(store)
+        self._queues = queues
+        self._streams = streams
+        self._ask_anew: Mapping[str, Callable[[DeadLetter, str, str], object]] = {"scale_stream": self._scale}
+
+    def list_letters(self, limit: int, after: str | None = None) -> Listing[DeadLetter]:
+        """Letters by the time of their first death; one query, and one batch read per 100 that are stuck.
+
+        Raises:
+            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
+        """
+        page = self._records.page(first_after(after), check_page_limit(limit))
+        letters = [dead_letter_of_body(record.body) for record in page.records]
+        return Listing(tuple(self._as_they_are(letters)), page.next_after)
+
+    def get_letter(self, letter_id: str) -> DeadLetter:
+        """One read, a second for a letter that is stuck.
+
+        Raises:
+            InvalidRequestError: that can be no letter's id.
+            NotFoundError: there is no such letter.
+        """
+        return self._as_they_are([self._get(letter_id).letter])[0]
+
+    def replay_letter(self, letter_id: str) -> DeadLetter:
+        """Ask again for what the letter is about; one that is done or replayed stays as it is.
+
+        Raises:
+            InvalidRequestError, NotFoundError: as `get_letter`; or what the request was about is no more.
+            IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
+            SealedError: the stream is sealed by now.
+            ConflictError: another operation runs on the stream; repeat soon.
+            UnavailableError, ThrottledError: the queue does not take the message; repeat.
+        """
+        stored = self._get(letter_id)
+        (letter,) = self._as_they_are([stored.letter])
+        if letter.status in _OVER:
+            return letter
+        if letter.status is DeadLetterStatus.UNDONE:
+            self._request_anew(letter)
+        else:
+            self._send_again(letter)
+        after = replayed(letter)
+        try:
+            self._store.write(replace_letter(stored, after))
+        except WriteConflictError:
+            return self.get_letter(letter_id)  # It died again meanwhile, or somebody else replayed it too.
+        return after
+
+    def drop_letter(self, letter_id: str) -> None:
+        """Forget a letter. A request that is stuck is still tried again; should it fail for good, it is a new letter.
+
+        Raises:
+            InvalidRequestError, NotFoundError: as `get_letter`.
+            ConflictError: it changes all the time; repeat.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return self._store.write(*delete_letter(self._get(letter_id)))
+            except WriteConflictError:
+                continue
+        raise ConflictError(f"dead letter {letter_id} is being changed: repeat")
+
+    def _get(self, letter_id: str) -> StoredLetter:
+        stored = self._records.find(check_letter_id(letter_id))
+        if stored is None:
+            raise NotFoundError(f"there is no dead letter {letter_id}", details={"letter": letter_id})
+        return stored
+
+    def _as_they_are(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """The letters, those of stuck requests that have been done since as DONE."""
+        places = [Key(*one.intent) for one in letters if one.status is DeadLetterStatus.STUCK and one.intent]
+        intents = self._intents(list(dict.fromkeys(places)))
+        return [replace(one, status=DeadLetterStatus.DONE) if _is_done(one, intents) else one for one in letters]
+
+    def _intents(self, places: Sequence[Key]) -> dict[Key, Record]:
+        batches = [places[first : first + READS_PER_BATCH_MAX] for first in range(0, len(places), READS_PER_BATCH_MAX)]
+        records = [record for batch in batches for record in self._store.get_many(batch) if record is not None]
+        return {record.key: record for record in records}
+
+    def _send_again(self, letter: DeadLetter) -> None:
+        queue, body = self._queues.get(letter.queue), letter.body
+        if queue is None or body is None:
+            raise _not_replayable(letter, "its message cannot be sent again: what it is about comes by itself, drop it")
+        text = f"{letter.letter_id}:{letter.replays + 1}"
+        queue.send(group=letter.group, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
+
+    def _request_anew(self, letter: DeadLetter) -> None:
+        ask, body = self._ask_anew.get(letter.kind), letter.body
+        if ask is None or body is None:
+            raise _not_replayable(letter, f"this version cannot ask for {letter.kind} anew: do it yourself and drop it")
+        ask(letter, str(body["scope"]), str(body["stream"]))
+
+    def _scale(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        try:
+            ranges = [KeyRange(low, high) for low, high in letter.parameters["newRanges"]]
+            sealed = [int(identifier) for identifier in letter.parameters["sealedSegments"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"dead letter {letter.letter_id} does not hold the parameters of a scale") from error
+        return self._streams.scale_stream(scope, stream, sealed, ranges)
+
+
+def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
+    """A stuck request is done when its intent is gone, or that of a later request has taken its place."""
+    if letter.status is not DeadLetterStatus.STUCK or letter.intent is None:
+        return False
+    standing = intents.get(Key(*letter.intent))
+    return standing is None or standing.body.get("request") != letter.request_id
+
+
+def _not_replayable(letter: DeadLetter, why: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"dead letter {letter.letter_id} cannot be replayed: {why}",
+        details={"letter": letter.letter_id, "queue": letter.queue},
+        code="not_replayable",
+    )

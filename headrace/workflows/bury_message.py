@@ -1,0 +1,110 @@
+"""What happens to a message that failed for the last time: it becomes a dead letter, and its stream usable if it can.
+
+The letter and the rollback are one transaction, so that no request disappears without a letter and no letter tells of a
+rollback that did not happen. A request that is past the point of no return keeps its intent: the sweeper sends it again
+every few minutes, for ever, and its letter says that it is stuck and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.codec.records.intent_record import intent_of_body
+from headrace.metadata import keys
+from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, put_letter
+from headrace.metadata.request_messages import parse_message
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
+from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
+from headrace.model.requests import Noun, PendingRequest
+from headrace.ports.metadata_store import Check, Key, MetadataStore
+from headrace.workflows.abandon_request import undo_request, write_undo
+
+_ATTEMPTS_MAX = 5
+
+
+def bury_message(
+    store: MetadataStore, delivery: Delivery, cause: Cause, now_ms: int, *, only_unknown: bool = False
+) -> DeadLetter | None:
+    """Write the letter of a message that will not be delivered again; None if what it asks for is done after all.
+
+    With `only_unknown` a message whose letter is there already changes nothing: its last processor wrote it.
+
+    Raises:
+        ConflictError: others change the same stream all the time; repeat.
+        UnavailableError: the store does not answer.
+    """
+    records = DeadLetterRecords(store)
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return _try_to_bury(store, records, new_letter(delivery, cause, now_ms), only_unknown)
+        except ConflictError:
+            continue
+    return _try_to_bury(store, records, new_letter(delivery, cause, now_ms), only_unknown)
+
+
+def _try_to_bury(
+    store: MetadataStore, records: DeadLetterRecords, letter: DeadLetter, only_unknown: bool
+) -> DeadLetter | None:
+    known = records.find_by_identity(letter.identity)
+    if known is not None and only_unknown:
+        return known.letter
+    request = _request_of(letter)
+    if request is None:
+        store.write(*put_letter(known, letter))
+        return letter
+    bury = _bury_stream_request if request[2].kind.noun is Noun.STREAM else _bury_other_request
+    return bury(store, known, letter, *request)
+
+
+def _request_of(letter: DeadLetter) -> tuple[str, str, PendingRequest] | None:
+    """Scope, name and request of the letter's message, if it is a request's."""
+    try:
+        return parse_message(letter.body or {})
+    except InvalidRequestError:
+        return None
+
+
+def _bury_stream_request(
+    store: MetadataStore,
+    known: StoredLetter | None,
+    letter: DeadLetter,
+    scope: str,
+    stream: str,
+    request: PendingRequest,
+) -> DeadLetter | None:
+    records = StreamRecords(store)
+    stored = records.find(scope, stream)
+    if stored is None or not stored.stream.is_pending(request):
+        return None
+    try:
+        undo = undo_request(records, stored, request)
+    except IllegalStateError:
+        stuck = _stuck(letter, keys.intent_key(scope, stream))
+        records.while_unchanged(stored, *put_letter(known, stuck))
+        return stuck
+    undone = replace(letter, status=DeadLetterStatus.UNDONE, parameters=undo.parameters)
+    write_undo(records, stored, undo, *put_letter(known, undone))
+    return undone
+
+
+def _bury_other_request(
+    store: MetadataStore,
+    known: StoredLetter | None,
+    letter: DeadLetter,
+    scope: str,
+    name: str,
+    request: PendingRequest,
+) -> DeadLetter | None:
+    """Of a scope, reader group or table: it runs as long as its intent stands, and is never taken back."""
+    place = keys.intent_key(scope, name, request.kind.noun)
+    intent = store.get(place)
+    if intent is None or intent_of_body(intent.body).request != request:
+        return None
+    stuck = _stuck(letter, place)
+    store.write(Check(place, intent.version), *put_letter(known, stuck))
+    return stuck
+
+
+def _stuck(letter: DeadLetter, intent: Key) -> DeadLetter:
+    return replace(letter, status=DeadLetterStatus.STUCK, intent=(intent.partition, intent.sort))

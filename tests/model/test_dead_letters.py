@@ -1,0 +1,85 @@
+"""Dead letters as values: who is whose twin, and what a letter remembers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.dead_letters import (
+    CAUSE_CHARACTERS_MAX,
+    MESSAGE_CHARACTERS_MAX,
+    Cause,
+    DeadLetterStatus,
+    Delivery,
+    cause_of,
+    check_letter_id,
+    died_again,
+    identity_of,
+    new_letter,
+    replayed,
+)
+from headrace.model.errors import InvalidRequestError, SealedError
+
+BODY = {"kind": "scale_stream", "scope": "s", "stream": "t", "request": "scale_stream-0-2"}
+CAUSE = Cause("unavailable", "no segment store answers")
+
+
+def delivery(text: str, **changes: Any) -> Delivery:
+    return replace(Delivery("headrace-requests.fifo", "s/t", text, 1_000, 10), **changes)
+
+
+def test_a_letter_tells_what_its_message_tells():
+    letter = new_letter(delivery(json.dumps(BODY)), CAUSE, 5_000)
+    assert (letter.kind, letter.subject, letter.request_id) == ("scale_stream", "s/t", "scale_stream-0-2")
+    assert (letter.first_try_ms, letter.last_try_ms, letter.tries) == (1_000, 5_000, 10)
+    assert letter.letter_id == check_letter_id(f"{5_000:013d}-{letter.identity}")
+    assert letter.body == BODY
+
+
+def test_twins_are_messages_that_ask_for_the_same():
+    turned = json.dumps(dict(reversed(BODY.items())), indent=1)
+    assert identity_of("q", json.dumps(BODY)) == identity_of("q", turned)
+    assert identity_of("q", json.dumps(BODY)) != identity_of("other", json.dumps(BODY))
+    assert identity_of("q", json.dumps(BODY)) != identity_of("q", json.dumps(BODY | {"request": "another"}))
+
+
+@given(text=st.text(max_size=60) | st.just("[" * 100_000) | st.just("\ud800") | st.binary().map(repr))
+def test_any_text_has_a_letter(text: str):
+    letter = new_letter(delivery(text), CAUSE, 0)
+    assert letter.status is DeadLetterStatus.UNPROCESSED
+    assert check_letter_id(letter.letter_id) == letter.letter_id
+
+
+def test_a_letter_is_bounded():
+    letter = new_letter(delivery("x" * 10_000_000), cause_of(RuntimeError("y" * 1_000_000)), 0)
+    assert len(letter.message) == MESSAGE_CHARACTERS_MAX
+    assert len(letter.cause.message) == CAUSE_CHARACTERS_MAX
+    assert new_letter(delivery(json.dumps({"scope": "s" * 10_000_000})), CAUSE, 0).subject == "s" * 600
+
+
+def test_dying_again_adds_up():
+    first = replayed(new_letter(delivery("{}"), CAUSE, 5_000))
+    second = new_letter(delivery("{}", first_try_ms=8_000, tries=3), cause_of(SealedError("t is sealed")), 9_000)
+    letter = died_again(first, second)
+    assert letter.letter_id == first.letter_id
+    assert (letter.first_try_ms, letter.last_try_ms, letter.tries, letter.replays) == (1_000, 9_000, 13, 1)
+    assert letter.cause == Cause("sealed", "t is sealed")
+    assert letter.status is DeadLetterStatus.UNPROCESSED
+
+
+def test_what_is_stuck_stays_stuck_when_it_is_replayed():
+    letter = new_letter(delivery("{}"), CAUSE, 5_000)
+    assert replayed(letter).status is DeadLetterStatus.REPLAYED
+    assert replayed(replace(letter, status=DeadLetterStatus.STUCK)).status is DeadLetterStatus.STUCK
+    assert replayed(replayed(letter)).replays == 2
+
+
+@pytest.mark.parametrize("text", ["", "1-2", f"{0:013d}-{'g' * 32}", f"{0:013d}-{'0' * 33}", f"{0:012d}-{'0' * 32}\n"])
+def test_what_is_no_id_is_refused(text: str):
+    with pytest.raises(InvalidRequestError):
+        check_letter_id(text)

@@ -1,0 +1,167 @@
+"""A message that failed for the last time: its letter, and what becomes of its stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.model.dead_letters import PROCESSOR_DIED, Cause, DeadLetterStatus, Delivery
+from headrace.model.errors import UnavailableError
+from headrace.model.stream_state import StreamState
+from headrace.topology import REQUESTS_QUEUE, TICKS_QUEUE
+from headrace.workflows.bury_message import bury_message
+
+CAUSE = Cause("unavailable", "no segment store answers")
+CALLS_MAX = 50
+
+
+def _accept_scale(world: Any, ranges: Callable[..., Any]) -> Any:
+    world.create()
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
+    (message,) = world.bare_queue.receive()
+    return message
+
+
+def _accept_seal(world: Any, ranges: Callable[..., Any]) -> Any:
+    world.create()
+    world.streams.seal_stream("s", "t")
+    (message,) = world.bare_queue.receive()
+    return message
+
+
+def _delivery(body: Any, queue: str = REQUESTS_QUEUE.name) -> Delivery:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Delivery(queue, "s/t", text, first_try_ms=1_000, tries=10)
+
+
+def _bury(world: Any, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
+    return bury_message(world.store, _delivery(body), cause, world.clock.now_ms(), **more)
+
+
+def _letters(world: Any) -> list[Any]:
+    return list(world.dead_letters.list_letters(100).items)
+
+
+def test_a_scale_that_has_not_begun_is_undone_with_its_letter(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world.ranges)
+    letter = _bury(world, message.body)
+    assert letter.status is DeadLetterStatus.UNDONE
+    assert letter.parameters == {"sealedSegments": [0], "newRanges": [[0.0, 0.25], [0.25, 0.5]]}
+    assert (letter.cause, letter.subject, letter.kind) == (CAUSE, "s/t", "scale_stream")
+    assert _letters(world) == [letter]
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+    world.processor.process(message.body)
+    assert world.tail_ids() == [0, 1]
+
+
+def test_a_scale_on_record_is_stuck_until_it_is_done(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world.ranges)
+    steps = world.processor.work(message.body)
+    while next(steps) != "record the epoch":
+        continue
+    assert _bury(world, message.body).status is DeadLetterStatus.STUCK
+    assert [one.status for one in _letters(world)] == [DeadLetterStatus.STUCK]
+    world.processor.process(message.body)
+    assert [one.status for one in _letters(world)] == [DeadLetterStatus.DONE]
+
+
+def test_one_request_has_one_letter_however_often_it_dies(world: Any, stream_world: Any):
+    message = _accept_seal(world, stream_world.ranges)
+    first = _bury(world, message.body)
+    world.clock.advance(60_000)
+    _bury(world, message.body, Cause("internal", "RuntimeError: another reason"))
+    (letter,) = _letters(world)
+    assert letter.letter_id == first.letter_id
+    assert (letter.tries, letter.last_try_ms) == (20, world.clock.now_ms())
+    assert letter.cause.message == "RuntimeError: another reason"
+
+
+def test_a_request_that_was_done_after_all_has_no_letter(world: Any, stream_world: Any):
+    message = _accept_seal(world, stream_world.ranges)
+    world.processor.process(message.body)
+    before = world.everything()
+    assert _bury(world, message.body) is None
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("accept", [_accept_scale, _accept_seal])
+def test_the_dead_letter_queue_adds_nothing_to_a_letter_that_is_there(world: Any, stream_world: Any, accept: Any):
+    message = accept(world, stream_world.ranges)
+    letter = _bury(world, message.body)
+    before = world.everything()
+    assert _bury(world, message.body, PROCESSOR_DIED, only_unknown=True) == letter
+    assert world.everything() == before
+
+
+def test_a_processor_that_died_without_a_word_leaves_a_usable_stream(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world.ranges)
+    letter = _bury(world, message.body, PROCESSOR_DIED, only_unknown=True)
+    assert (letter.status, letter.cause) == (DeadLetterStatus.UNDONE, PROCESSOR_DIED)
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"kind": "unknown", "scope": "s"}', "[" * 5_000])
+def test_what_nobody_can_read_is_kept(world: Any, text: str):
+    letter = _bury(world, text)
+    assert (letter.status, letter.message) == (DeadLetterStatus.UNPROCESSED, text)
+    assert _letters(world) == [letter]
+
+
+def test_messages_of_other_queues_are_kept_too(world: Any):
+    delivery = _delivery({"kind": "resend-intents", "bucket": 3}, TICKS_QUEUE.name)
+    letter = bury_message(world.store, delivery, CAUSE, 5_000)
+    assert letter is not None
+    assert (letter.status, letter.kind, letter.subject) == (DeadLetterStatus.UNPROCESSED, "resend-intents", "3")
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+@pytest.mark.parametrize("accept", [_accept_scale, _accept_seal])
+def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(stream_world: Any, accept: Any, done: bool):
+    """The dead-letter queue's function comes after the processor, whatever that one still did."""
+    alone = stream_world.StreamWorld()
+    _bury(alone, accept(alone, stream_world.ranges).body)
+    crashes = 0
+    for position in range(CALLS_MAX):
+        world = stream_world.StreamWorld()
+        message = accept(world, stream_world.ranges)
+        world.calls.crash_at(position, done=done)
+        try:
+            _bury(world, message.body)
+            break
+        except stream_world.Crash:
+            crashes += 1
+        finally:
+            world.calls.calm()
+        _bury(world, message.body, only_unknown=True)
+        assert world.everything() == alone.everything(), f"after a crash at call {position}"
+    assert crashes >= 3
+
+
+def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world.ranges)
+
+    def run_ahead(kind: str) -> None:
+        if kind == "transaction":
+            world.calls.calm()
+            world.processor.process(message.body)
+
+    world.calls.before = run_ahead
+    assert _bury(world, message.body) is None
+    assert world.streams.get_stream("s", "t").epoch == 1
+    assert _letters(world) == []
+
+
+def test_a_store_that_does_not_answer_leaves_everything_as_it_was(world: Any, stream_world: Any):
+    message = _accept_scale(world, stream_world.ranges)
+
+    def down(kind: str) -> None:
+        raise UnavailableError("the store does not answer")
+
+    before = world.everything()
+    world.calls.before = down
+    with pytest.raises(UnavailableError):
+        _bury(world, message.body)
+    assert world.everything() == before
