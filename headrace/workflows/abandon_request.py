@@ -18,7 +18,7 @@ from headrace.metadata.stream_records import StoredStream, StreamRecords, delete
 from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.streams import Stream, scaling_abandoned
-from headrace.ports.metadata_store import Delete, MetadataStore, Write
+from headrace.ports.metadata_store import Delete, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,8 @@ def undo_request(records: StreamRecords, stored: StoredStream, request: PendingR
     return undo(records, stream)
 
 
-def abandon_request(store: MetadataStore, scope: str, stream: str, request: PendingRequest) -> None:
-    """Roll the stream back to ACTIVE from what `request` asked for.
-
-    Raises:
-        NotFoundError: there is no such stream.
-        IllegalStateError, ConflictError: as `undo_request` does.
-        WriteConflictError: the workflow was faster; look again.
-    """
-    records = StreamRecords(store)
-    stored = records.get(scope, stream)
-    write_undo(records, stored, undo_request(records, stored, request))
-
-
 def write_undo(records: StreamRecords, stored: StoredStream, undo: Undo, *others: Write) -> None:
-    """Take the request back, if the stream is still as it was read; all or nothing with `others`."""
+    """Take the request back, all or nothing with `others`; raises WriteConflictError if the workflow was faster."""
     records.replace(stored, undo.after, *undo.writes, delete_intent(stored.stream), *others)
 
 

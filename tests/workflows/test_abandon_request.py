@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 
 from headrace.metadata.request_messages import parse_message
+from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import WriteConflictError
-from headrace.workflows.abandon_request import abandon_request
+from headrace.workflows.abandon_request import undo_request, write_undo
+
+
+def abandon_request(store: Any, scope: str, stream: str, request: PendingRequest) -> None:
+    """Take back what `request` asked for."""
+    records = StreamRecords(store)
+    stored = records.get(scope, stream)
+    write_undo(records, stored, undo_request(records, stored, request))
 
 
 def _abandon(world: Any, stream: str = "t") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from headrace.codec.records.intent_record import Intent
 from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.metadata.keys import intent_key
 from headrace.metadata.request_messages import message_body, parse_message, send_intent
-from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
+from headrace.model.errors import InvalidRequestError
 from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_subject_name
-from headrace.workflows.abandon_request import abandon_request
+from headrace.workflows.bury_message import bury_message
 from headrace.workflows.request_processor import RequestProcessor
 from headrace.workflows.resend_intents import resend_intents
 
@@ -92,8 +94,16 @@ def test_the_table_finds_the_processor_of_a_kind():
     assert done == [GROUP_MESSAGE]
 
 
-def test_only_kinds_that_know_how_are_given_up(world: Any):
-    before = world.everything()
-    with pytest.raises(IllegalStateError, match="never given up"):
-        abandon_request(world.store, "s", "t", GROUP_REQUEST)
-    assert world.everything() == before
+def test_the_request_of_another_noun_is_stuck_while_its_intent_stands(world: Any):
+    _lost(world, GROUP_REQUEST)
+    letter = _bury(world)
+    assert (letter.status, letter.subject, letter.kind) == (DeadLetterStatus.STUCK, "s/t", "create_reader_group")
+    assert world.dead_letters.get_letter(letter.letter_id) == letter
+    world.bare_store.write(delete_intent_write(Noun.READER_GROUP, "s", "t"))
+    assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
+    assert _bury(world) is None
+
+
+def _bury(world: Any) -> Any:
+    delivery = Delivery(topology.REQUESTS_QUEUE.name, "s/t", json.dumps(GROUP_MESSAGE), 1_000, 10)
+    return bury_message(world.store, delivery, Cause("unavailable", "no segment store answers"), world.clock.now_ms())
