@@ -13,6 +13,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from functions import wiring
 from functions.observability import count, logger
 from functions.processors.batches import message_body, report
+from functions.processors.last_deliveries import last_delivery
+from headrace import topology
 from headrace.codec.scaling_report_message import parse_report
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
-    found = parse_report(message_body(record))
-    outcome = wiring.auto_scaling_service().handle(found)
-    count("ScalingReports", kind=found.kind, outcome=outcome)
-    logger.info("%s segment %s: %s", found.kind, found.segment, outcome)
+    with last_delivery(record, topology.SCALING_REPORTS_QUEUE):
+        found = parse_report(message_body(record))
+        outcome = wiring.auto_scaling_service().handle(found)
+        count("ScalingReports", kind=found.kind, outcome=outcome)
+        logger.info("%s segment %s: %s", found.kind, found.segment, outcome)
 
 
 @logger.inject_lambda_context

@@ -89,7 +89,8 @@ def test_what_died_without_a_word_gets_its_letter_from_the_dead_letter_queue(
 def test_a_message_that_nobody_can_read_is_kept(call: Any, context: Any, scaling: Any, body: str):
     die(body, context)
     (letter,) = call("GET", LETTERS).body["letters"]
-    assert (letter["status"], letter["message"], letter["cause"]["code"]) == ("UNPROCESSED", body[: 16 * 1024], "invalid_request")
+    assert (letter["status"], letter["cause"]["code"]) == ("UNPROCESSED", "invalid_request")
+    assert letter["message"] == body[: 16 * 1024]
 
 
 def test_a_tick_that_fails_for_the_last_time_is_kept(call: Any, context: Any, scaling: Any):
