@@ -20,6 +20,7 @@ from headrace.controller.segment_views import (
     Successors,
 )
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
@@ -48,6 +49,7 @@ class SegmentService:
         self._store = store
         self._records = StreamRecords(store)
         self._history = HistoryRecords(store)
+        self._cuts = PlacedCuts(self._history)
         self._segment_stores = segment_stores
         self._container_count = container_count
 
@@ -153,27 +155,16 @@ class SegmentService:
             from_cut, to_cut, self._history.epochs(found, epochs), lambda ids: self._sealed_sizes(found, ids)
         )
         if to_offsets is not None:
-            self._check_ends(found, to_cut)
+            self._cuts.check_ends(found, to_cut)
         named = tuple(NamedSegmentRange(_name(found, one.segment), one) for one in ranges)
         return SegmentsBetween(named, from_cut, to_cut)
-
-    def _check_ends(self, stream: Stream, cut: StreamCut) -> None:
-        """A sealed segment has no bytes beyond its end, and never will; what an active one has is not asked for."""
-        is_sealed = stream.state is StreamState.SEALED
-        ended = [one for one, _ in cut.positions if is_sealed or one not in stream.epoch.by_id]
-        known = self._history.sealed_segments(stream, ended)
-        for identifier, offset in cut.positions:
-            if identifier in known and offset > known[identifier].length:
-                raise invalid_cut(
-                    f"it is at {offset} of segment {identifier}, which ends at {known[identifier].length}"
-                )
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return _created(self._records.get(scope, stream).stream)
 
     def _readable_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
         found, truncation = self._records.get_with_truncation(scope, stream)
-        return _created(found), truncation
+        return _created(found.stream), truncation
 
     def _head(self, stream: Stream, truncation: Truncation | None) -> StreamCut:
         if truncation is not None:

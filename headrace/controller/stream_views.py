@@ -23,6 +23,15 @@ class StreamView:
     segment_count: int
     creation_time_ms: int
     is_deleting: bool
+    configuration_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateView:
+    """An update that was accepted; once it is in force the configuration has this version or a later one."""
+
+    state: StreamState
+    configuration_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +70,5 @@ def stream_view(stream: Stream) -> StreamView:
         segment_count=0 if stream.state is StreamState.SEALED else len(stream.epoch.segments),
         creation_time_ms=stream.creation_time_ms,
         is_deleting=stream.is_deleting,
+        configuration_version=stream.configuration_version,
     )

@@ -1,4 +1,4 @@
-"""Streams: create, get, list, scale, seal, delete.
+"""Streams: create, get, list, update, truncate, scale, seal, delete.
 
 An operation that needs work on segment stores is accepted here and done by a workflow: one transaction writes the state
 change and the intent, then the message is sent. If sending fails the operation is accepted all the same, since the
@@ -8,31 +8,38 @@ sweeper sends what the intent says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from headrace.codec.records.intent_record import Intent
-from headrace.codec.records.listing_record import listing_body, tags_of_body
+from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
-from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, stream_view
+from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
-from headrace.metadata.history_records import create_epoch
+from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.request_messages import send_intent
+from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (
     StoredStream,
     StreamRecords,
+    create_configuration_update,
     create_current,
     create_intent,
+    create_running_truncation,
     create_transition,
     stored_stream,
 )
+from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
-from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, TruncatedError, UnavailableError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import StreamConfiguration, check_tag
+from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import (
     Stream,
@@ -40,9 +47,12 @@ from headrace.model.streams import (
     start_deleting,
     start_scaling,
     start_sealing,
+    start_truncating,
+    start_updating,
 )
+from headrace.model.truncation import is_very_beginning, running_truncation
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, MetadataStore, Record, Write, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, Record, Write, WriteConflictError
 from headrace.ports.request_queue import RequestQueue
 
 _log = logging.getLogger(__name__)
@@ -58,6 +68,7 @@ class StreamService:
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
         self._records = StreamRecords(store)
+        self._cuts = PlacedCuts(HistoryRecords(store))
         self._queue = queue
         self._clock = clock
 
@@ -92,10 +103,34 @@ class StreamService:
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
         entries = page.records if tag is None else self._entries(scope, [record.key.sort for record in page.records])
-        return Listing(
-            tuple(StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries),
-            page.next_after,
-        )
+        found = (StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries)
+        # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
+        return Listing(tuple(one for one in found if tag is None or tag in one.tags), page.next_after)
+
+    def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> UpdateView:
+        """Accept a configuration in the place of the present one; the same again is accepted while the update runs.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+            ConflictError: another operation runs.
+        """
+        return self._repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration))
+
+    def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
+        """Accept that everything before a cut (offset in bytes by segment id) goes; at the head this changes nothing.
+
+        How far active segments are is not asked here: see `SegmentService.check_reached`.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "invalid_stream_cut": it is no cut of this stream.
+            TruncatedError: some of it lies before the head.
+            SealedError: the stream is sealed.
+            ConflictError: another operation runs.
+        """
+        cut = StreamCut.of(scope, stream, offsets)
+        return self._repeat_on_conflict(lambda: self._try_to_truncate(cut))
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -164,10 +199,47 @@ class StreamService:
             stream,
             create_current(stream, tombstone=current),
             *create_epoch(stream, stream.epoch),
-            Create(keys.listing_key(scope, name), listing_body(configuration.tags)),
+            *writes_of_creation(stream),
             keep_scope(guard),
         )
         return stream_view(stream)
+
+    def _try_to_update(self, scope: str, name: str, configuration: StreamConfiguration) -> UpdateView:
+        stored = self._records.get(scope, name)
+        if stored.stream.state is StreamState.UPDATING:
+            running = self._records.configuration_update(stored.stream)
+            if running is None:
+                raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended: repeat the request")
+            if running.after == configuration:
+                return UpdateView(stored.stream.state, running.version)
+        updating = start_updating(stored.stream, stored.version)
+        update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
+        self._accept_change(stored, updating, create_configuration_update(updating, update))
+        return UpdateView(updating.state, update.version)
+
+    def _try_to_truncate(self, cut: StreamCut) -> StreamView:
+        stored, truncation = self._records.get_with_truncation(cut.scope, cut.stream)
+        stream = stored.stream
+        if stream.state is StreamState.TRUNCATING:
+            found = self._records.running_truncation(stream)
+            if found is None:
+                raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
+            if found[0].target.cut == cut:
+                return stream_view(stream)
+        truncating = start_truncating(stream, stored.version)
+        if truncation is not None and truncation.cut == cut:
+            return stream_view(stream)
+        placed = self._cuts.check(stream, cut)
+        if truncation is not None and compare_cuts(placed, truncation.head) is not CutOrder.EQUAL_OR_AFTER:
+            raise TruncatedError(
+                f"stream {stream.scoped_name} was truncated behind this cut: choose one after its head",
+                details={"head": {str(segment): offset for segment, offset in truncation.cut.positions}},
+            )
+        if truncation is None and is_very_beginning(cut):
+            return stream_view(stream)
+        running = running_truncation(placed, self._cuts.first_epoch(stream, cut), truncation)
+        self._accept_change(stored, truncating, create_running_truncation(truncating, running))
+        return stream_view(truncating)
 
     def _try_to_scale(
         self, scope: str, name: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]

@@ -6,6 +6,7 @@ from headrace import topology
 from headrace.codec.records import (
     bucket_lease_record,
     cold_mark_record,
+    configuration_update_record,
     epoch_record,
     history_record,
     intent_record,
@@ -56,6 +57,14 @@ def current_key(scope: str, stream: str) -> Key:
 
 def truncation_key(scope: str, stream: str) -> Key:
     return Key(stream_partition(scope, stream), truncation_record.TRUNCATION_SORT)
+
+
+def running_truncation_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), truncation_record.RUNNING_TRUNCATION_SORT)
+
+
+def configuration_update_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), configuration_update_record.UPDATE_SORT)
 
 
 def transition_key(scope: str, stream: str) -> Key:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.codec.records.configuration_update_record import (
+    configuration_update_body,
+    configuration_update_of_body,
+)
 from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.stream_record import stream_body, stream_of_body, tombstone_body
-from headrace.codec.records.truncation_record import truncation_of_body
+from headrace.codec.records.truncation_record import (
+    running_truncation_body,
+    running_truncation_of_body,
+    truncation_of_body,
+)
 from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write, delete_intent_write
+from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.requests import Noun
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
-from headrace.model.truncation import Truncation
+from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
 
 
@@ -44,18 +53,28 @@ class StreamRecords:
             raise no_such_stream(scope, stream)
         return found
 
-    def get_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
+    def get_with_truncation(self, scope: str, stream: str) -> tuple[StoredStream, Truncation | None]:
         """One batch read; raises NotFoundError if there is no such stream."""
         current, truncation = self.store.get_many([keys.current_key(scope, stream), keys.truncation_key(scope, stream)])
         stored = stored_stream(current)
         if stored is None:
             raise no_such_stream(scope, stream)
-        return stored.stream, truncation_of_body(truncation.body) if truncation else None
+        return stored, truncation_of_body(truncation.body) if truncation else None
 
     def transition(self, stream: Stream) -> Epoch | None:
         """The epoch that a running scale leads to; one read."""
         record = self.store.get(keys.transition_key(stream.scope, stream.name))
         return epoch_of_body(record.body) if record else None
+
+    def configuration_update(self, stream: Stream) -> ConfigurationUpdate | None:
+        """The update that runs; one read."""
+        record = self.store.get(keys.configuration_update_key(stream.scope, stream.name))
+        return configuration_update_of_body(record.body) if record else None
+
+    def running_truncation(self, stream: Stream) -> tuple[RunningTruncation, int] | None:
+        """The truncation that runs and the version of its record; one read."""
+        record = self.store.get(keys.running_truncation_key(stream.scope, stream.name))
+        return (running_truncation_of_body(record.body), record.version) if record else None
 
     def replace(self, stored: StoredStream, after: Stream, *others: Write) -> None:
         """Write the current record anew, and the others with it, if nobody else was faster.
@@ -109,6 +128,18 @@ def bury_current(stored: StoredStream) -> Replace:
 
 def create_transition(stream: Stream, epoch: Epoch) -> Create:
     return Create(keys.transition_key(stream.scope, stream.name), epoch_body(epoch))
+
+
+def create_configuration_update(stream: Stream, update: ConfigurationUpdate) -> Create:
+    return Create(keys.configuration_update_key(stream.scope, stream.name), configuration_update_body(update))
+
+
+def create_running_truncation(stream: Stream, running: RunningTruncation) -> Create:
+    return Create(keys.running_truncation_key(stream.scope, stream.name), running_truncation_body(running))
+
+
+def replace_running_truncation(stream: Stream, running: RunningTruncation, version: int) -> Replace:
+    return Replace(keys.running_truncation_key(stream.scope, stream.name), running_truncation_body(running), version)
 
 
 def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:

@@ -20,6 +20,8 @@ class RequestKind(StrEnum):
 
     CREATE_STREAM = "create_stream"
     COMMIT_TRANSACTIONS = "commit_transactions"
+    UPDATE_STREAM = "update_stream"
+    TRUNCATE_STREAM = "truncate_stream"
     SCALE_STREAM = "scale_stream"
     SEAL_STREAM = "seal_stream"
     DELETE_STREAM = "delete_stream"

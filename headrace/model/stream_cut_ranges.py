@@ -78,15 +78,18 @@ class _CutWalk:
             self.ranges.append(segment.key_range)
 
 
-def epochs_between(from_cut: StreamCut, to_cut: StreamCut) -> range:
+def epochs_between(from_cut: StreamCut, to_cut: StreamCut, first_epoch: int | None = None) -> range:
     """The numbers of the epochs that `segments_between` walks.
+
+    It may begin with any epoch in which no segment lies behind `from_cut`: the oldest one of its segments unless
+    `first_epoch` names a newer one.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut": `to_cut` ends before `from_cut` does.
     """
     if to_cut.last_epoch < from_cut.last_epoch:
         raise invalid_cut("'to' lies before 'from'")
-    return range(from_cut.first_epoch, to_cut.last_epoch + 1)
+    return range(from_cut.first_epoch if first_epoch is None else first_epoch, to_cut.last_epoch + 1)
 
 
 def segments_between(

@@ -20,6 +20,8 @@ Invariant = Callable[[Stream | None, Stream], bool]
 
 _PENDING_KIND_OF_STATE = {
     StreamState.CREATING: RequestKind.CREATE_STREAM,
+    StreamState.UPDATING: RequestKind.UPDATE_STREAM,
+    StreamState.TRUNCATING: RequestKind.TRUNCATE_STREAM,
     StreamState.SCALING: RequestKind.SCALE_STREAM,
     StreamState.COMMITTING_TXN: RequestKind.COMMIT_TRANSACTIONS,
     StreamState.SEALING: RequestKind.SEAL_STREAM,
@@ -48,6 +50,16 @@ def identity_stays(before: Stream | None, after: Stream) -> bool:
         (before.scope, before.name, before.creation_time_ms, before.first_segment_number)
         == (after.scope, after.name, after.creation_time_ms, after.first_segment_number)
     )
+
+
+def configuration_changes_by_updates(before: Stream | None, after: Stream) -> bool:
+    """Only an update changes the configuration, and its version then grows by one."""
+    if before is None:
+        return after.configuration_version == 0
+    if after.configuration_version == before.configuration_version:
+        return after.configuration == before.configuration
+    is_update = before.state is StreamState.UPDATING and after.state is StreamState.UPDATING
+    return is_update and after.configuration_version == before.configuration_version + 1
 
 
 def epochs_follow(before: Stream | None, after: Stream) -> bool:
@@ -91,6 +103,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     segments_are_sorted_and_unique,
     state_transition_is_allowed,
     identity_stays,
+    configuration_changes_by_updates,
     epochs_follow,
     epoch_is_recorded_before_it_is_active,
     first_numbers_continue,

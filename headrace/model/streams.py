@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, IllegalStateError, SealedError
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
+from headrace.model.truncation import RunningTruncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Stream:
     A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` tells one
     life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: ahead of
     the active epoch while segments are being sealed for it, by one in a scale and by two in a rolling commit.
+    `configuration_version` counts the updates of the configuration.
     """
 
     scope: str
@@ -33,6 +36,7 @@ class Stream:
     epoch: Epoch
     recorded_epoch: int
     pending: PendingRequest | None
+    configuration_version: int = 0
 
     @property
     def scoped_name(self) -> str:
@@ -66,6 +70,53 @@ def new_stream(
 
 def created(stream: Stream) -> Stream:
     """All segments exist: the stream is open."""
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def start_updating(stream: Stream, version: int) -> Stream:
+    """Raises as `_start` does."""
+    return _start(stream, version, RequestKind.UPDATE_STREAM, StreamState.UPDATING)
+
+
+def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
+    """The new configuration is in force, while what follows from it is still being done."""
+    return replace(stream, configuration=update.after, configuration_version=update.version)
+
+
+def updated(stream: Stream) -> Stream:
+    """Everything follows the new configuration."""
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def updating_abandoned(stream: Stream, update: ConfigurationUpdate) -> Stream:
+    """Raises IllegalStateError unless an update runs whose configuration is not in force yet."""
+    if stream.state is not StreamState.UPDATING or is_in_force(stream, update):
+        raise IllegalStateError(
+            f"{stream.scoped_name} runs no update that can be abandoned: one that is in force must complete"
+        )
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def is_in_force(stream: Stream, update: ConfigurationUpdate) -> bool:
+    return stream.configuration_version >= update.version
+
+
+def start_truncating(stream: Stream, version: int) -> Stream:
+    """Raises as `_start` does."""
+    return _start(stream, version, RequestKind.TRUNCATE_STREAM, StreamState.TRUNCATING)
+
+
+def truncated(stream: Stream) -> Stream:
+    """Everything before the cut is gone."""
+    return replace(stream, state=StreamState.ACTIVE, pending=None)
+
+
+def truncating_abandoned(stream: Stream, running: RunningTruncation) -> Stream:
+    """Raises IllegalStateError unless a truncation runs whose cut is not on record yet: a head never goes back."""
+    if stream.state is not StreamState.TRUNCATING or running.is_recorded:
+        raise IllegalStateError(
+            f"{stream.scoped_name} runs no truncation that can be abandoned: one whose cut is on record must complete"
+        )
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 

@@ -20,10 +20,9 @@ _SCALE_TYPES = {
 
 
 def create_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
+    names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
     rate = scale_rate(stream.configuration.scaling)
-    for segment in segments:
-        name = segment_name(stream.scope, stream.name, segment.segment_id)
-        tools.segment_stores.create_segment(name, rate, stream.configuration.rollover_size_bytes)
+    tools.segment_stores.create_segments(names, rate, stream.configuration.rollover_size_bytes)
 
 
 def scale_rate(policy: ScalingPolicy) -> SegmentScaleRate:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
 from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
+from headrace.metadata.stream_indexes import unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
+from headrace.model.truncation import segments_left
 from headrace.ports.metadata_store import Delete, Key
 from headrace.workflows.steps import Step, Tools, Workflow
 
@@ -24,16 +26,20 @@ _RECORDS_PER_WRITE = 90
 
 
 def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
-    """The segments of all epochs but the last, epoch by epoch, oldest first."""
+    """The segments of all epochs but the last, epoch by epoch, oldest first; those that a truncation took are gone."""
     stream = stored.stream
+    _, truncation = tools.records.get_with_truncation(stream.scope, stream.name)
+    start = truncation.first_epoch if truncation else 0
     partition = keys.stream_partition(stream.scope, stream.name)
     while True:
-        page = tools.records.store.query(partition, first=epoch_sort(0), last=epoch_sort(stream.epoch.number), limit=2)
+        page = tools.records.store.query(
+            partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=2
+        )
         epochs = [epoch_of_body(record.body) for record in page.records]
         if len(epochs) < 2:
             return
         oldest, following = epochs
-        _delete_segments(tools, stream, following.replaced)
+        _delete_segments(tools, stream, segments_left(following.replaced, truncation))
         tools.records.while_unchanged(
             stored,
             Delete(keys.epoch_key(stream.scope, stream.name, oldest.number), None),
@@ -46,8 +52,9 @@ def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
 
 
 def _delete_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
-    for segment in segments:
-        tools.segment_stores.delete_segment(segment_name(stream.scope, stream.name, segment.segment_id))
+    names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    if names:
+        tools.segment_stores.delete_segments(names)
 
 
 def _has_tags(stream: Stream) -> bool:
@@ -55,8 +62,7 @@ def _has_tags(stream: Stream) -> bool:
 
 
 def _unindex_tags(tools: Tools, stored: StoredStream) -> None:
-    stream = stored.stream
-    _delete_records(tools, stored, [keys.tag_key(stream.scope, stream.name, tag) for tag in stream.configuration.tags])
+    unindex_tags(tools.records, stored, stored.stream.configuration.tags)
 
 
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
@@ -81,7 +87,7 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     tools.records.store.write(
         bury_current(stored),
-        Delete(keys.listing_key(stream.scope, stream.name), None),
+        *writes_of_deletion(stream),
         delete_intent(stream),
     )
 

@@ -22,8 +22,9 @@ from headrace.workflows.steps import Tools
 
 
 def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
-    for segment in segments:
-        tools.segment_stores.seal_segment(segment_name(stream.scope, stream.name, segment.segment_id))
+    tools.segment_stores.seal_segments(
+        [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    )
 
 
 def record_sizes(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.requests import RequestKind
 from headrace.model.streams import Stream
@@ -22,6 +23,7 @@ class Tools:
     """What steps work with."""
 
     records: StreamRecords
+    history: HistoryRecords
     segment_stores: SegmentStores
     clock: Clock
 

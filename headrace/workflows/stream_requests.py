@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError
@@ -16,8 +17,13 @@ from headrace.workflows.delete_stream import DELETE_STREAM
 from headrace.workflows.scale_stream import SCALE_STREAM
 from headrace.workflows.seal_stream import SEAL_STREAM
 from headrace.workflows.steps import Tools
+from headrace.workflows.truncate_stream import TRUNCATE_STREAM
+from headrace.workflows.update_stream import UPDATE_STREAM
 
-WORKFLOWS = {workflow.kind: workflow for workflow in (CREATE_STREAM, SCALE_STREAM, SEAL_STREAM, DELETE_STREAM)}
+WORKFLOWS = {
+    workflow.kind: workflow
+    for workflow in (CREATE_STREAM, UPDATE_STREAM, TRUNCATE_STREAM, SCALE_STREAM, SEAL_STREAM, DELETE_STREAM)
+}
 
 _ATTEMPTS_MAX = 5
 
@@ -26,7 +32,7 @@ class StreamRequestProcessor:
     """Safe for any number of threads and processes, also on the same request at the same time."""
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
-        self._tools = Tools(StreamRecords(store), segment_stores, clock)
+        self._tools = Tools(StreamRecords(store), HistoryRecords(store), segment_stores, clock)
 
     def process(self, message_body: Mapping[str, Any]) -> None:
         """Do what the message asks; returns when that is done, also if it was done before.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.codec.records import (
     cold_mark_record,
+    configuration_update_record,
     epoch_record,
     history_record,
     intent_record,
@@ -28,6 +30,7 @@ from headrace.codec.records import (
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.scope_record import ScopeState
 from headrace.codec.records.sealed_segments_record import SealedSegment
+from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
@@ -40,10 +43,11 @@ from headrace.model.stream_configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
+from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, created, new_stream
-from headrace.model.truncation import Truncation
+from headrace.model.truncation import RunningTruncation, Truncation
 
 FIRST = Epoch.first(3, 5, 1_000)
 SCALED = scaled_epoch(FIRST, [5], [KeyRange(0.0, 0.1), KeyRange(0.1, 1 / 3)], 2_000)
@@ -55,7 +59,10 @@ CONFIGURATION = StreamConfiguration(
     rollover_size_bytes=8,
 )
 STREAM = new_stream("s", "t", CONFIGURATION, 5, 1_000)
-TRUNCATION = Truncation(StreamCut.of("s", "t", {5: 10, 6: 0, 7: 2**62}))
+HEAD = PlacedCut(StreamCut.of("s", "t", {5: 10, 6: 0, 7: 2**62}), FIRST.segments)
+TRUNCATION = Truncation(HEAD, 0, 2**62 + 10)
+RUNNING = RunningTruncation(HEAD, 0, Truncation(HEAD, 0, 3), 1, 7, is_recorded=True)
+UPDATE = ConfigurationUpdate(CONFIGURATION, StreamConfiguration(ScalingPolicy.fixed(2)), 4)
 SEALED = {5: SealedSegment(2**62, 1), 6: SealedSegment(0, None)}
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
 GROUP_INTENT = Intent("s", "g", PendingRequest(RequestKind.CREATE_READER_GROUP, "create_reader_group-0"), 7)
@@ -68,6 +75,20 @@ DUPLICATE = Epoch(
 )
 THIRD, TWO_THIRDS = 0.3333333333333333, 0.6666666666666666
 SECOND_EPOCH = 1 << 32
+
+GOLDEN_CONFIGURATION = {
+    "scaling": ["BY_RATE_IN_KBYTES_PER_SEC", 3, 100, 2],
+    "retention": ["LIMITED_SIZE_MB", 10, 20],
+    "tags": ["Straße", "a"],
+    "timestamp_aggregation_timeout_ms": 7,
+    "rollover_size_bytes": 8,
+}
+GOLDEN_HEAD = {
+    "scope": "s",
+    "stream": "t",
+    "positions": [[5, 10], [6, 0], [7, 2**62]],
+    "segments": [[5, 0.0, THIRD], [6, THIRD, TWO_THIRDS], [7, TWO_THIRDS, 1.0]],
+}
 
 Shape = tuple[Any, Callable[[Any], dict[str, Any]], Callable[[Any], Any], dict[str, Any]]
 SHAPES: dict[str, Shape] = {
@@ -98,13 +119,8 @@ SHAPES: dict[str, Shape] = {
             "scope": "s",
             "name": "t",
             "state": "CREATING",
-            "configuration": {
-                "scaling": ["BY_RATE_IN_KBYTES_PER_SEC", 3, 100, 2],
-                "retention": ["LIMITED_SIZE_MB", 10, 20],
-                "tags": ["Straße", "a"],
-                "timestamp_aggregation_timeout_ms": 7,
-                "rollover_size_bytes": 8,
-            },
+            "configuration": GOLDEN_CONFIGURATION,
+            "configuration_version": 0,
             "created": 1_000,
             "first_number": 5,
             "epoch": {
@@ -122,7 +138,38 @@ SHAPES: dict[str, Shape] = {
         TRUNCATION,
         truncation_record.truncation_body,
         truncation_record.truncation_of_body,
-        {"format": 1, "scope": "s", "stream": "t", "positions": [[5, 10], [6, 0], [7, 2**62]]},
+        {"format": 1, "head": GOLDEN_HEAD, "first_epoch": 0, "size_bytes": 2**62 + 10},
+    ),
+    "running truncation": (
+        RUNNING,
+        truncation_record.running_truncation_body,
+        truncation_record.running_truncation_of_body,
+        {
+            "format": 1,
+            "target": GOLDEN_HEAD,
+            "first_epoch": 0,
+            "before": {"head": GOLDEN_HEAD, "first_epoch": 0, "size_bytes": 3},
+            "next_epoch": 1,
+            "size_bytes": 7,
+            "recorded": True,
+        },
+    ),
+    "configuration update": (
+        UPDATE,
+        configuration_update_record.configuration_update_body,
+        configuration_update_record.configuration_update_of_body,
+        {
+            "format": 1,
+            "before": GOLDEN_CONFIGURATION,
+            "after": {
+                "scaling": ["FIXED_NUM_SEGMENTS", 2, 0, 0],
+                "retention": None,
+                "tags": [],
+                "timestamp_aggregation_timeout_ms": 0,
+                "rollover_size_bytes": 0,
+            },
+            "version": 4,
+        },
     ),
     "cold mark": (
         ColdMark(5, 600_005),
@@ -177,6 +224,10 @@ def test_a_duplicate_epoch_names_what_it_repeats():
     assert epoch_record.epoch_of_body(json.loads(json.dumps(body))) == DUPLICATE
 
 
+ADDED_LATER = {"stream": {"configuration_version"}}
+"""Fields that records of older versions lack."""
+
+
 def test_keys_are_where_they_always_were():
     assert stream_record.stream_partition("s", "t") == "stream/s/t"
     assert stream_record.CURRENT_SORT == "current"
@@ -189,6 +240,8 @@ def test_keys_are_where_they_always_were():
     assert truncation_record.TRUNCATION_SORT == "truncation"
     assert cold_mark_record.cold_mark_sort(SECOND_EPOCH | 7) == "cold/00000000004294967303"
     assert cold_mark_record.segment_of_cold_mark("cold/00000000004294967303") == SECOND_EPOCH | 7
+    assert truncation_record.RUNNING_TRUNCATION_SORT == "truncating"
+    assert configuration_update_record.UPDATE_SORT == "updating"
     assert (scope_record.guard_partition("s"), scope_record.GUARD_SORT) == ("scope-guard/s", "guard")
     assert scope_record.scope_entry_body() == {"format": 1}
     assert scope_record.SCOPES_PARTITION == "scopes"
@@ -233,9 +286,19 @@ def test_an_unknown_format_is_refused(name: str):
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_missing_field_is_refused(name: str):
     _, _, decode, golden = SHAPES[name]
-    for field in golden.keys() - {"format"}:
+    for field in golden.keys() - {"format"} - ADDED_LATER.get(name, set()):
         with pytest.raises(CorruptError, match=name):
             decode({key: value for key, value in golden.items() if key != field})
+
+
+def test_a_stream_from_before_configurations_had_versions_has_version_0():
+    golden = SHAPES["stream"][3]
+    assert stream_record.stream_of_body({**golden, "configuration_version": 6}) == replace(
+        STREAM, configuration_version=6
+    )
+    assert (
+        stream_record.stream_of_body({key: golden[key] for key in golden if key != "configuration_version"}) == STREAM
+    )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -342,3 +405,11 @@ def test_the_largest_records_can_be_stored():
     assert len({sealed_segments_record.shard_of_segment(identifier) for identifier in ids}) == 1
     shard = {identifier: SealedSegment(2**50, 2**31 - 1) for identifier in ids}
     assert len(json.dumps(sealed_segments_record.sealed_segments_body(shard), separators=(",", ":"))) < 390 * 1024
+    update = configuration_update_record.configuration_update_body(ConfigurationUpdate(configuration, configuration, 9))
+    assert len(json.dumps(update)) < 390 * 1024
+    cut = StreamCut("s" * 255, "t" * 250, tuple((one.segment_id, 2**62) for one in stream.epoch.segments))
+    head = PlacedCut(cut, stream.epoch.segments)
+    running = RunningTruncation(head, 2**31, Truncation(head, 2**31, 2**62), 2**31, 2**62)
+    assert len(json.dumps(truncation_record.running_truncation_body(running))) < 390 * 1024
+    shard = {2**62 + number: SealedSegment(2**62, 2**31 - 1) for number in range(500)}
+    assert len(json.dumps(sealed_segments_record.sealed_segments_body(shard))) < 100 * 1024

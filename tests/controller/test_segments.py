@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace.codec.records.truncation_record import truncation_body
 from headrace.controller.segment_views import UNKNOWN_OFFSET, SegmentEndpoint
-from headrace.metadata import keys
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import Create, Key, Replace
 
 CONTAINER_COUNT = 8
@@ -135,7 +132,7 @@ def test_successors_are_known_before_a_segment_is_sealed(world: Any):
     asked = []
 
     def ask(kind: str) -> None:
-        if kind == "segment store seal_segment":
+        if kind == "segment store seal_segments":
             world.calls.calm()
             asked.append(world.segments.successors("s", "t", 0))
             asked.append(world.segments.predecessors("s", "t", S2))
@@ -306,7 +303,8 @@ def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(
 
 def test_a_truncated_stream_starts_at_its_truncation(scaled: Any):
     cut = StreamCut.of("s", "t", {S2: 12, S3: 7, 1: 3})
-    scaled.store.write(Create(keys.truncation_key("s", "t"), truncation_body(Truncation(cut))))
+    scaled.streams.truncate_stream("s", "t", cut.offsets)
+    scaled.drain()
     head = scaled.segments.segments_at_head("s", "t")
     assert [(one.segment.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
     assert scaled.segments.stream_cut("s", "t", "head") == cut

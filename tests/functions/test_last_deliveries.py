@@ -22,10 +22,10 @@ SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low"
 class DownStores(MemorySegmentStores):
     """No segment is created or sealed any more; no queue is asked for later deliveries."""
 
-    def create_segment(self, *_: Any, **__: Any) -> None:
+    def create_segments(self, *_: Any, **__: Any) -> None:
         raise UnavailableError("no segment store answers")
 
-    def seal_segment(self, name: str) -> None:
+    def seal_segments(self, names: Any) -> None:
         raise UnavailableError("no segment store answers")
 
 

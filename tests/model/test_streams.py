@@ -12,15 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import streams
+from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.rolling_transactions import roll_of
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_cut_order import PlacedCut
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import INVARIANTS, check_write
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
+from headrace.model.truncation import running_truncation
 
 NEW = streams.new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), 4, 1_000)
 ACTIVE = streams.created(NEW)
@@ -28,15 +32,25 @@ NEXT = scaled_epoch(ACTIVE.epoch, [4], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)
 SCALING = streams.start_scaling(ACTIVE, 1)
 RECORDED = streams.epoch_recorded(SCALING, NEXT)
 SCALED = streams.scaled(RECORDED, NEXT)
-SEALING = streams.start_sealing(SCALED, 4)
+UPDATE = ConfigurationUpdate(SCALED.configuration, StreamConfiguration(ScalingPolicy.fixed(3), tags=("a",)), 1)
+UPDATING = streams.start_updating(SCALED, 4)
+CONFIGURED = streams.configured(UPDATING, UPDATE)
+UPDATED = streams.updated(CONFIGURED)
+TRUNCATING = streams.start_truncating(UPDATED, 7)
+TRUNCATED = streams.truncated(TRUNCATING)
+SEALING = streams.start_sealing(TRUNCATED, 9)
 SEALED = streams.sealed(SEALING)
-DELETING = streams.start_deleting(SEALED, 6)
 COMMITTING = streams.start_committing(SCALED, 4)
 ROLL = roll_of(NEXT, ACTIVE.epoch, 3_000)
 ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
 ROLLED = streams.rolled(ROLLING, ROLL.following)
 COMMITTED = streams.committed(ROLLED)
-LIFE: list[Stream | None] = [None, NEW, ACTIVE, SCALING, RECORDED, SCALED, SEALING, SEALED, DELETING]
+DELETING = streams.start_deleting(SEALED, 11)
+LIFE: list[Stream | None] = [
+    None,
+    *(NEW, ACTIVE, SCALING, RECORDED, SCALED, UPDATING, CONFIGURED, UPDATED, TRUNCATING, TRUNCATED),
+    *(SEALING, SEALED, DELETING),
+]
 
 
 def test_a_life_keeps_every_invariant():
@@ -48,6 +62,11 @@ def test_a_life_keeps_every_invariant():
         "ACTIVE",
         "SCALING",
         "SCALING",
+        "ACTIVE",
+        "UPDATING",
+        "UPDATING",
+        "ACTIVE",
+        "TRUNCATING",
         "ACTIVE",
         "SEALING",
         "SEALED",
@@ -87,9 +106,37 @@ def test_an_abandoned_scale_leads_back():
             streams.scaling_abandoned(other)
 
 
-@pytest.mark.parametrize("start", [streams.start_scaling, streams.start_committing, streams.start_sealing])
+def test_an_update_is_abandoned_until_it_is_in_force():
+    assert not streams.is_in_force(UPDATING, UPDATE)
+    assert streams.updating_abandoned(UPDATING, UPDATE) == SCALED
+    check_write(UPDATING, SCALED)
+    for other in (SCALED, CONFIGURED, TRUNCATING):
+        with pytest.raises(IllegalStateError):
+            streams.updating_abandoned(other, UPDATE)
+
+
+def test_a_truncation_is_abandoned_until_its_cut_is_on_record():
+    beginning = PlacedCut(StreamCut.of("s", "t", {4: 1, 5: 0}), NEW.epoch.segments)
+    running = running_truncation(beginning, 0, None)
+    assert streams.truncating_abandoned(TRUNCATING, running) == UPDATED
+    check_write(TRUNCATING, UPDATED)
+    for other, found in ((UPDATED, running), (TRUNCATING, replace(running, is_recorded=True)), (UPDATING, running)):
+        with pytest.raises(IllegalStateError):
+            streams.truncating_abandoned(other, found)
+
+
+STARTS = [
+    streams.start_updating,
+    streams.start_truncating,
+    streams.start_scaling,
+    streams.start_committing,
+    streams.start_sealing,
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
 def test_operations_need_an_active_stream(start: Callable[[Stream, int], Stream]):
-    for busy in (NEW, SCALING, RECORDED, COMMITTING, SEALING):
+    for busy in (NEW, SCALING, RECORDED, UPDATING, CONFIGURED, TRUNCATING, COMMITTING, SEALING):
         with pytest.raises(ConflictError):
             start(busy, 1)
     for closed in (SEALED, DELETING):
@@ -129,6 +176,14 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
         (ACTIVE, replace(ACTIVE, name="u")),
         (ACTIVE, replace(ACTIVE, first_segment_number=5)),
         (ACTIVE, replace(ACTIVE, creation_time_ms=0)),
+    ],
+    "configuration_changes_by_updates": [
+        (None, replace(NEW, configuration_version=1)),
+        (ACTIVE, replace(ACTIVE, configuration=UPDATE.after)),
+        (ACTIVE, replace(ACTIVE, configuration=UPDATE.after, configuration_version=1)),
+        (UPDATING, replace(CONFIGURED, configuration_version=2)),
+        (UPDATING, UPDATED),
+        (CONFIGURED, replace(CONFIGURED, configuration_version=0)),
     ],
     "epochs_follow": [
         (RECORDED, replace(SCALED, epoch=replace(NEXT, number=2), recorded_epoch=2)),

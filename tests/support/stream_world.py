@@ -146,6 +146,16 @@ class StreamWorld:
         self.drain()
         return accepted.epoch
 
+    def update(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
+        """An update that is done."""
+        self.streams.update_stream("s", stream, StreamConfiguration(ScalingPolicy.fixed(segments), **settings))
+        self.drain()
+
+    def truncate(self, offsets: Mapping[int, int], stream: str = "t") -> None:
+        """A truncation that is done."""
+        self.streams.truncate_stream("s", stream, offsets)
+        self.drain()
+
     def seal(self, stream: str = "t") -> None:
         self.streams.seal_stream("s", stream)
         self.drain()

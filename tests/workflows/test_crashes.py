@@ -25,6 +25,23 @@ def _accept_scale(world: Any, ranges: Callable[..., Any]) -> None:
     world.streams.scale_stream("s", "t", [0, 1], ranges(0.0, 0.2, 0.7, 1.0))
 
 
+def _accept_update(world: Any, ranges: Callable[..., Any]) -> None:
+    world.create(segments=2, tags=("a", "b"))
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(7, 2, 2), tags=("b", "c")))
+
+
+def _accept_truncate(world: Any, ranges: Callable[..., Any]) -> None:
+    """Behind a head that is there already: into one segment, over the end of two others."""
+    world.create(segments=2)
+    world.append(0, 10)
+    world.append(1, 20)
+    world.truncate({0: 4, 1: 0})
+    world.scale([0], [0.0, 0.2, 0.5])
+    world.append(1 << 32 | 2, 5)
+    world.scale([1 << 32 | 2], [0.0, 0.1, 0.2])
+    world.streams.truncate_stream("s", "t", {2 << 32 | 4: 0, 2 << 32 | 5: 0, 1 << 32 | 3: 0, 1: 6})
+
+
 def _accept_seal(world: Any, ranges: Callable[..., Any]) -> None:
     world.create(segments=2)
     world.scale([0], [0.0, 0.2, 0.5])
@@ -42,6 +59,8 @@ def _accept_delete(world: Any, ranges: Callable[..., Any]) -> None:
 
 ACCEPT = {
     "create_stream": _accept_create,
+    "update_stream": _accept_update,
+    "truncate_stream": _accept_truncate,
     "scale_stream": _accept_scale,
     "seal_stream": _accept_seal,
     "delete_stream": _accept_delete,
@@ -192,7 +211,7 @@ def _sleep_through_a_life(world: Any, ranges: Callable[..., Any], body: Any, pos
     return present
 
 
-@pytest.mark.parametrize("kind", ["create_stream", "scale_stream", "seal_stream"])
+@pytest.mark.parametrize("kind", ["create_stream", "update_stream", "truncate_stream", "scale_stream", "seal_stream"])
 def test_a_processor_that_slept_through_a_life_of_the_stream_changes_no_record(stream_world: Any, kind: str):
     """It wakes up at any of its calls, with what it read in the former life, and must leave the present one alone."""
     slept = 0

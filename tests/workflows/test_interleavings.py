@@ -22,6 +22,14 @@ def _accept(world: Any, kind: str, ranges: Any) -> None:
         world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2), tags=("a", "b")))
         return
     world.create(segments=2, tags=("a",))
+    if kind == "update_stream":
+        world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3), tags=("b", "c")))
+        return
+    if kind == "truncate_stream":
+        world.append(0, 3)
+        world.scale([0], [0.0, 0.25, 0.5])
+        world.streams.truncate_stream("s", "t", {1 << 32 | 2: 0, 1 << 32 | 3: 0, 1: 0})
+        return
     if kind == "scale_stream":
         world.append(0, 3)
         world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
@@ -94,7 +102,9 @@ def _run_two(world: Any, body: Any, order: list[int]) -> list[BaseException]:
     return failures
 
 
-@pytest.mark.parametrize("kind", ["create_stream", "scale_stream", "seal_stream", "delete_stream"])
+@pytest.mark.parametrize(
+    "kind", ["create_stream", "update_stream", "truncate_stream", "scale_stream", "seal_stream", "delete_stream"]
+)
 @given(order=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40))
 @settings(max_examples=40)
 def test_two_processors_on_one_request(stream_world: Any, kind: str, order: list[int]):

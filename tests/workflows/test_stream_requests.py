@@ -24,6 +24,8 @@ GOOD = {"kind": "seal_stream", "scope": "s", "stream": "t", "request": "seal_str
 def test_the_order_of_the_steps():
     assert {str(kind): [step.name for step in workflow.steps] for kind, workflow in WORKFLOWS.items()} == {
         "create_stream": ["create segments", "index tags", "open"],
+        "update_stream": ["teach the rate", "index added tags", "put in force", "unindex removed tags", "close"],
+        "truncate_stream": ["record the head", "truncate segments", "delete segments", "close"],
         "scale_stream": [
             "create segments",
             "record the epoch",

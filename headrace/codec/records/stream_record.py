@@ -36,7 +36,8 @@ def stream_body(stream: Stream) -> dict[str, Any]:
         scope=stream.scope,
         name=stream.name,
         state=str(stream.state),
-        configuration=_configuration_fields(stream.configuration),
+        configuration=configuration_fields(stream.configuration),
+        configuration_version=stream.configuration_version,
         created=stream.creation_time_ms,
         first_number=stream.first_segment_number,
         epoch=epoch_fields(stream.epoch),
@@ -63,7 +64,8 @@ def _stream(body: Body) -> Stream:
         scope=str(body["scope"]),
         name=str(body["name"]),
         state=StreamState(body["state"]),
-        configuration=_configuration(body["configuration"]),
+        configuration=configuration_of_fields(body["configuration"]),
+        configuration_version=int(body.get("configuration_version", 0)),
         creation_time_ms=int(body["created"]),
         first_segment_number=int(body["first_number"]),
         epoch=epoch_of_fields(body["epoch"]),
@@ -79,7 +81,8 @@ def _pending(fields: Any) -> PendingRequest | None:
     return PendingRequest(RequestKind(kind), str(request_id))
 
 
-def _configuration_fields(configuration: StreamConfiguration) -> dict[str, Any]:
+def configuration_fields(configuration: StreamConfiguration) -> dict[str, Any]:
+    """A configuration as part of a body."""
     scaling, retention = configuration.scaling, configuration.retention
     return {
         "scaling": [str(scaling.type), scaling.min_segments, scaling.target_rate, scaling.scale_factor],
@@ -90,7 +93,7 @@ def _configuration_fields(configuration: StreamConfiguration) -> dict[str, Any]:
     }
 
 
-def _configuration(fields: Body) -> StreamConfiguration:
+def configuration_of_fields(fields: Body) -> StreamConfiguration:
     scaling_type, min_segments, target_rate, scale_factor = fields["scaling"]
     return StreamConfiguration(
         scaling=ScalingPolicy(ScalingType(scaling_type), int(min_segments), int(target_rate), int(scale_factor)),
