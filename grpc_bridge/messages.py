@@ -12,15 +12,11 @@ from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_configuration import (
     RetentionPolicy,
-    RetentionType,
     ScalingPolicy,
     ScalingType,
     StreamConfiguration,
 )
 
-DAY_MS: Final = 24 * 3600 * 1000
-MB_BYTES: Final = 1024 * 1024
-_INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _SCALE_FACTOR_MIN: Final = 2
 """Pravega splits a hot segment into at least two, whatever the factor says."""
@@ -31,11 +27,6 @@ _SCALING_TYPES = {
     pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC: ScalingType.BY_RATE_IN_EVENTS_PER_SEC,
 }
 _SCALING_TYPE_NUMBERS = {kind: number for number, kind in _SCALING_TYPES.items()}
-_RETENTION_UNITS = {
-    pb.RetentionPolicy.TIME: (RetentionType.LIMITED_DAYS, DAY_MS),
-    pb.RetentionPolicy.SIZE: (RetentionType.LIMITED_SIZE_MB, MB_BYTES),
-}
-_RETENTION_NUMBERS = {kind: (number, unit) for number, (kind, unit) in _RETENTION_UNITS.items()}
 
 
 def known_scope(scope: str) -> str:
@@ -97,21 +88,23 @@ def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
 
 
 def _retention_of(policy: pb.RetentionPolicy) -> RetentionPolicy | None:
-    """Rounded up to whole days or MB: what a client wants kept is kept."""
-    unit = _RETENTION_UNITS.get(policy.retentionType)
-    if unit is None:
-        return None
-    kind, size = unit
-    most = -(-policy.retentionMax // size)
-    return RetentionPolicy(kind, -(-policy.retentionParam // size), most if 0 < most <= _INT32_MAX else None)
+    """A maximum of 0 is an old client's way to say that there is none, the largest number a new client's."""
+    most = policy.retentionMax if 0 < policy.retentionMax < _INT64_MAX else None
+    if policy.retentionType == pb.RetentionPolicy.TIME:
+        return RetentionPolicy.by_time(policy.retentionParam, most)
+    if policy.retentionType == pb.RetentionPolicy.SIZE:
+        return RetentionPolicy.by_size(policy.retentionParam, most)
+    return None
 
 
 def _retention_message(policy: RetentionPolicy | None) -> pb.RetentionPolicy:
     if policy is None:
         return pb.RetentionPolicy(retentionMax=_INT64_MAX)
-    number, unit = _RETENTION_NUMBERS[policy.type]
-    most = _INT64_MAX if policy.max_value is None else policy.max_value * unit
-    return pb.RetentionPolicy(retentionType=number, retentionParam=policy.value * unit, retentionMax=most)
+    return pb.RetentionPolicy(
+        retentionType=pb.RetentionPolicy.TIME if policy.is_by_time else pb.RetentionPolicy.SIZE,
+        retentionParam=policy.minimum,
+        retentionMax=_INT64_MAX if policy.maximum is None else policy.maximum,
+    )
 
 
 def segment_id_message(scope: str, stream: str, segment_id: int) -> pb.SegmentId:

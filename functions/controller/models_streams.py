@@ -21,7 +21,7 @@ from headrace.model.stream_configuration import (
 )
 
 ScalingTypeName = Literal["FIXED_NUM_SEGMENTS", "BY_RATE_IN_EVENTS_PER_SEC", "BY_RATE_IN_KBYTES_PER_SEC"]
-RetentionTypeName = Literal["LIMITED_DAYS", "LIMITED_SIZE_MB"]
+RetentionTypeName = Literal["LIMITED_DAYS", "LIMITED_TIME_MS", "LIMITED_SIZE_MB", "LIMITED_SIZE_BYTES"]
 
 
 class ScalingPolicyModel(WireModel):
@@ -45,8 +45,8 @@ class ScalingPolicyModel(WireModel):
 
 class RetentionPolicyModel(WireModel):
     type: RetentionTypeName
-    value: int = Field(description="Kept at least: days or MB")
-    maxValue: int | None = Field(default=None, description="Kept at most: days or MB")
+    value: int = Field(description="Kept at least: days, ms, MB or bytes, as the type says")
+    maxValue: int | None = Field(default=None, description="Kept at most, in the same unit")
 
     def policy(self) -> RetentionPolicy:
         return RetentionPolicy(RetentionType(self.type), self.value, self.maxValue)

@@ -21,10 +21,23 @@ class ScalingType(StrEnum):
 
 
 class RetentionType(StrEnum):
-    """The names of Pravega's REST API."""
+    """What is measured, and in which unit: days and MB as in Pravega's REST API, ms and bytes as in its client."""
 
     LIMITED_DAYS = "LIMITED_DAYS"
+    LIMITED_TIME_MS = "LIMITED_TIME_MS"
     LIMITED_SIZE_MB = "LIMITED_SIZE_MB"
+    LIMITED_SIZE_BYTES = "LIMITED_SIZE_BYTES"
+
+
+DAY_MS = 24 * 3600 * 1000
+MB_BYTES = 1024 * 1024
+_RETENTION_UNITS = {
+    RetentionType.LIMITED_DAYS: (DAY_MS, _INT32_MAX),
+    RetentionType.LIMITED_TIME_MS: (1, _INT64_MAX),
+    RetentionType.LIMITED_SIZE_MB: (MB_BYTES, _INT32_MAX),
+    RetentionType.LIMITED_SIZE_BYTES: (1, _INT64_MAX),
+}
+"""How many ms or bytes one of each is, and the largest number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +78,49 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What must be kept: at least `value` days or MB, and at most `max_value` where a maximum is wanted."""
+    """What must be kept: at least `value`, at most `max_value` where a maximum is wanted, in the unit of the type."""
 
     type: RetentionType
     value: int
     max_value: int | None = None
 
     def __post_init__(self) -> None:
-        _check_range("retentionPolicy.value", self.value, 1, _INT32_MAX)
+        _, most = _RETENTION_UNITS[self.type]
+        _check_range("retentionPolicy.value", self.value, 1, most)
         if self.max_value is not None:
-            _check_range("retentionPolicy.maxValue", self.max_value, self.value, _INT32_MAX)
+            _check_range("retentionPolicy.maxValue", self.max_value, self.value, most)
+
+    @classmethod
+    def by_time(cls, least_ms: int, most_ms: int | None = None) -> RetentionPolicy:
+        """In whole days where that is exact: nothing is rounded."""
+        return cls._exact(RetentionType.LIMITED_DAYS, RetentionType.LIMITED_TIME_MS, least_ms, most_ms)
+
+    @classmethod
+    def by_size(cls, least_bytes: int, most_bytes: int | None = None) -> RetentionPolicy:
+        """In whole MB where that is exact: nothing is rounded."""
+        return cls._exact(RetentionType.LIMITED_SIZE_MB, RetentionType.LIMITED_SIZE_BYTES, least_bytes, most_bytes)
+
+    @property
+    def is_by_time(self) -> bool:
+        return self.type in (RetentionType.LIMITED_DAYS, RetentionType.LIMITED_TIME_MS)
+
+    @property
+    def minimum(self) -> int:
+        """What must be kept at least, in ms or bytes."""
+        return self.value * _RETENTION_UNITS[self.type][0]
+
+    @property
+    def maximum(self) -> int | None:
+        """What is kept at most, in ms or bytes."""
+        return None if self.max_value is None else self.max_value * _RETENTION_UNITS[self.type][0]
+
+    @classmethod
+    def _exact(cls, coarse: RetentionType, fine: RetentionType, least: int, most: int | None) -> RetentionPolicy:
+        unit, number_max = _RETENTION_UNITS[coarse]
+        is_exact = least % unit == 0 and (most or 0) % unit == 0 and max(least, most or 0) // unit <= number_max
+        if not is_exact:
+            return cls(fine, least, most)
+        return cls(coarse, least // unit, None if most is None else most // unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,21 +149,34 @@ def test_a_plain_configuration_comes_back_with_every_message_inside(bridge):
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
-        (pb.RetentionPolicy(retentionType=1, retentionParam=1), RetentionPolicy(RetentionType.LIMITED_DAYS, 1)),
+        (pb.RetentionPolicy(retentionType=1, retentionParam=1), RetentionPolicy(RetentionType.LIMITED_TIME_MS, 1)),
         (
             pb.RetentionPolicy(retentionType=1, retentionParam=DAY_MS + 1, retentionMax=3 * DAY_MS),
-            RetentionPolicy(RetentionType.LIMITED_DAYS, 2, 3),
+            RetentionPolicy(RetentionType.LIMITED_TIME_MS, DAY_MS + 1, 3 * DAY_MS),
+        ),
+        (
+            pb.RetentionPolicy(retentionType=1, retentionParam=DAY_MS, retentionMax=3 * DAY_MS),
+            RetentionPolicy(RetentionType.LIMITED_DAYS, 1, 3),
         ),
         (
             pb.RetentionPolicy(retentionType=2, retentionParam=5 << 20, retentionMax=INT64_MAX),
             RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 5),
         ),
+        (
+            pb.RetentionPolicy(retentionType=2, retentionParam=INT64_MAX - 1, retentionMax=INT64_MAX),
+            RetentionPolicy(RetentionType.LIMITED_SIZE_BYTES, INT64_MAX - 1),
+        ),
         (pb.RetentionPolicy(retentionType=0, retentionMax=INT64_MAX), None),
     ],
 )
-def test_retention_keeps_at_least_what_was_asked_for(bridge, sent, kept):
+def test_retention_is_kept_exactly_as_it_was_asked_for(bridge, sent, kept):
     bridge.call("createStream", config(retentionPolicy=sent))
     assert bridge.world.streams.get_stream("s", "t").configuration.retention == kept
+    answered = bridge.call("getStreamConfiguration", info()).retentionPolicy
+    expected = pb.RetentionPolicy()
+    expected.CopyFrom(sent)
+    expected.retentionMax = sent.retentionMax or INT64_MAX
+    assert answered == expected
 
 
 def test_lists_come_in_pages_that_end_with_an_empty_one(bridge, monkeypatch):

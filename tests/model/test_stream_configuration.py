@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_configuration import (
+    DAY_MS,
+    MB_BYTES,
     RetentionPolicy,
     RetentionType,
     ScalingPolicy,
@@ -54,6 +58,28 @@ def test_what_is_at_the_bounds_is_accepted():
     assert check_tag("x" * 256) == "x" * 256
     assert len(StreamConfiguration(FIXED, tags=tuple(map(str, range(128)))).tags) == 128
     assert len(StreamConfiguration(FIXED, tags=tuple(f"{index:03d}" + "x" * 253 for index in range(128))).tags) == 128
+
+
+@pytest.mark.parametrize(
+    ("policy", "minimum", "maximum"),
+    [
+        (RetentionPolicy(RetentionType.LIMITED_DAYS, 2, 3), 2 * DAY_MS, 3 * DAY_MS),
+        (RetentionPolicy(RetentionType.LIMITED_TIME_MS, 2, 3), 2, 3),
+        (RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 2), 2 * MB_BYTES, None),
+        (RetentionPolicy(RetentionType.LIMITED_SIZE_BYTES, 2, 2**63 - 1), 2, 2**63 - 1),
+    ],
+)
+def test_limits_are_in_ms_or_bytes(policy: RetentionPolicy, minimum: int, maximum: int | None):
+    assert (policy.minimum, policy.maximum) == (minimum, maximum)
+
+
+@given(st.integers(1, 2**63 - 1), st.none() | st.integers(0, 2**40), st.sampled_from([1, DAY_MS, MB_BYTES]))
+def test_nothing_is_rounded(least: int, more: int | None, unit: int):
+    least = max(unit, least // unit * unit)
+    most = None if more is None else min(2**63 - 1, least + more * unit)
+    for build, is_by_time in ((RetentionPolicy.by_time, True), (RetentionPolicy.by_size, False)):
+        policy = build(least, most)
+        assert (policy.minimum, policy.maximum, policy.is_by_time) == (least, most, is_by_time)
 
 
 def test_tags_are_a_set():
