@@ -1,0 +1,113 @@
+"""Subscribers of a stream: how far each has read, and the lowest position that all of them have passed.
+
+Positions are valid cuts of one stream, so at any point of the key space the older of two segments is the one that is
+read first. Taking the older one everywhere gives a valid cut again, and so does taking the newer one.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.model.epochs import overlapping
+from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.segments import StreamSegment
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
+from headrace.model.stream_cuts import StreamCut
+
+FUTURE_OFFSET = -1
+"""Java readers put it behind a segment that they know of and have not reached yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A reader group that wants to be waited for: `position` is the cut before which it needs nothing any more.
+
+    `generation` is that of the group's configuration; `updated_ms` since the Unix epoch.
+    """
+
+    name: str
+    generation: int
+    position: PlacedCut
+    updated_ms: int
+
+
+def moved(subscriber: Subscriber, generation: int, position: PlacedCut, now_ms: int) -> Subscriber:
+    """The subscriber after it has read on.
+
+    Raises:
+        IllegalStateError: code "generation_mismatch": the group was changed since, or was not changed yet.
+        InvalidRequestError: code "stream_cut_not_valid": the cut lies before the position in some key range.
+    """
+    check_generation(subscriber, generation)
+    if compare_cuts(position, subscriber.position) is not CutOrder.EQUAL_OR_AFTER:
+        raise cut_not_valid(
+            f"subscriber {subscriber.name} has published a later one: send a cut that lies nowhere before it",
+            {"position": {str(segment): offset for segment, offset in subscriber.position.cut.positions}},
+        )
+    return Subscriber(subscriber.name, generation, position, now_ms)
+
+
+def check_generation(subscriber: Subscriber, generation: int) -> None:
+    """Raises IllegalStateError, code "generation_mismatch", unless `generation` is the subscriber's."""
+    if generation != subscriber.generation:
+        raise IllegalStateError(
+            f"subscriber {subscriber.name} is in generation {subscriber.generation}, not {generation}: "
+            "read the configuration of the reader group again",
+            details={"generation": subscriber.generation},
+            code="generation_mismatch",
+        )
+
+
+def cut_not_valid(reason: str, details: Mapping[str, object]) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the stream cut cannot be published: {reason}", details=details, code="stream_cut_not_valid"
+    )
+
+
+def lower_bound(cuts: Sequence[PlacedCut]) -> PlacedCut:
+    """The latest cut that lies nowhere behind any of `cuts`, at least one."""
+    return _extreme(cuts, newest=False)
+
+
+def upper_bound(cuts: Sequence[PlacedCut]) -> PlacedCut:
+    """The earliest cut that lies nowhere before any of `cuts`, at least one."""
+    return _extreme(cuts, newest=True)
+
+
+def reached_predecessors(
+    named: Container[int], predecessors: Sequence[StreamSegment], known: Sequence[StreamSegment]
+) -> list[StreamSegment]:
+    """The `predecessors` of a segment not reached yet that have been read to their ends.
+
+    `named` are the ids of all segments that the cut names, `known` these segments. A predecessor is still being read if
+    the cut names it, and not reached itself if the cut names an older segment in its place.
+    """
+    return [
+        one
+        for one in predecessors
+        if one.segment_id not in named and not any(_shares(other, one) and other.epoch < one.epoch for other in known)
+    ]
+
+
+def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
+    pick = max if newest else min
+    offsets: dict[int, int] = {}
+    segments: dict[int, StreamSegment] = {}
+    for placed in cuts:
+        for segment in placed.segments:
+            offset = placed.cut.offsets[segment.segment_id]
+            offsets[segment.segment_id] = pick(offset, offsets.get(segment.segment_id, offset))
+            segments[segment.segment_id] = segment
+    chosen: list[StreamSegment] = []
+    for segment in sorted(segments.values(), key=lambda one: one.epoch, reverse=newest):
+        if not overlapping(chosen, segment.key_range):
+            insort(chosen, segment, key=lambda one: one.key_range)
+    first = cuts[0].cut
+    positions = {one.segment_id: offsets[one.segment_id] for one in chosen}
+    return PlacedCut(StreamCut.of(first.scope, first.stream, positions), tuple(chosen))
+
+
+def _shares(one: StreamSegment, other: StreamSegment) -> bool:
+    return one.key_range.low < other.key_range.high and other.key_range.low < one.key_range.high

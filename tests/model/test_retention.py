@@ -1,0 +1,226 @@
+"""Where a stream is truncated: every documented case, and what may never happen whatever the case."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from cut_histories import History, Reader, grow, histories, read_on
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.retention import (
+    WORDS,
+    Cuts,
+    Decision,
+    LowerBound,
+    RetentionCase,
+    RetentionCut,
+    cuts_after_head,
+    decide,
+    with_cut,
+)
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_configuration import RetentionPolicy, RetentionType
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.subscribers import lower_bound
+
+LEFT, RIGHT = StreamSegment(0, KeyRange(0.0, 0.5)), StreamSegment(1, KeyRange(0.5, 1.0))
+NOW = 100
+PLACES = {RetentionCut(at, 2 * at): at for at in range(10, NOW + 1, 10)}
+"""A cut every 10 ms, at that offset in both of two segments: at 10 ms 20 bytes, at 100 ms 200."""
+
+
+def _cut(left: int, right: int) -> PlacedCut:
+    return PlacedCut(StreamCut.of("s", "t", {0: left, 1: right}), (LEFT, RIGHT))
+
+
+def _place(cut: RetentionCut) -> PlacedCut:
+    return _cut(PLACES[cut], PLACES[cut])
+
+
+def _at(time_ms: int) -> RetentionCut:
+    return RetentionCut(time_ms, 2 * time_ms)
+
+
+def _policy(by_time: bool, least: int, most: int | None) -> RetentionPolicy:
+    kind = RetentionType.LIMITED_TIME_MS if by_time else RetentionType.LIMITED_SIZE_BYTES
+    factor = 1 if by_time else 2  # A ms of this stream is two bytes: both policies then mean the same.
+    return RetentionPolicy(kind, least * factor, None if most is None else most * factor)
+
+
+def _decide(by_time: bool, least: int, most: int | None, read: tuple[int, int] | None) -> Decision:
+    bound = LowerBound(_cut(*read), 200 - sum(read)) if read else None
+    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place)
+
+
+BOTH = pytest.mark.parametrize("by_time", [True, False], ids=["time", "size"])
+
+
+@BOTH
+@pytest.mark.parametrize(("least", "cut"), [(30, 70), (25, 70), (31, 60), (90, 10), (1, 90)])
+def test_without_subscribers_all_but_the_minimum_goes(by_time: bool, least: int, cut: int):
+    assert _decide(by_time, least, None, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
+    assert _decide(by_time, least, 95, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
+
+
+@BOTH
+@pytest.mark.parametrize("read", [None, (100, 100), (0, 0), (100, 0)])
+def test_nothing_goes_when_there_is_no_more_than_the_minimum(by_time: bool, read: tuple[int, int] | None):
+    decision = _decide(by_time, 91, None, read)
+    if read in (None, (100, 100)) or by_time:
+        assert decision == Decision(RetentionCase.NOT_ENOUGH)
+    else:
+        assert decision.cut is None
+
+
+@BOTH
+@pytest.mark.parametrize("read", [(60, 60), (65, 62), (20, 20), (70, 70)])
+@pytest.mark.parametrize("most", [None, 80])
+def test_within_limits(by_time: bool, read: tuple[int, int], most: int | None):
+    assert _decide(by_time, 30, most, read) == Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
+
+
+@BOTH
+@pytest.mark.parametrize("read", [(80, 80), (71, 71), (100, 100), (70, 71)])
+def test_below_minimum(by_time: bool, read: tuple[int, int]):
+    assert _decide(by_time, 30, 80, read) == Decision(RetentionCase.BELOW_MINIMUM, _at(70))
+
+
+@BOTH
+@pytest.mark.parametrize(("read", "cut"), [((90, 55), 50), ((61, 100), 60), ((90, 60), 60)])
+def test_overlapping_minimum(by_time: bool, read: tuple[int, int], cut: int):
+    """Below the minimum in the whole, but one key range is still before it."""
+    assert _decide(by_time, 30, 80, read) == Decision(RetentionCase.OVERLAPPING_MINIMUM, _at(cut))
+
+
+@BOTH
+def test_overlapping_minimum_with_no_cut_before_leaves_everything(by_time: bool):
+    assert _decide(by_time, 50, None, (100, 5)) == Decision(RetentionCase.OVERLAPPING_MINIMUM, None)
+
+
+@BOTH
+@pytest.mark.parametrize("read", [(0, 0), (10, 10), (10, 15)])
+def test_above_maximum(by_time: bool, read: tuple[int, int]):
+    assert _decide(by_time, 30, 75, read) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(30))
+
+
+def test_overlapping_maximum_by_size():
+    """190 of 200 bytes are unread, at most 150 may stay; one key range has been read beyond the cut that leaves 140."""
+    assert _decide(False, 10, 75, (0, 40)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(30))
+    assert _decide(False, 10, 95, (0, 10)) == Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
+
+
+def test_overlapping_maximum_by_time():
+    """The newest cut that is too old is at 20: one key range has been read beyond it, the other not."""
+    assert _decide(True, 30, 75, (10, 50)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(20))
+
+
+@BOTH
+def test_at_the_maximum_is_within_it(by_time: bool):
+    assert _decide(by_time, 30, 80, (20, 20)).at_lower_bound
+
+
+@BOTH
+def test_when_no_cut_lies_between_the_limits_the_minimum_decides(by_time: bool):
+    """41 to 49 are to stay: the cut at 50 leaves 50, and no cut leaves that."""
+    assert _decide(by_time, 41, 49, (0, 0)) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(50))
+
+
+def test_every_case_has_its_words():
+    assert set(WORDS) == set(RetentionCase)
+
+
+def _with_cuts(draw: st.DrawFn, history: History) -> tuple[dict[RetentionCut, PlacedCut], int]:
+    """The stream goes on, with a cut now and then; the cuts, and what time it is."""
+    placed: dict[RetentionCut, PlacedCut] = {}
+    now_ms = 0
+    for _ in range(draw(st.integers(0, 8))):
+        for _ in range(draw(st.integers(1, 3))):
+            grow(draw, history)
+        now_ms += draw(st.integers(1, 20))
+        tail = history.tail()
+        cut = RetentionCut(now_ms, history.size(tail))
+        if not placed or cut.size_bytes > max(one.size_bytes for one in placed):
+            placed[cut] = tail
+    return placed, now_ms + draw(st.integers(0, 20))
+
+
+POLICIES = st.builds(
+    lambda by_time, least, more: RetentionPolicy(
+        RetentionType.LIMITED_TIME_MS if by_time else RetentionType.LIMITED_SIZE_BYTES,
+        least,
+        None if more is None else least + more,
+    ),
+    st.booleans(),
+    st.integers(1, 150),
+    st.none() | st.integers(0, 150),
+)
+
+
+@given(histories(steps_max=6), POLICIES, st.data())
+def test_the_minimum_stays_and_nothing_unread_goes_while_the_maximum_allows(
+    history: History, policy: RetentionPolicy, data: st.DataObject
+):
+    placed, now_ms = _with_cuts(data.draw, history)
+    cuts: Cuts = tuple(placed)
+    tail = placed[cuts[-1]] if cuts else history.tail()
+    readers = [Reader.at_head(history) for _ in range(data.draw(st.integers(0, 3)))]
+    for reader in readers:
+        read_on(data.draw, reader)
+    low = lower_bound([*(reader.cut() for reader in readers), tail]) if readers else None
+    bound = LowerBound(low, history.size(tail) - history.size(low)) if low else None
+    decision = decide(policy, cuts, now_ms, bound, placed.__getitem__)
+    assert decision.cut is None or not decision.at_lower_bound
+    point = low if decision.at_lower_bound else placed[decision.cut] if decision.cut else None
+    if point is None:
+        return
+    oldest_ms = _age(point, placed, now_ms)
+    retained = oldest_ms if policy.is_by_time else history.size(tail) - history.size(point)
+    assert retained is None or retained >= policy.minimum
+    if low is not None and compare_cuts(low, point) is not CutOrder.EQUAL_OR_AFTER:
+        assert policy.maximum is not None, "unread events go though there is no maximum"
+        limit = _age(low, placed, now_ms) if policy.is_by_time else bound.retained_bytes
+        assert limit is None or limit > policy.maximum
+
+
+def _age(point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int) -> int | None:
+    """How old the oldest event behind `point` is at least: that of the newest cut which is nowhere before it.
+
+    None: no cut is old enough to tell.
+    """
+    after = [one.time_ms for one, cut in placed.items() if compare_cuts(cut, point) is CutOrder.EQUAL_OR_AFTER]
+    return now_ms - min(after) if after else None
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=60), st.booleans(), st.integers(3, 10))
+def test_a_set_is_bounded_and_keeps_its_ends(steps: list[tuple[int, int]], by_time: bool, cuts_max: int):
+    cuts: Cuts = ()
+    time_ms = size = 0
+    for later, more in steps:
+        time_ms, size = time_ms + later, size + more
+        new = RetentionCut(time_ms, size)
+        before = cuts
+        cuts, gone = with_cut(cuts, new, by_time=by_time, cuts_max=cuts_max)
+        assert len(cuts) <= cuts_max
+        assert set(cuts) | set(gone) == {*before, new}
+        assert cuts[-1] == new
+        assert cuts[0] == (before[0] if before else new)
+        assert list(cuts) == sorted(cuts, key=lambda cut: cut.time_ms)
+
+
+def test_a_thinned_set_has_no_large_gaps():
+    cuts: Cuts = ()
+    for index in range(1, 1_000):
+        cuts, _ = with_cut(cuts, RetentionCut(index, index), by_time=True, cuts_max=128)
+    gaps = [after.time_ms - before.time_ms for before, after in itertools.pairwise(cuts)]
+    assert max(gaps) <= 3 * 1_000 / 128
+
+
+@given(st.integers(0, 250))
+def test_cuts_behind_the_head_are_no_use(head: int):
+    kept, gone = cuts_after_head(tuple(PLACES), head)
+    assert (*gone, *kept) == tuple(PLACES)
+    assert all(cut.size_bytes > head for cut in kept)
+    assert all(cut.size_bytes <= head for cut in gone)

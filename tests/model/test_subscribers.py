@@ -1,0 +1,82 @@
+"""How far subscribers have read: bounds over all of them, and which positions they may publish."""
+
+from __future__ import annotations
+
+import pytest
+from cut_histories import SAMPLES, History, Reader, histories, place_at, read_on
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.segments import StreamSegment
+from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.subscribers import Subscriber, lower_bound, moved, reached_predecessors, upper_bound
+
+
+@given(histories(), st.data())
+def test_the_bounds_are_exact_at_every_point(history: History, data: st.DataObject):
+    cuts = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        reader = Reader.at_head(history)
+        read_on(data.draw, reader)
+        cuts.append(reader.cut())
+    low, high = lower_bound(cuts), upper_bound(cuts)
+    for point in SAMPLES:
+        places = [place_at(cut, point) for cut in cuts]
+        assert place_at(low, point) == min(places)
+        assert place_at(high, point) == max(places)
+    for cut in cuts:
+        assert compare_cuts(cut, low) is CutOrder.EQUAL_OR_AFTER
+        assert compare_cuts(high, cut) is CutOrder.EQUAL_OR_AFTER
+    assert history.size(low) <= min(map(history.size, cuts))
+    assert lower_bound([*cuts, history.tail()]) == low
+
+
+@given(histories(), st.data())
+def test_a_subscriber_only_moves_on(history: History, data: st.DataObject):
+    reader = Reader.at_head(history)
+    read_on(data.draw, reader)
+    before = reader.cut()
+    read_on(data.draw, reader)
+    after = reader.cut()
+    subscriber = Subscriber("g", 3, before, 0)
+    assert moved(subscriber, 3, after, 7) == Subscriber("g", 3, after, 7)
+    if compare_cuts(before, after) is CutOrder.BEFORE:
+        with pytest.raises(InvalidRequestError) as error:
+            moved(Subscriber("g", 3, after, 0), 3, before, 7)
+        assert error.value.specific_code == "stream_cut_not_valid"
+
+
+@pytest.mark.parametrize("generation", [2, 4])
+def test_another_generation_is_refused(generation: int):
+    cut = History.begin(1).tail()
+    with pytest.raises(IllegalStateError) as error:
+        moved(Subscriber("g", 3, cut, 0), generation, cut, 7)
+    assert (error.value.specific_code, error.value.retry) == ("generation_mismatch", "never")
+
+
+def _merged() -> tuple[History, StreamSegment, StreamSegment, StreamSegment]:
+    history = History.begin(2)
+    low, high = history.active
+    history.merge(0)
+    return history, low, high, history.active[0]
+
+
+def test_of_a_merge_that_is_not_reached_the_finished_side_is_read():
+    history, low, high, merged = _merged()
+    before = history.epochs[-1].predecessors_of(merged)
+    assert reached_predecessors({high.segment_id, merged.segment_id}, before, [high, merged]) == [low]
+    assert reached_predecessors({low.segment_id, high.segment_id, merged.segment_id}, before, [low, high, merged]) == []
+
+
+def test_a_predecessor_that_is_not_reached_itself_is_not_read():
+    """0 splits into 1 and 2, which merge into 3; the cut is in 0 still, or 1 is done and 2 is not."""
+    history = History.begin(1)
+    (root,) = history.active
+    history.split(0)
+    low, high = history.active
+    history.merge(0)
+    (last,) = history.active
+    before = history.epochs[-1].predecessors_of(last)
+    assert reached_predecessors({root.segment_id, last.segment_id}, before, [root, last]) == []
+    assert reached_predecessors({high.segment_id, last.segment_id}, before, [high, last]) == [low]
