@@ -13,6 +13,7 @@ from headrace import topology
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
 REQUESTS_QUEUE_URL = "HEADRACE_REQUESTS_QUEUE_URL"
+TABLES_QUEUE_URL = "HEADRACE_TABLES_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
 
@@ -38,6 +39,10 @@ class Environment:
     @property
     def requests_queue_url(self) -> str:
         return self._text(REQUESTS_QUEUE_URL)
+
+    @property
+    def tables_queue_url(self) -> str:
+        return self._text(TABLES_QUEUE_URL)
 
     @property
     def ticks_queue_url(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.controller.auto_scaling import AutoScalingService
     from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
+    from headrace.controller.key_value_tables import KeyValueTableService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
     from headrace.controller.streams import StreamService
@@ -93,9 +94,16 @@ def request_queue() -> RequestQueue:
     return SqsRequestQueue(environment().requests_queue_url, sqs_client())
 
 
+@_once
+def table_queue() -> RequestQueue:
+    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+
+    return SqsRequestQueue(environment().tables_queue_url, sqs_client())
+
+
 def request_queues() -> RequestQueues:
     """The queue that takes the requests on each noun."""
-    return dict.fromkeys(Noun, request_queue())
+    return dict.fromkeys(Noun, request_queue()) | {Noun.KEY_VALUE_TABLE: table_queue()}
 
 
 @_once
@@ -128,6 +136,13 @@ def auto_scaling_service() -> AutoScalingService:
 
 
 @_once
+def table_service() -> KeyValueTableService:
+    from headrace.controller.key_value_tables import KeyValueTableService
+
+    return KeyValueTableService(metadata_store(), table_queue(), clock())
+
+
+@_once
 def segment_service() -> SegmentService:
     from headrace.controller.segments import SegmentService
 
@@ -144,11 +159,15 @@ def history_service() -> HistoryService:
     return HistoryService(metadata_store(), links)
 
 
+def _queues_by_name() -> dict[str, RequestQueue]:
+    return {topology.REQUESTS_QUEUE.name: request_queue(), topology.TABLES_QUEUE.name: table_queue()}
+
+
 @_once
 def dead_letter_service() -> DeadLetterService:
     from headrace.controller.dead_letters import DeadLetterService
 
-    return DeadLetterService(metadata_store(), {topology.REQUESTS_QUEUE.name: request_queue()}, stream_service())
+    return DeadLetterService(metadata_store(), _queues_by_name(), stream_service())
 
 
 @_once

@@ -27,6 +27,10 @@ def _stream_name(text: str) -> str:
     return check_known_name("stream", unquote(text))
 
 
+def _table_name(text: str) -> str:
+    return check_known_name("key-value table", unquote(text))
+
+
 def decimal(text: str, what: str, most: int) -> int:
     """The number that `text` writes in decimal digits, 0 to `most`; raises InvalidRequestError for anything else.
 
@@ -47,6 +51,7 @@ def _epoch(text: str) -> str:
 
 ScopeName = Annotated[str, AfterValidator(_scope_name), Path(description="Name of a scope")]
 StreamName = Annotated[str, AfterValidator(_stream_name), Path(description="Name of a stream")]
+TableName = Annotated[str, AfterValidator(_table_name), Path(description="Name of a key-value table")]
 SegmentId = Annotated[str, AfterValidator(_segment_id), Path(description="Id of a segment: epoch << 32 | number")]
 EpochNumber = Annotated[str, AfterValidator(_epoch), Path(description="Number of an epoch")]
 

@@ -1,8 +1,8 @@
 """Scopes: create, get, list, delete.
 
-Deleting a scope races with creating a stream in it. The deleter first marks the scope, then looks whether it is empty,
-then removes it if the mark still stands; whoever creates a stream takes the mark away in the same transaction. So
-either the deleter sees the stream or its removal fails.
+Deleting a scope races with creating something in it. The deleter first marks the scope, then looks whether it is empty,
+then removes it if the mark still stands; whoever creates a stream, a reader group or a table takes the mark away in the
+same transaction. So either the deleter sees it or its removal fails.
 """
 
 from __future__ import annotations
@@ -93,12 +93,17 @@ class ScopeService:
         )
 
     def _check_empty(self, scope: str) -> None:
-        if self._store.query(keys.listing_partition(scope), limit=1).records:
-            raise IllegalStateError(
-                f"scope {scope} is not empty: delete its streams first",
-                details={"scope": scope},
-                code="scope_not_empty",
-            )
+        for things, partition in (
+            ("streams", keys.listing_partition(scope)),
+            ("reader groups", keys.reader_groups_partition(scope)),
+            ("key-value tables", keys.tables_partition(scope)),
+        ):
+            if self._store.query(partition, limit=1).records:
+                raise IllegalStateError(
+                    f"scope {scope} is not empty: delete its {things} first",
+                    details={"scope": scope},
+                    code="scope_not_empty",
+                )
 
     def _repeat_on_conflict(self, scope: str, attempt: Callable[[str], None]) -> None:
         for _ in range(_ATTEMPTS_MAX):

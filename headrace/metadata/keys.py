@@ -10,7 +10,9 @@ from headrace.codec.records import (
     epoch_record,
     history_record,
     intent_record,
+    key_value_table_record,
     listing_record,
+    reader_group_record,
     scope_record,
     sealed_segments_record,
     stream_record,
@@ -85,6 +87,34 @@ def sealed_segments_key(scope: str, stream: str, shard: sealed_segments_record.S
 
 def cold_mark_key(scope: str, stream: str, identifier: int) -> Key:
     return Key(stream_partition(scope, stream), cold_mark_record.cold_mark_sort(identifier))
+
+
+def reader_group_key(scope: str, group: str) -> Key:
+    scope, group = check_known_name("scope", scope), check_known_name("reader group", group)
+    return Key(reader_group_record.group_partition(scope, group), reader_group_record.GROUP_SORT)
+
+
+def reader_groups_partition(scope: str) -> str:
+    """The list of a scope's reader groups."""
+    return reader_group_record.groups_listing_partition(check_known_name("scope", scope))
+
+
+def reader_group_listing_key(scope: str, group: str) -> Key:
+    return Key(reader_groups_partition(scope), check_known_name("reader group", group))
+
+
+def table_key(scope: str, table: str) -> Key:
+    scope, table = check_known_name("scope", scope), check_known_name("key-value table", table)
+    return Key(key_value_table_record.table_partition(scope, table), key_value_table_record.TABLE_SORT)
+
+
+def tables_partition(scope: str) -> str:
+    """The list of a scope's key-value tables."""
+    return key_value_table_record.tables_listing_partition(check_known_name("scope", scope))
+
+
+def table_listing_key(scope: str, table: str) -> Key:
+    return Key(tables_partition(scope), check_known_name("key-value table", table))
 
 
 def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:

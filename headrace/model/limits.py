@@ -45,3 +45,12 @@ TABLE_VALUE_BYTES_MAX = 1024 * 1024 - TABLE_KEY_BYTES_MAX
 
 TABLE_PAGE_BYTES_MAX = 2 * 1024 * 1024
 """After so many bytes a page of a table's keys or entries ends, whatever number was asked for."""
+
+READER_GROUP_STREAMS_MAX = 90
+"""Streams of one reader group (ours: they are looked up in one batch read, with room for the group and its scope)."""
+
+READER_GROUP_POSITIONS_MAX = 5_000
+"""Segments in all stream cuts of one reader group (ours: keeps its record far below DynamoDB's 400 KB)."""
+
+TABLE_PARTITIONS_MAX = 1_000
+"""Segments of one key-value table (ours, as for a stream)."""

@@ -29,6 +29,16 @@ def check_stream_name(name: str) -> str:
     return _check_user_name("stream", name, limits.STREAM_NAME_CHARACTERS_MAX)
 
 
+def check_reader_group_name(name: str) -> str:
+    """Returns `name` if a user may give it to a reader group, else raises InvalidRequestError."""
+    return _check_user_name("reader group", name, limits.STREAM_NAME_CHARACTERS_MAX)
+
+
+def check_table_name(name: str) -> str:
+    """Returns `name` if a user may give it to a key-value table, else raises InvalidRequestError."""
+    return _check_user_name("key-value table", name, limits.STREAM_NAME_CHARACTERS_MAX)
+
+
 def check_known_name(kind: str, name: str) -> str:
     """Returns `name` if a scope or stream may exist under it, made by a user or (leading '_') by the system."""
     if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:

@@ -26,6 +26,15 @@ REQUESTS_QUEUE = Queue(
     batch_size=1,
     concurrency_max=50,
 )
+TABLES_QUEUE = Queue(
+    "headrace-tables.fifo",
+    function="table-requests",
+    fifo=True,
+    visibility_timeout_s=360,
+    max_receive_count=10,
+    batch_size=1,
+    concurrency_max=10,
+)
 TICKS_QUEUE = Queue(
     "headrace-ticks",
     function="ticks",
@@ -44,7 +53,7 @@ SCALING_REPORTS_QUEUE = Queue(
     max_receive_count=25,
     concurrency_max=5,
 )
-QUEUES = (REQUESTS_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
+QUEUES = (REQUESTS_QUEUE, TABLES_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
 
 FUNCTIONS = (
     Function(
@@ -76,7 +85,13 @@ FUNCTIONS = (
         "dead-letters",
         handler="functions.controller.dead_letters.handler",
         description="Dead letters: list, inspect, replay, drop",
-        grants=("metadata:read", "metadata:write", "requests:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "tables:send"),
+    ),
+    Function(
+        "key-value-tables",
+        handler="functions.controller.key_value_tables.handler",
+        description="Key-value tables: create, get, list, segments, endpoints, delete",
+        grants=("metadata:read", "metadata:write", "tables:send"),
     ),
     Function(
         "stream-requests",
@@ -93,6 +108,14 @@ FUNCTIONS = (
         grants=("metadata:read", "metadata:write", "requests:send"),
     ),
     Function(
+        "table-requests",
+        handler="functions.processors.tables.handler",
+        description="Works on queued key-value table operations: create, delete",
+        grants=("metadata:read", "metadata:write"),
+        timeout_s=60,
+        reaches_segment_stores=True,
+    ),
+    Function(
         "schedule-ticks",
         handler="functions.processors.schedule_ticks.handler",
         description="Spreads a minute into delayed tick messages",
@@ -103,7 +126,7 @@ FUNCTIONS = (
         "ticks",
         handler="functions.processors.ticks.handler",
         description="Works on ticks: one bounded piece of periodic work on one bucket each",
-        grants=("metadata:read", "metadata:write", "requests:send", "ticks:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "tables:send", "ticks:send"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),

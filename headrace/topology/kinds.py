@@ -12,6 +12,7 @@ Grant = Literal[
     "metadata:read",
     "metadata:write",
     "requests:send",
+    "tables:send",
     "ticks:send",
     "scaling-reports:send",
     "chunks:read",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from headrace.topology.kinds import Route
 
 _STREAM = "/v1/scopes/{scope}/streams/{stream}"
+_TABLES = "/v1/scopes/{scope}/key-value-tables"
+_TABLE = f"{_TABLES}/{{table}}"
 ROUTES = (
     Route("GET", "/v1/scopes", "scopes"),
     Route("POST", "/v1/scopes", "scopes"),
@@ -28,4 +30,10 @@ ROUTES = (
     Route("GET", "/v1/dead-letters/{letter}", "dead-letters"),
     Route("POST", "/v1/dead-letters/{letter}/replay", "dead-letters"),
     Route("DELETE", "/v1/dead-letters/{letter}", "dead-letters"),
+    Route("GET", _TABLES, "key-value-tables"),
+    Route("POST", _TABLES, "key-value-tables"),
+    Route("GET", _TABLE, "key-value-tables"),
+    Route("DELETE", _TABLE, "key-value-tables"),
+    Route("GET", f"{_TABLE}/segments", "key-value-tables"),
+    Route("GET", f"{_TABLE}/segments/{{segment}}/endpoint", "key-value-tables"),
 )

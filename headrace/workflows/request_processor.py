@@ -12,6 +12,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 from headrace.workflows.stream_requests import WORKFLOWS, StreamRequestProcessor
+from headrace.workflows.table_lifecycle import TableLifecycle
 
 Process = Callable[[Mapping[str, Any]], None]
 """Does what a message asks; raises as `RequestProcessor.process` does."""
@@ -46,4 +47,5 @@ class RequestProcessor:
 def request_processor(store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> RequestProcessor:
     """The dispatch table of everything that the request queues carry."""
     streams = StreamRequestProcessor(store, segment_stores, clock)
-    return RequestProcessor(dict.fromkeys(WORKFLOWS, streams.process))
+    tables = TableLifecycle(store, segment_stores).processor()
+    return RequestProcessor(dict.fromkeys(WORKFLOWS, streams.process) | dict.fromkeys(tables.steps, tables.process))

@@ -76,6 +76,8 @@ class DeployedResources:
                 return self.metadata_table_arn
             case "requests:send":
                 return self.queue_arn(topology.REQUESTS_QUEUE)
+            case "tables:send":
+                return self.queue_arn(topology.TABLES_QUEUE)
             case "ticks:send":
                 return self.queue_arn(topology.TICKS_QUEUE)
             case "scaling-reports:send":

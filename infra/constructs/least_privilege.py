@@ -22,6 +22,7 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         "metadata:read": ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"),
         "metadata:write": ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem"),
         "requests:send": ("sqs:SendMessage",),
+        "tables:send": ("sqs:SendMessage",),
         "ticks:send": ("sqs:SendMessage",),
         "scaling-reports:send": ("sqs:SendMessage",),
         "chunks:read": ("s3:GetObject",),

@@ -21,7 +21,9 @@ from headrace.codec.records import (
     epoch_record,
     history_record,
     intent_record,
+    key_value_table_record,
     listing_record,
+    reader_group_record,
     scope_record,
     sealed_segments_record,
     stream_record,
@@ -34,6 +36,15 @@ from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
+from headrace.model.key_value_tables import TableConfiguration, new_table, table_created
+from headrace.model.reader_groups import (
+    GroupStream,
+    ReaderGroupConfiguration,
+    RetentionMode,
+    new_reader_group,
+    settled,
+    start_update,
+)
 from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.model.scaling import ColdMark
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
@@ -73,6 +84,7 @@ DUPLICATE = Epoch(
     (StreamSegment(1 << 32 | 7, KeyRange(0.0, 1.0)),),
     duplicate_of=0,
 )
+GROUP_ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 THIRD, TWO_THIRDS = 0.3333333333333333, 0.6666666666666666
 SECOND_EPOCH = 1 << 32
 
@@ -251,6 +263,75 @@ def test_keys_are_where_they_always_were():
     assert intent_record.intents_partition(3) == "requests/0003"
     assert intent_record.intent_sort(Noun.STREAM, "s/t") == "s/t"
     assert intent_record.intent_sort(Noun.READER_GROUP, "s/t") == "reader-group:s/t"
+
+
+def test_golden_values_of_a_table_and_its_tombstone():
+    table = new_table("s", "k", TableConfiguration(3, 4, 2, 99), 6, 1_000)
+    body = key_value_table_record.table_body(table)
+    assert body == {
+        "format": 1,
+        "scope": "s",
+        "name": "k",
+        "state": "CREATING",
+        "configuration": {
+            "partitions": 3,
+            "primary_key_length": 4,
+            "secondary_key_length": 2,
+            "rollover_size_bytes": 99,
+        },
+        "created": 1_000,
+        "first_number": 6,
+        "pending": ["create_key_value_table", "create_key_value_table-6"],
+    }
+    assert key_value_table_record.table_of_body(json.loads(json.dumps(body))) == table
+    opened = table_created(table)
+    assert key_value_table_record.table_of_body(key_value_table_record.table_body(opened)) == opened
+    tombstone = key_value_table_record.table_tombstone_body(table.next_segment_number)
+    assert tombstone == {"format": 1, "next_number": 9}
+    assert key_value_table_record.table_of_body(tombstone) is None
+    assert key_value_table_record.next_number_of_table_tombstone(tombstone) == 9
+    for strange in ({**body, "state": "MELTING"}, {**body, "format": 2}, {**body, "configuration": {}}):
+        with pytest.raises(CorruptError):
+            key_value_table_record.table_of_body(strange)
+    assert key_value_table_record.table_partition("s", "k") == "key-value-table/s/k"
+    assert key_value_table_record.tables_listing_partition("s") == "scope-key-value-tables/s"
+    assert key_value_table_record.tables_listing_body() == {"format": 1}
+
+
+def test_golden_values_of_a_reader_group_and_its_tombstone():
+    streams = (GroupStream("s", "t", StreamCut.of("s", "t", {1: 5, 0: 7}), None), GroupStream("other", "u"))
+    group = new_reader_group("s", "g", GROUP_ID, ReaderGroupConfiguration(streams, RetentionMode.MANUAL, 1, 2, 3, 4), 8)
+    body = reader_group_record.group_body(group)
+    assert body == {
+        "format": 1,
+        "scope": "s",
+        "name": "g",
+        "id": GROUP_ID,
+        "generation": 0,
+        "state": "CREATING",
+        "configuration": {
+            "streams": [["other", "u", None, None], ["s", "t", [[0, 7], [1, 5]], None]],
+            "retention": "MANUAL",
+            "group_refresh_ms": 1,
+            "automatic_checkpoint_interval_ms": 2,
+            "outstanding_checkpoints_max": 3,
+            "rollover_size_bytes": 4,
+        },
+        "leaving": [],
+        "pending": ["create_reader_group", "create_reader_group-8"],
+    }
+    assert reader_group_record.group_of_body(json.loads(json.dumps(body))) == group
+    moved = start_update(settled(group), GROUP_ID, 0, ReaderGroupConfiguration(streams[:1]), 8)
+    assert moved.leaving == {"s/t", "other/u"}
+    assert reader_group_record.group_of_body(reader_group_record.group_body(moved)) == moved
+    assert reader_group_record.group_tombstone_body() == {"format": 1, "gone": True}
+    assert reader_group_record.group_of_body(reader_group_record.group_tombstone_body()) is None
+    for strange in ({**body, "state": "MELTING"}, {**body, "format": 2}, {**body, "configuration": {}}):
+        with pytest.raises(CorruptError):
+            reader_group_record.group_of_body(strange)
+    assert reader_group_record.group_partition("s", "g") == "reader-group/s/g"
+    assert reader_group_record.groups_listing_partition("s") == "scope-reader-groups/s"
+    assert reader_group_record.groups_listing_body() == {"format": 1}
 
 
 def test_an_intent_names_what_it_is_on():

@@ -97,7 +97,7 @@ def _run_inside(world: Any, position: int, inner: Callable[[], None], outer: Cal
     return calls
 
 
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", range(10))
 def test_creating_a_stream_amid_deleting_its_scope(world: Any, position: int):
     calls = _run_inside(
         world,
@@ -122,7 +122,7 @@ def test_deleting_a_scope_amid_creating_a_stream(world: Any, position: int):
 
 
 def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any):
-    world.calls.crash_at(2, done=True)
+    world.calls.crash_at(4, done=True)
     with pytest.raises(stream_world.Crash):
         world.scopes.delete_scope("s")
     world.calls.calm()
@@ -134,7 +134,7 @@ def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any
 
 
 def test_a_deleter_that_died_is_followed_by_another(world: Any, stream_world: Any):
-    world.calls.crash_at(2, done=True)
+    world.calls.crash_at(4, done=True)
     with pytest.raises(stream_world.Crash):
         world.scopes.delete_scope("s")
     world.calls.calm()
@@ -146,7 +146,7 @@ def test_a_deleter_that_died_is_followed_by_another(world: Any, stream_world: An
     assert _exists(world) == (True, True)
 
 
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", range(10))
 def test_a_deleter_that_slept_through_a_life_of_the_scope(world: Any, position: int):
     """Deleted, created again, filled, and marked by yet another deleter: the sleeper must not remove it."""
 

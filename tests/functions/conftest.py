@@ -47,6 +47,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "request_queue", lambda: made.queue)
+    monkeypatch.setattr(wiring, "table_queue", lambda: made.queue)
     monkeypatch.setattr(wiring, "segment_stores", lambda: made.segment_stores)
     wiring.forget_services()
     yield made

@@ -18,7 +18,9 @@ def test_the_container_count_defaults_to_the_topology():
     assert Environment({}).container_count == topology.CONTAINER_COUNT
 
 
-@pytest.mark.parametrize("name", ["metadata_table", "chunk_bucket", "requests_queue_url", "ticks_queue_url"])
+@pytest.mark.parametrize(
+    "name", ["metadata_table", "chunk_bucket", "requests_queue_url", "tables_queue_url", "ticks_queue_url"]
+)
 @pytest.mark.parametrize("value", [None, ""])
 def test_what_is_missing_is_named(name: str, value: str | None):
     variable = f"HEADRACE_{name.upper()}"

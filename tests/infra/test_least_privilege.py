@@ -23,6 +23,7 @@ RESOURCES = {
     "metadata:read": TABLE,
     "metadata:write": TABLE,
     "requests:send": f"{QUEUE}headrace-requests.fifo",
+    "tables:send": f"{QUEUE}headrace-tables.fifo",
     "ticks:send": f"{QUEUE}headrace-ticks",
     "scaling-reports:send": f"{QUEUE}headrace-scaling-reports",
     "chunks:read": f"{BUCKET}/*",

@@ -13,6 +13,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.dead_letters import DeadLetterService
+from headrace.controller.key_value_tables import KeyValueTableService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
@@ -23,6 +24,7 @@ from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Key, Page, Record, Write
 from headrace.workflows.request_processor import request_processor
+from headrace.workflows.resend_intents import resend_intents
 from headrace.workflows.stream_requests import StreamRequestProcessor
 
 
@@ -60,6 +62,22 @@ class Calls:
             self.after = hook
         else:
             self.before = hook
+
+    def interrupt_at(self, position: int, action: Callable[[], object]) -> list[object]:
+        """Before the call with this number, counted from now, do something else, undisturbed; what that returned."""
+        passed = 0
+        returned: list[object] = []
+
+        def hook(kind: str) -> None:
+            nonlocal passed
+            passed += 1
+            if passed == position + 1:
+                self.calm()
+                returned.append(action())
+
+        self.calm()
+        self.before = hook
+        return returned
 
     def calm(self) -> None:
         self.before = self.after = lambda kind: None
@@ -125,6 +143,7 @@ class StreamWorld:
         self.store = WatchedStore(self.bare_store, self.calls)
         self.queue = WatchedQueue(self.bare_queue, self.calls)
         self.queues = dict.fromkeys(Noun, self.queue)
+        self.tables = KeyValueTableService(self.store, self.queue, self.clock)
         self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
         self.scopes = ScopeService(self.store)
         self.streams = StreamService(self.store, self.queue, self.clock)
@@ -177,6 +196,12 @@ class StreamWorld:
                 self.bare_queue.acknowledge(message.receipt)
                 done += 1
         return done
+
+    def sweep(self) -> None:
+        """Send the intents again that are on record and old."""
+        self.clock.advance(30_001)
+        for bucket in range(topology.BUCKET_COUNT):
+            resend_intents(self.store, self.queues, self.clock, bucket, 30_000)
 
     def tail_ids(self, stream: str = "t") -> list[int]:
         return [one.segment.segment_id for one in self.segments.segments_at_tail("s", stream).segments]

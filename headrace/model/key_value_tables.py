@@ -1,0 +1,134 @@
+"""A key-value table as its current record holds it: configuration, segments, and the one operation that may run.
+
+The functions return the table after an event of its life and refuse what its state forbids; they change nothing else.
+A table's segments are the same from its creation to its end: it is never scaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from headrace.model.errors import ConflictError, InvalidRequestError
+from headrace.model.key_ranges import equal_ranges
+from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
+from headrace.model.requests import PendingRequest, RequestKind
+from headrace.model.segments import StreamSegment, segment_id
+
+_SEGMENTS_SUFFIX = "_kvtable"
+_INT64_MAX = (1 << 63) - 1
+
+
+class TableState(StrEnum):
+    """Where a table is in its life."""
+
+    CREATING = "CREATING"
+    ACTIVE = "ACTIVE"
+    DELETING = "DELETING"
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfiguration:
+    """What a user configures for a table: it never changes. Lengths in bytes, of every key of the table.
+
+    A key is a primary key, which decides the segment, followed by a secondary key, which may be absent (length 0).
+
+    Raises:
+        InvalidRequestError: a value is out of its range.
+    """
+
+    partition_count: int
+    primary_key_length: int
+    secondary_key_length: int = 0
+    rollover_size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        _check_range("partitionCount", self.partition_count, 1, TABLE_PARTITIONS_MAX)
+        _check_range("primaryKeyLength", self.primary_key_length, 1, TABLE_KEY_BYTES_MAX)
+        most = TABLE_KEY_BYTES_MAX - self.primary_key_length
+        _check_range("secondaryKeyLength", self.secondary_key_length, 0, most)
+        _check_range("rolloverSizeBytes", self.rollover_size_bytes, 0, _INT64_MAX)
+
+    @property
+    def key_length(self) -> int:
+        return self.primary_key_length + self.secondary_key_length
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueTable:
+    """The current record of a table.
+
+    A table that is deleted and created again continues its segment numbers, so that a processor of a former life can't
+    delete segments of the present one.
+    """
+
+    scope: str
+    name: str
+    state: TableState
+    configuration: TableConfiguration
+    creation_time_ms: int
+    first_segment_number: int
+    pending: PendingRequest | None
+
+    @property
+    def scoped_name(self) -> str:
+        return f"{self.scope}/{self.name}"
+
+    @property
+    def segments(self) -> tuple[StreamSegment, ...]:
+        """By key range; all of them take entries while the table is ACTIVE."""
+        ranges = equal_ranges(self.configuration.partition_count)
+        return tuple(
+            StreamSegment(segment_id(0, self.first_segment_number + index), one) for index, one in enumerate(ranges)
+        )
+
+    @property
+    def next_segment_number(self) -> int:
+        return self.first_segment_number + self.configuration.partition_count
+
+    def is_pending(self, request: PendingRequest) -> bool:
+        return self.pending == request
+
+
+def new_table(
+    scope: str, name: str, configuration: TableConfiguration, first_segment_number: int, now_ms: int
+) -> KeyValueTable:
+    """A table on its way: its segments are still to be created."""
+    return KeyValueTable(
+        scope=scope,
+        name=name,
+        state=TableState.CREATING,
+        configuration=configuration,
+        creation_time_ms=now_ms,
+        first_segment_number=first_segment_number,
+        pending=PendingRequest(RequestKind.CREATE_KEY_VALUE_TABLE, f"create_key_value_table-{first_segment_number}"),
+    )
+
+
+def table_created(table: KeyValueTable) -> KeyValueTable:
+    """All segments exist: the table is open."""
+    return replace(table, state=TableState.ACTIVE, pending=None)
+
+
+def start_deleting(table: KeyValueTable) -> KeyValueTable:
+    """Raises ConflictError while the table is being created or deleted; repeat soon."""
+    if table.state is not TableState.ACTIVE:
+        raise ConflictError(
+            f"key-value table {table.scoped_name} is {table.state}: repeat when that operation is done",
+            details={"state": str(table.state)},
+        )
+    request = PendingRequest(RequestKind.DELETE_KEY_VALUE_TABLE, f"delete_key_value_table-{table.first_segment_number}")
+    return replace(table, state=TableState.DELETING, pending=request)
+
+
+def segments_owner(table: str) -> str:
+    """What stands for the stream's name in the names of a table's segments."""
+    return f"{table}{_SEGMENTS_SUFFIX}"
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidRequestError(
+            f"{name} of a key-value table is {value}: it must be between {least} and {most}",
+            details={"field": name, "value": value, "min": least, "max": most},
+        )
