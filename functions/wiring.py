@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
+    from headrace.workflows.advance_watermarks import WatermarkAdvancer
     from headrace.workflows.request_processor import RequestProcessor
 
 T = TypeVar("T")
@@ -147,6 +148,20 @@ def segment_service() -> SegmentService:
     from headrace.controller.segments import SegmentService
 
     return SegmentService(metadata_store(), segment_stores(), environment().container_count)
+
+
+@_once
+def watermark_service() -> WatermarkService:
+    from headrace.controller.watermarks import WatermarkService
+
+    return WatermarkService(metadata_store())
+
+
+@_once
+def watermark_advancer() -> WatermarkAdvancer:
+    from headrace.workflows.advance_watermarks import WatermarkAdvancer
+
+    return WatermarkAdvancer(metadata_store(), segment_stores(), clock())
 
 
 @_once

@@ -24,7 +24,12 @@ def _resend_intents(bucket: int) -> bool:
     return False  # What is left over is the next tick's: the queue drops what was sent minutes ago.
 
 
+def _advance_watermarks(bucket: int) -> bool:
+    return wiring.watermark_advancer().run(bucket)
+
+
 TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "resend-intents": _resend_intents,
+    "watermarks": _advance_watermarks,
 }
 """By the kinds that the topology declares."""

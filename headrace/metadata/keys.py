@@ -17,10 +17,14 @@ from headrace.codec.records import (
     sealed_segments_record,
     stream_record,
     truncation_record,
+    watermark_record,
+    watermark_schedule_record,
+    writer_mark_record,
 )
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.names import check_known_name
+from headrace.model.names import check_known_name, scoped_stream_name
 from headrace.model.requests import Noun, scoped_subject_name
+from headrace.model.writer_marks import check_writer_name
 from headrace.ports.metadata_store import Key
 
 
@@ -115,6 +119,20 @@ def tables_partition(scope: str) -> str:
 
 def table_listing_key(scope: str, table: str) -> Key:
     return Key(tables_partition(scope), check_known_name("key-value table", table))
+
+
+def writer_mark_key(scope: str, stream: str, writer: str) -> Key:
+    return Key(stream_partition(scope, stream), writer_mark_record.writer_mark_sort(check_writer_name(writer)))
+
+
+def watermark_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), watermark_record.WATERMARK_SORT)
+
+
+def watermark_schedule_key(scope: str, stream: str) -> Key:
+    scoped_name = scoped_stream_name(scope, stream)
+    bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
+    return Key(watermark_schedule_record.watermark_schedule_partition(bucket), scoped_name)
 
 
 def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:

@@ -38,7 +38,10 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
 
 def writes_of_deletion(stream: Stream) -> list[Write]:
     """What is written when the stream is gone."""
-    return [Delete(keys.listing_key(stream.scope, stream.name), None)]
+    return [
+        Delete(keys.listing_key(stream.scope, stream.name), None),
+        Delete(keys.watermark_schedule_key(stream.scope, stream.name), None),
+    ]
 
 
 def index_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]) -> None:

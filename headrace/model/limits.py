@@ -16,6 +16,7 @@ READ_BYTES_MAX = 2 * 1024 * 1024
 
 SCOPE_NAME_CHARACTERS_MAX = 255
 STREAM_NAME_CHARACTERS_MAX = 250
+WRITER_NAME_CHARACTERS_MAX = 250
 SEGMENT_NAME_BYTES_MAX = 65_535
 
 TAGS_PER_STREAM_MAX = 128
@@ -54,3 +55,6 @@ READER_GROUP_POSITIONS_MAX = 5_000
 
 TABLE_PARTITIONS_MAX = 1_000
 """Segments of one key-value table (ours, as for a stream)."""
+
+WRITER_MARKS_PER_STREAM_MAX = 1_000
+"""Writers of one stream that note their time (ours: what a watermark is computed from is read as a whole)."""

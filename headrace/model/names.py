@@ -16,6 +16,7 @@ _EPOCH_DELIMITER = ".#epoch."
 _TRANSACTION_DELIMITER = "#transaction."
 _TRANSIENT_DELIMITER = "#transient."
 _UUID_HEX_CHARACTERS = 32
+_MARK_PREFIX = "_MARK"
 _SEGMENT_NAME = re.compile(r"(?P<scope>[^/]+)/(?P<stream>[^/]+)/(?P<number>\d{1,10})(?:\.#epoch\.(?P<epoch>\d{1,10}))?")
 
 
@@ -80,6 +81,22 @@ def scoped_stream_name(scope: str, stream: str) -> str:
 def segment_name(scope: str, stream: str, identifier: int) -> str:
     """The name on the wire, for example `s/t/0.#epoch.0`."""
     return f"{scope}/{stream}/{segment_number(identifier)}{_EPOCH_DELIMITER}{segment_epoch(identifier)}"
+
+
+def mark_stream_name(stream: str) -> str:
+    """The name under which clients ask for the watermarks of a stream."""
+    return f"{_MARK_PREFIX}{stream}"
+
+
+def stream_of_mark_stream(name: str) -> str | None:
+    """The stream whose watermarks are asked for by that name; None if it is no such name."""
+    stream = name.removeprefix(_MARK_PREFIX)
+    return stream if stream and stream != name else None
+
+
+def mark_segment_name(scope: str, stream: str) -> str:
+    """The segment that holds the watermarks of a stream."""
+    return segment_name(scope, mark_stream_name(stream), segment_id(0, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ CONTAINER_COUNT = 8
 BUCKET_COUNT = 8
 """Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life."""
 
-TICKS = (Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),)
+TICKS = (
+    Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),
+    Tick("watermarks", every_s=10, buckets=BUCKET_COUNT),
+)
 """Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""
 
 REQUESTS_QUEUE = Queue(
@@ -74,6 +77,12 @@ FUNCTIONS = (
         description="Segments at head, tail, a time or an epoch, successors, predecessors, endpoints, stream cuts",
         grants=("metadata:read",),
         reaches_segment_stores=True,
+    ),
+    Function(
+        "watermarks",
+        handler="functions.controller.watermarks.handler",
+        description="Time and positions of writers, and the newest watermark",
+        grants=("metadata:read", "metadata:write"),
     ),
     Function(
         "history",

@@ -13,7 +13,7 @@ from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
 from headrace.metadata.stream_indexes import unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
-from headrace.model.names import segment_name
+from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
@@ -48,13 +48,19 @@ def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
 
 
 def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
-    _delete_segments(tools, stored.stream, stored.stream.epoch.segments)
+    """And with them the watermarks."""
+    stream = stored.stream
+    names = _names(stream, stream.epoch.segments)
+    tools.segment_stores.delete_segments([*names, mark_segment_name(stream.scope, stream.name)])
 
 
 def _delete_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
-    names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
-    if names:
-        tools.segment_stores.delete_segments(names)
+    if segments:
+        tools.segment_stores.delete_segments(_names(stream, segments))
+
+
+def _names(stream: Stream, segments: Sequence[StreamSegment]) -> list[str]:
+    return [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
 
 
 def _has_tags(stream: Stream) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.writer_marks import Positions, positions_of
 
 Body = Mapping[str, Any]
 FORMAT = 1
@@ -40,3 +41,14 @@ def segments_body(segments: Iterable[StreamSegment]) -> list[list[int | float]]:
 
 def segments_of_body(rows: Iterable[Iterable[Any]]) -> tuple[StreamSegment, ...]:
     return tuple(StreamSegment(int(identifier), KeyRange(float(low), float(high))) for identifier, low, high in rows)
+
+
+def positions_body(positions: Positions) -> list[list[int | float]]:
+    """Each as [id, low, high, offset]."""
+    return [
+        [*row, one.offset] for row, one in zip(segments_body(one.segment for one in positions), positions, strict=True)
+    ]
+
+
+def positions_of_body(rows: Iterable[Sequence[Any]]) -> Positions:
+    return positions_of({segment: int(row[3]) for row in rows for segment in segments_of_body([row[:3]])})

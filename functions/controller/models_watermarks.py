@@ -1,0 +1,67 @@
+"""JSON of the watermark routes and the way to and from values."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
+from headrace.controller.watermarks import NewestWatermark
+from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.writer_marks import TIME_MAX, TIME_MIN
+
+
+class PositionRequest(WireModel):
+    time: int = Field(ge=TIME_MIN, le=TIME_MAX, description="The writer's time, in whatever unit its events have")
+    position: dict[str, int] = Field(
+        min_length=1, max_length=SEGMENTS_PER_STREAM_MAX, description="Offset in bytes by segment id"
+    )
+
+    def offsets(self) -> dict[int, int]:
+        """Raises InvalidRequestError for keys that are no segment ids, or twice the same."""
+        offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in self.position.items()}
+        if len(offsets) != len(self.position):
+            raise InvalidRequestError("the position names a segment twice", code="invalid_position")
+        for identifier, offset in offsets.items():
+            if not 0 <= offset <= OFFSET_MAX:
+                raise InvalidRequestError(
+                    f"{offset} is no offset in segment {identifier}: it lies between 0 and {OFFSET_MAX}",
+                    code="invalid_position",
+                )
+        return offsets
+
+
+class WatermarkPosition(WireModel):
+    segmentId: int
+    low: float
+    high: float
+    offset: int = Field(description="Bytes")
+
+
+class Watermark(WireModel):
+    lowerTime: int = Field(description="Every active writer has noted at least this time")
+    upperTime: int = Field(description="No writer has noted a later time")
+    cut: list[WatermarkPosition]
+
+
+class NewestWatermarkAnswer(WireModel):
+    watermark: Watermark | None = Field(description="Null as long as there was none")
+    markSegment: str = Field(description="The segment that holds all watermarks; it comes with the first one")
+    offset: int = Field(description="Where the newest one begins in the mark segment, in bytes")
+
+
+def newest_watermark(found: NewestWatermark) -> NewestWatermarkAnswer:
+    newest = found.watermark
+    watermark = None
+    if newest is not None:
+        cut = [
+            WatermarkPosition(
+                segmentId=one.segment.segment_id,
+                low=one.segment.key_range.low,
+                high=one.segment.key_range.high,
+                offset=one.offset,
+            )
+            for one in newest.cut
+        ]
+        watermark = Watermark(lowerTime=newest.lower_time, upperTime=newest.upper_time, cut=cut)
+    return NewestWatermarkAnswer(watermark=watermark, markSegment=found.mark_segment, offset=found.offset)

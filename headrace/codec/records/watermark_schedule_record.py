@@ -1,0 +1,42 @@
+"""Which streams of a bucket have marks of writers: where the tick looks for watermarks to come.
+
+The entry of a stream is written with every mark that comes or goes, and goes with the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.codec.records.bodies import Body, decoded, versioned
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledStream:
+    """`writers` have a mark in the life of the stream that begins at `first_segment_number`."""
+
+    scope: str
+    stream: str
+    first_segment_number: int
+    writers: int
+
+
+def watermark_schedule_partition(bucket: int) -> str:
+    return f"watermarks/{bucket:04d}"
+
+
+def watermark_schedule_body(scheduled: ScheduledStream) -> dict[str, Any]:
+    return versioned(
+        scope=scheduled.scope,
+        stream=scheduled.stream,
+        first_number=scheduled.first_segment_number,
+        writers=scheduled.writers,
+    )
+
+
+def watermark_schedule_of_body(body: Body) -> ScheduledStream:
+    return decoded("watermark schedule", body, _scheduled)
+
+
+def _scheduled(body: Body) -> ScheduledStream:
+    return ScheduledStream(str(body["scope"]), str(body["stream"]), int(body["first_number"]), int(body["writers"]))

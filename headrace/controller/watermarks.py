@@ -1,0 +1,67 @@
+"""Watermarks: writers say how far they are in time, anybody asks for the newest watermark.
+
+What lies between, computing watermarks from marks, is the work of a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.codec.records.watermark_record import watermark_state_of_body
+from headrace.metadata import keys
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream_records import no_such_stream, stored_stream
+from headrace.metadata.writer_mark_records import WriterMarkRecords
+from headrace.model.names import mark_segment_name
+from headrace.model.watermarks import Watermark, WatermarkState
+from headrace.ports.metadata_store import MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class NewestWatermark:
+    """`watermark` is None as long as there was none; `offset` is where its record begins in `mark_segment`, in bytes.
+
+    The mark segment exists once there was a watermark.
+    """
+
+    watermark: Watermark | None
+    mark_segment: str
+    offset: int
+
+
+class WatermarkService:
+    """What the API's watermark routes call; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._marks = WriterMarkRecords(store, HistoryRecords(store))
+
+    def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
+        """A writer has written everything before `time` in front of these offsets (bytes, by segment id).
+
+        Raises as `WriterMarkRecords.note`.
+        """
+        self._marks.note(scope, stream, writer, time, offsets)
+
+    def remove_writer(self, scope: str, stream: str, writer: str) -> None:
+        """The writer is shut down: watermarks do not wait for it. Fine if it was before.
+
+        Raises:
+            NotFoundError: there is no such stream; or, with code "writer_not_found", the writer never noted its time,
+                or was forgotten since.
+        """
+        self._marks.shut_down(scope, stream, writer)
+
+    def newest_watermark(self, scope: str, stream: str) -> NewestWatermark:
+        """The newest watermark; one read. Raises NotFoundError if there is no such stream."""
+        current, record = self._store.get_many([keys.current_key(scope, stream), keys.watermark_key(scope, stream)])
+        stored = stored_stream(current)
+        if stored is None:
+            raise no_such_stream(scope, stream)
+        state = WatermarkState(stored.stream.first_segment_number)
+        if record is not None:
+            found = watermark_state_of_body(record.body)
+            if found.first_segment_number == state.first_segment_number:
+                state = found
+        return NewestWatermark(state.last, mark_segment_name(scope, stream), state.last_offset)

@@ -1,0 +1,183 @@
+"""Watermarks: who is waited for, the bounds, and the cut behind everything that writers have told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.epochs import Epoch, scaled_epoch
+from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.watermarks import Watermark, WatermarkRound, is_at_or_behind, next_round, upper_bound
+from headrace.model.writer_marks import Positions, WriterMark, positions_of, shut_down
+
+FIRST = Epoch.first(2, 0, 0)
+SPLIT = scaled_epoch(FIRST, [0], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)], 1)
+MERGED = scaled_epoch(SPLIT, [1, segment_id(1, 3)], [KeyRange(0.25, 1.0)], 2)
+EPOCHS = (FIRST, SPLIT, MERGED)
+BY_ID = {segment.segment_id: segment for epoch in EPOCHS for segment in epoch.segments}
+S2, S3, S4 = segment_id(1, 2), segment_id(1, 3), segment_id(2, 4)
+
+
+def _positions(offsets: Mapping[int, int]) -> Positions:
+    return positions_of({BY_ID[identifier]: offset for identifier, offset in offsets.items()})
+
+
+def _segments_of_epoch(number: int) -> tuple[StreamSegment, ...]:
+    return EPOCHS[number].segments
+
+
+def _mark(writer: str, time: int, **offsets: int) -> WriterMark:
+    return WriterMark(writer, time, _positions({int(name[1:]): offset for name, offset in offsets.items()}))
+
+
+def _round(
+    last: Watermark | None,
+    *marks: WriterMark,
+    silent: Mapping[str, int] | None = None,
+    now_ms: int = 0,
+    timeout: int = 0,
+) -> WatermarkRound:
+    return next_round(
+        last, marks, silent or {}, timeout_ms=timeout, now_ms=now_ms, segments_of_epoch=_segments_of_epoch
+    )
+
+
+@pytest.mark.parametrize(
+    ("positions", "cut"),
+    [
+        ([{0: 5, 1: 7}, {0: 9, 1: 2}], {0: 9, 1: 7}),
+        ([{0: 5}], {0: 5, 1: 0}),
+        ([{0: 5, 1: 7}, {S2: 3}], {S2: 3, S3: 0, 1: 7}),
+        ([{S2: 3, S3: 4}, {0: 99, 1: 7}], {S2: 3, S3: 4, 1: 7}),
+        ([{1: 7}, {S4: 1}], {S2: 0, S4: 1}),
+        ([{0: 5}, {1: 7}, {S3: 2}, {S4: 1}], {S2: 0, S4: 1}),
+    ],
+)
+def test_the_cut_behind_positions(positions: list[dict[int, int]], cut: dict[int, int]):
+    found = upper_bound(map(_positions, positions), None, _segments_of_epoch)
+    assert found == _positions(cut)
+    assert found == upper_bound(map(_positions, positions[::-1]), None, _segments_of_epoch)
+
+
+def test_the_cut_is_behind_the_last_watermark_too():
+    last = Watermark(1, 2, _positions({S2: 5, S3: 6, 1: 7}))
+    assert upper_bound([_positions({0: 50, 1: 9})], last, _segments_of_epoch) == _positions({S2: 5, S3: 6, 1: 9})
+
+
+def test_the_first_watermark_needs_no_more_than_marks():
+    found = _round(None, _mark("a", 10, s0=5, s1=5), _mark("b", 7, s0=1, s1=9))
+    assert found == WatermarkRound(Watermark(7, 10, _positions({0: 5, 1: 9})), (), {})
+
+
+def test_nothing_without_marks():
+    assert _round(None) == WatermarkRound(None, (), {})
+
+
+def test_a_writer_that_is_behind_is_waited_for_until_it_was_silent_for_too_long():
+    last = Watermark(7, 10, _positions({0: 5, 1: 9}))
+    ahead, behind = _mark("a", 11, s0=6, s1=9), _mark("b", 7, s0=1, s1=9)
+    first = _round(last, ahead, behind, now_ms=100, timeout=50)
+    assert first == WatermarkRound(None, (), {"b": 100})
+    assert _round(last, ahead, behind, silent=first.silent_since, now_ms=149, timeout=50) == first
+    late = _round(last, ahead, behind, silent=first.silent_since, now_ms=150, timeout=50)
+    assert late == WatermarkRound(Watermark(11, 11, _positions({0: 6, 1: 9})), (behind,), {})
+    caught_up = _mark("b", 8, s0=1, s1=9)
+    assert _round(last, ahead, caught_up, silent=first.silent_since, now_ms=149, timeout=50) == WatermarkRound(
+        Watermark(8, 11, _positions({0: 6, 1: 9})), (), {}
+    )
+
+
+def test_a_writer_that_was_shut_down_is_not_waited_for():
+    last = Watermark(7, 10, _positions({0: 5, 1: 9}))
+    ahead, behind = _mark("a", 11, s0=6, s1=9), shut_down(_mark("b", 7, s0=1, s1=9))
+    found = _round(last, ahead, behind, now_ms=100, timeout=50)
+    assert found.watermark == Watermark(11, 11, _positions({0: 6, 1: 9}))
+    assert found.inactive == (behind,)
+
+
+def test_its_last_mark_counts_all_the_same():
+    last = Watermark(7, 10, _positions({0: 5, 1: 9}))
+    found = _round(last, _mark("a", 20, s0=6, s1=9), shut_down(_mark("b", 11, s0=1, s1=12)))
+    assert found == WatermarkRound(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
+
+
+def test_without_a_time_out_nobody_is_waited_for():
+    last = Watermark(7, 10, _positions({0: 5, 1: 9}))
+    behind = _mark("b", 7, s0=1, s1=9)
+    assert _round(last, behind) == WatermarkRound(None, (behind,), {})
+
+
+@pytest.mark.parametrize(
+    ("position", "reached"),
+    [
+        ({0: 5, 1: 9}, True),
+        ({0: 5, 1: 8}, False),
+        ({0: 4, S3: 0}, False),
+        ({S2: 0, S3: 0, 1: 9}, True),
+        ({S2: 0, S4: 0}, True),
+    ],
+)
+def test_whether_a_position_has_reached_a_cut(position: dict[int, int], reached: bool):
+    assert is_at_or_behind(_positions(position), _positions({0: 5, 1: 9})) is reached
+
+
+# Properties, on random histories of streams and random writers.
+
+
+def _draw_positions(data: st.DataObject, epochs: list[Epoch]) -> Positions:
+    """What a writer may know: some segments of one epoch."""
+    epoch = data.draw(st.sampled_from(epochs))
+    known = data.draw(st.lists(st.sampled_from(epoch.segments), min_size=1, unique=True))
+    return positions_of({segment: data.draw(st.integers(0, 100)) for segment in known})
+
+
+@given(data=st.data())
+def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histories: Callable[..., Any]):
+    epochs = data.draw(histories())
+    last: Watermark | None = None
+    for now_ms in range(data.draw(st.integers(1, 5))):
+        marks = [
+            WriterMark(name, data.draw(st.integers(0, 10)), _draw_positions(data, epochs), data.draw(st.booleans()))
+            for name in data.draw(st.lists(st.sampled_from("abc"), unique=True))
+        ]
+        found = next_round(
+            last,
+            marks,
+            {},
+            timeout_ms=data.draw(st.integers(0, 1)),
+            now_ms=now_ms,
+            segments_of_epoch=lambda number: epochs[number].segments,
+        )
+        watermark = found.watermark
+        if watermark is None:
+            continue
+        assert covers_key_space_once([one.segment.key_range for one in watermark.cut])
+        assert watermark.lower_time <= watermark.upper_time
+        active = [mark for mark in marks if mark not in found.inactive]
+        for mark in active:
+            assert watermark.lower_time <= mark.time <= watermark.upper_time
+            assert is_at_or_behind(watermark.cut, mark.positions)
+        if last is not None:
+            assert watermark.lower_time > last.lower_time
+            assert is_at_or_behind(watermark.cut, last.cut)
+        last = watermark
+
+
+@given(data=st.data())
+def test_nobody_is_forgotten_who_is_waited_for(data: Any):
+    last = data.draw(st.one_of(st.none(), st.just(Watermark(5, 6, _positions({0: 0, 1: 0})))))
+    marks = [
+        WriterMark(name, data.draw(st.integers(0, 10)), _positions({0: 1, 1: 1}), data.draw(st.booleans()))
+        for name in "abcd"
+    ]
+    found = _round(last, *marks, timeout=data.draw(st.integers(0, 2)))
+    behind = {mark.writer for mark in marks if last is not None and mark.time <= last.lower_time}
+    forgotten = {mark.writer for mark in found.inactive}
+    assert forgotten | found.silent_since.keys() == behind
+    assert not forgotten & found.silent_since.keys()
+    assert (found.watermark is None) == bool(found.silent_since or len(behind) == len(marks))

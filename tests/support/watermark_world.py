@@ -1,0 +1,63 @@
+"""Writers, their notes and the tick of watermarks on the control plane in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import topology
+from headrace.codec.events import iter_events
+from headrace.codec.watermark_event import watermark_of_payload
+from headrace.controller.watermarks import WatermarkService
+from headrace.model.buckets import bucket_of_stream
+from headrace.model.names import mark_segment_name
+from headrace.model.watermarks import Watermark
+from headrace.workflows.advance_watermarks import REVISION_MARK, WatermarkAdvancer
+from headrace.workflows.bucket_lease import LEASE_MS
+
+
+class WatermarkWorld:
+    """Beside a `StreamWorld`, whose ports it uses."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.service = WatermarkService(world.store)
+        self.advancer = WatermarkAdvancer(world.store, world.segment_stores, world.clock)
+
+    def note(self, writer: str, time: int, offsets: dict[int, int], stream: str = "t") -> None:
+        self.service.note_position("s", stream, writer, time, offsets)
+
+    def tick(self, stream: str = "t", after_ms: int = 10_000) -> None:
+        """The tick of the stream's bucket, some time later."""
+        self.world.clock.advance(after_ms)
+        self.advancer.run(bucket_of_stream(f"s/{stream}", topology.BUCKET_COUNT))
+
+    def tick_after_a_crash(self, stream: str = "t") -> None:
+        """When the lease of the one that died has run out."""
+        self.tick(stream, LEASE_MS)
+
+    def written(self, stream: str = "t") -> list[Watermark]:
+        """What lies in the mark segment, in order."""
+        name = mark_segment_name("s", stream)
+        stores = self.world.bare_segment_stores
+        if name not in stores.names():
+            return []
+        info = stores.segment_info(name)
+        payloads, consumed = iter_events(stores.read(name, info.start_offset, info.length))
+        assert consumed == info.length - info.start_offset
+        return [watermark_of_payload(payload) for payload in payloads]
+
+    def bounds(self, stream: str = "t") -> list[tuple[int, int]]:
+        return [(one.lower_time, one.upper_time) for one in self.written(stream)]
+
+    def newest_cut(self, stream: str = "t") -> dict[int, int]:
+        newest = self.service.newest_watermark("s", stream).watermark
+        assert newest is not None
+        return {one.segment.segment_id: one.offset for one in newest.cut}
+
+    def revision_mark(self, stream: str = "t") -> int | None:
+        return self.world.bare_segment_stores.get_attribute(mark_segment_name("s", stream), REVISION_MARK)
+
+    def is_scheduled(self, stream: str = "t") -> bool:
+        return any(
+            partition.startswith("watermarks/") and sort == f"s/{stream}" for partition, sort in self.world.everything()
+        )
