@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
     from headrace.controller.streams import StreamService
+    from headrace.controller.watermarks import WatermarkService
     from headrace.metadata.request_messages import RequestQueues
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
