@@ -88,14 +88,11 @@ class EventAssembler:
         Raises:
             WireFormatError: something that is no event.
         """
-        if self._carry:
+        if self._carry and not self._is_first_complete(len(data)):
             self._carry += data
-            if not self._is_first_complete():
-                return []
-            whole = bytes(self._carry)
-            self._carry.clear()  # a large event would be there three times otherwise
-        else:
-            whole = bytes(data)
+            return []
+        whole = b"".join((self._carry, data))
+        self._carry.clear()  # a large event would be there three times otherwise
         events, consumed = split_events(whole, 0)
         self._carry = bytearray(memoryview(whole)[consumed:])
         self.offset += consumed
@@ -106,10 +103,10 @@ class EventAssembler:
         """Bytes behind `offset` that belong to an incomplete event."""
         return len(self._carry)
 
-    def _is_first_complete(self) -> bool:
-        """Spares parsing (and copying) while a large event comes in piece by piece."""
+    def _is_first_complete(self, more_bytes: int) -> bool:
+        """With so many bytes more. Spares parsing (and copying) while a large event comes in piece by piece."""
         if len(self._carry) < EVENT_HEADER_BYTES:
-            return False
+            return len(self._carry) + more_bytes >= EVENT_HEADER_BYTES
         kind, length_bytes = _HEADER.unpack_from(self._carry)
         is_event = kind == 0 and 0 <= length_bytes <= EVENT_BYTES_MAX_LARGE
-        return not is_event or len(self._carry) - EVENT_HEADER_BYTES >= length_bytes
+        return not is_event or len(self._carry) + more_bytes - EVENT_HEADER_BYTES >= length_bytes

@@ -16,6 +16,10 @@ from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 FRAME_HEADER = struct.Struct(">ii")
 FRAME_PAYLOAD_BYTES_MAX = WIRE_FRAME_PAYLOAD_BYTES_MAX
 _STAGING_BYTES = 256 * 1024
+_REUSED_BYTES_MAX = 2 * 1024 * 1024 + 4096
+"""Of a payload whose buffer is used again: what one read answers. Larger ones are rare."""
+
+_REUSED_BUFFERS_MAX = 3
 
 
 def encode_parts(command: WireCommand) -> list[Buffer]:
@@ -79,15 +83,16 @@ class FrameReceiver:
 
     Read into `writable()`, then tell `received(n)`, which returns the frames completed by these bytes. A payload that
     was already complete in the staging buffer is copied out of it; a longer one is received straight into its own
-    buffer. Payloads stay valid for as long as they are referenced.
+    buffer. Payloads stay valid for as long as they are referenced; after that their buffers are used again.
     """
 
-    __slots__ = ("_filled", "_large", "_large_filled", "_large_type", "_staging", "_view")
+    __slots__ = ("_buffers", "_filled", "_large", "_large_filled", "_large_type", "_staging", "_view")
 
     def __init__(self) -> None:
         self._staging = bytearray(_STAGING_BYTES)
         self._view = memoryview(self._staging)
         self._filled = 0
+        self._buffers = _PayloadBuffers()
         self._large: memoryview | None = None
         self._large_type = 0
         self._large_filled = 0
@@ -140,11 +145,43 @@ class FrameReceiver:
         return frames
 
     def _receive_apart(self, type_code: int, length_bytes: int, start: int) -> None:
-        payload = memoryview(bytearray(length_bytes))
+        payload = self._buffers.take(length_bytes)
         here = self._filled - start
         payload[:here] = self._view[start : self._filled]
         self._large, self._large_type, self._large_filled = payload, type_code, here
         self._filled = 0
+
+
+class _PayloadBuffers:
+    """Buffers for long payloads. Fresh memory costs more than all the copying: each of its pages is a fault."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, length_bytes: int) -> memoryview:
+        """A buffer of that length which nobody looks at."""
+        for kept in self._kept:
+            if len(kept) >= length_bytes and _is_free(kept):
+                return memoryview(kept)[:length_bytes]
+        if length_bytes > _REUSED_BYTES_MAX:
+            return memoryview(bytearray(length_bytes))
+        fresh = bytearray(-(-length_bytes // _STAGING_BYTES) * _STAGING_BYTES)
+        if len(self._kept) == _REUSED_BUFFERS_MAX:
+            del self._kept[0]
+        self._kept.append(fresh)
+        return memoryview(fresh)[:length_bytes]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Python refuses to resize what a memoryview looks at."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True
 
 
 class _AbsentDataSink(Sink):

@@ -56,3 +56,45 @@ def test_payloads_stay_valid_when_the_receiver_goes_on() -> None:
         receiver.writable()[: len(frame)] = frame
         kept += receiver.received(len(frame))
     assert [bytes(payload) for _, payload in kept] == [bytes([number]) * 4 for number in range(3)]
+
+
+@given(st.lists(st.tuples(st.integers(140_000, 900_000), st.booleans()), min_size=4, max_size=12))
+def test_long_payloads_that_are_held_keep_their_bytes_while_others_buffers_are_used_again(
+    frames: list[tuple[int, bool]],
+) -> None:
+    receiver = wire.FrameReceiver()
+    held: list[tuple[int, memoryview]] = []
+    for number, (length_bytes, hold) in enumerate(frames):
+        stream = memoryview(wire.FRAME_HEADER.pack(100, length_bytes) + bytes([number]) * length_bytes)
+        received: list[tuple[int, memoryview]] = []
+        while stream:
+            target = receiver.writable()
+            count = min(len(stream), len(target))
+            target[:count] = stream[:count]
+            del target
+            received += receiver.received(count)
+            stream = stream[count:]
+        ((_, payload),) = received
+        assert bytes(payload) == bytes([number]) * length_bytes
+        if hold:
+            held.append((number, payload))
+        del payload, received
+    for number, payload in held:
+        assert bytes(payload) == bytes([number]) * len(payload)
+
+
+def test_a_long_payload_that_nobody_holds_gives_its_memory_to_the_next() -> None:
+    receiver = wire.FrameReceiver()
+    addresses = set()
+    for _ in range(10):
+        stream = memoryview(wire.FRAME_HEADER.pack(100, 500_000) + bytes(500_000))
+        while stream:
+            target = receiver.writable()
+            count = min(len(stream), len(target))
+            target[:count] = stream[:count]
+            del target
+            for _, payload in receiver.received(count):
+                addresses.add(id(payload.obj))
+            payload = None
+            stream = stream[count:]
+    assert len(addresses) == 1
