@@ -36,7 +36,8 @@ from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.metrics import ContainerMetrics
-from headrace.segmentstore.reading.block_pool import BlockPool, Reservation, WriterMark
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Reservation, WriterMark
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Reservation
 
 
 class Recovery:

@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.segmentstore.reading.block_pool import Block, BlockPool, Reservation, WriterMark, gather, slice_parts
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Block, Reservation, WriterMark, gather, slice_parts
 
 PARTS_PER_READ_MAX: Final = 64
 """A read of more pieces than this is joined: sending many tiny buffers costs more than copying them."""

@@ -26,7 +26,7 @@ from headrace.model.errors import (
 from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import Reservation, slice_parts
+from headrace.segmentstore.reading.reservations import Reservation, slice_parts
 from headrace.segmentstore.sessions.frame_assembler import AppendFrame
 from headrace.segmentstore.sessions.limits import WRITERS_PER_CONNECTION_MAX
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headrace.codec import wire_commands as wire
-from headrace.segmentstore.reading.block_pool import BlockPool, Reservation
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Reservation
 from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
 
 _FRAME_HEADER_BYTES: Final = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import FencedError, HeadraceError, NotFoundError
-from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.reading.reservations import Block
 from headrace.segmentstore.sessions.limits import (
     HELD_READS_MAX,
     READ_AHEADS_MAX,

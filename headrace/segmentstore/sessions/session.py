@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.reading.block_pool import Block, Reservation
+from headrace.segmentstore.reading.reservations import Block, Reservation
 from headrace.segmentstore.sessions.append_processor import AppendProcessor
 from headrace.segmentstore.sessions.frame_assembler import AppendFrame, FrameAssembler
 from headrace.segmentstore.sessions.limits import (

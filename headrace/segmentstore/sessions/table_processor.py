@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError
 from headrace.segmentstore.containers import attributes
-from headrace.segmentstore.reading.block_pool import Reservation
+from headrace.segmentstore.reading.reservations import Reservation
 from headrace.segmentstore.sessions.segment_processor import checked_name, error_reply
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch, Change

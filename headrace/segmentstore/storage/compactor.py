@@ -20,7 +20,7 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import Block
+from headrace.segmentstore.reading.reservations import Block
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
 from headrace.segmentstore.storage.run_times import points_of_all, with_times

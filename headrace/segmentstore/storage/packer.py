@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.model.chunks import ChunkRun
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import Block, Reservation, gather
+from headrace.segmentstore.reading.reservations import Block, Reservation, gather
 from headrace.segmentstore.storage.run_times import points_in_memory, with_times
 
 RUNS_PER_OBJECT_MAX: Final = 10_000

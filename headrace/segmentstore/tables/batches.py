@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.codec.table_entries import REMOVED, encode_entry
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
-from headrace.segmentstore.reading.block_pool import BlockPool, Reservation, slice_parts
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Reservation, slice_parts
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

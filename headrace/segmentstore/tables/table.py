@@ -19,7 +19,7 @@ from headrace.model.table_indexes import IndexRun
 from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import Reservation
+from headrace.segmentstore.reading.reservations import Reservation
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.tables.index_reader import IndexReader, Window
 from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
