@@ -20,7 +20,7 @@ from benchmarks import compaction, raw_limits, recovery, workloads
 from benchmarks.machine import machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
-from benchmarks.settings import MIB, QUICK, Settings
+from benchmarks.settings import KIB, MIB, QUICK, Settings
 from benchmarks.store_memory import resident_bytes
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, HeadraceError, connect
@@ -31,6 +31,7 @@ from local_stack.running import running_stack
 RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"
 RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
 RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
+RAW_BUSY = "raw: overwrite + fdatasync, 4 KiB blocks, all cores busy"
 RAW_LOOPBACK = "raw: loopback TCP"
 RAW_S3 = "raw: GET of 8 MiB from S3 (moto)"
 CACHE = "configured: cache of the store"
@@ -117,6 +118,12 @@ def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
                 results.add(f"{name}, rate", found.per_second, "/s")
                 results.add(f"{name}, p50", found.latencies.p50_ms, "ms")
                 results.add(f"{name}, p99", found.latencies.p99_ms, "ms")
+    with raw_limits.busy_cores():
+        busy = raw_limits.synced_writes(
+            directory, 4 * KIB, settings.raw_seconds, recycled_bytes=settings.raw_recycled_bytes
+        )
+    results.add(f"{RAW_BUSY}, p50", busy.latencies.p50_ms, "ms")
+    results.add(f"{RAW_BUSY}, p99", busy.latencies.p99_ms, "ms")
     results.add(RAW_LOOPBACK, raw_limits.loopback_copy_mb_per_s(settings.raw_seconds), "MB/s")
 
 

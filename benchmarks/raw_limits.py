@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +45,22 @@ def synced_writes(
     finally:
         os.close(file)
         path.unlink()
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Every core has something else to do meanwhile, as it has while the whole system runs on one machine.
+
+    A thread that wakes up then waits for the end of somebody's time slice: milliseconds, whatever the disk can do.
+    """
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for one in spinning:
+            one.kill()
+        for one in spinning:
+            one.wait()
 
 
 def _fill(file: int, length_bytes: int) -> None:

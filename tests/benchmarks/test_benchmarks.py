@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -74,3 +76,14 @@ def test_a_recovery_is_measured_on_the_log_that_was_asked_for(tmp_path: Path):
     assert found.loaded_bytes == 512 * KIB
     assert 2 * MIB < found.log_bytes < 2.1 * MIB
     assert found.seconds == found.scan_s + found.replay_s > 0
+
+
+def test_cores_are_busy_for_as_long_as_it_is_asked_for() -> None:
+    with raw_limits.busy_cores():
+        running = _children()
+        assert len(running) >= (os.cpu_count() or 1)
+    assert not running & _children()
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split())
