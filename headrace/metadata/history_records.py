@@ -101,12 +101,12 @@ class HistoryRecords:
             else []
         )
         for number, record in zip(missing, records, strict=True):
-            if record is None:
+            epoch = epoch_of_body(record.body) if record else None
+            if epoch is None or _is_of_a_later_life(stream, epoch):
                 raise NotFoundError(
                     f"stream {stream.scoped_name} has no epoch {number}",
                     details={"epoch": number, "currentEpoch": stream.epoch.number},
                 )
-            epoch = epoch_of_body(record.body)
             self._epochs.put((life, number), epoch)
             found[number] = epoch
         return [known for number in numbers if (known := found[number]) is not None]
@@ -118,6 +118,11 @@ def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:
         Create(keys.epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
         Create(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
     )
+
+
+def _is_of_a_later_life(stream: Stream, epoch: Epoch) -> bool:
+    """Whoever read the stream long ago may find what a stream created anew has put there: numbers only grow."""
+    return epoch.number <= stream.epoch.number and epoch.next_segment_number > stream.epoch.next_segment_number
 
 
 def _life(stream: Stream) -> _Life:

@@ -154,7 +154,7 @@ def rolled(stream: Stream, epoch: Epoch) -> Stream:
     return replace(stream, epoch=epoch)
 
 
-def committed(stream: Stream) -> Stream:
+def commit_ended(stream: Stream) -> Stream:
     """The commit is done. A stream that is being sealed, and commits what is left before, goes on with that."""
     if stream.state is not StreamState.COMMITTING_TXN:
         return stream

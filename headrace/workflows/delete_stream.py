@@ -19,6 +19,7 @@ from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
 from headrace.model.truncation import segments_left
 from headrace.ports.metadata_store import Delete, Key
+from headrace.workflows.settle_transactions import forget_transactions
 from headrace.workflows.steps import Step, Tools, Workflow
 
 _RECORDS_PER_WRITE = 90
@@ -101,6 +102,7 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
 DELETE_STREAM = Workflow(
     RequestKind.DELETE_STREAM,
     (
+        Step("forget transactions", forget_transactions),
         Step("delete replaced segments", _delete_replaced_segments),
         Step("delete last segments", _delete_last_segments),
         Step("unindex tags", _unindex_tags, applies=_has_tags),

@@ -6,6 +6,7 @@ from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.requests import RequestKind
 from headrace.model.streams import sealed
 from headrace.workflows.sealing import record_sizes, seal_segments
+from headrace.workflows.settle_transactions import settle_transactions
 from headrace.workflows.steps import Step, Tools, Workflow
 
 
@@ -24,6 +25,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
 SEAL_STREAM = Workflow(
     RequestKind.SEAL_STREAM,
     (
+        Step("settle transactions", settle_transactions),
         Step("seal segments", _seal_segments),
         Step("record sizes", _record_sizes),
         Step("close", _close),

@@ -76,6 +76,17 @@ def test_another_life_of_the_name_is_another_stream(store: MemoryMetadataStore, 
     assert history.epoch(second, 1) != first_epochs[1]
 
 
+def test_a_stream_read_in_a_former_life_gets_no_epoch_of_the_present_one(
+    store: MemoryMetadataStore, history: HistoryRecords
+):
+    first, _ = _life(0)
+    second, second_epochs = _life(4)
+    store.write(*create_epoch(second, second_epochs[0]))
+    with pytest.raises(NotFoundError):
+        history.epoch(first, 0)
+    assert history.epoch(second, 0) == second_epochs[0]
+
+
 def test_sizes_that_come_later_are_seen(store: MemoryMetadataStore, history: HistoryRecords):
     stream, _ = _life(0)
     assert history.sealed_segments(stream, [0]) == {}

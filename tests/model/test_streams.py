@@ -44,7 +44,7 @@ COMMITTING = streams.start_committing(SCALED, 4)
 ROLL = roll_of(NEXT, ACTIVE.epoch, 3_000)
 ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
 ROLLED = streams.rolled(ROLLING, ROLL.following)
-COMMITTED = streams.committed(ROLLED)
+COMMITTED = streams.commit_ended(ROLLED)
 DELETING = streams.start_deleting(SEALED, 11)
 LIFE: list[Stream | None] = [
     None,
@@ -85,7 +85,7 @@ def test_a_stream_that_is_being_sealed_commits_what_is_left_and_stays_sealing():
     rolling = streams.epoch_recorded(SEALING, ROLL.following)
     check_write(SEALING, rolling)
     check_write(rolling, streams.rolled(rolling, ROLL.following))
-    assert streams.committed(rolling) is rolling
+    assert streams.commit_ended(rolling) is rolling
 
 
 def test_request_ids_follow_life_and_version():
@@ -261,7 +261,7 @@ def test_random_lives_keep_every_invariant(histories: Any, data: st.DataObject):
                 lambda before, version=version: streams.start_committing(before, version),
                 lambda before, following=following: streams.epoch_recorded(before, following),
                 lambda before, following=following: streams.rolled(before, following),
-                streams.committed,
+                streams.commit_ended,
             ]
             continue
         life += [

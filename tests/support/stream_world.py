@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -17,14 +18,20 @@ from headrace.controller.key_value_tables import KeyValueTableService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
+from headrace.controller.transactions import TransactionService
+from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
 from headrace.model.requests import Noun
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.workflows.abort_transaction import TransactionAborts
+from headrace.workflows.commit_transactions import CommitProcessor
 from headrace.workflows.request_processor import request_processor
 from headrace.workflows.resend_intents import resend_intents
+from headrace.workflows.steps import Tools
 from headrace.workflows.stream_requests import StreamRequestProcessor
 
 
@@ -151,8 +158,22 @@ class StreamWorld:
         self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
         self.requests = request_processor(self.store, self.segment_stores, self.clock)
         self.records = StreamRecords(self.bare_store)
+        self.bare_commits, self.bare_aborts = MemoryRequestQueue(), MemoryRequestQueue()
+        self.transaction_queues = TransactionQueues(
+            WatchedQueue(self.bare_commits, self.calls), WatchedQueue(self.bare_aborts, self.calls)
+        )
+        numbers = itertools.count(1)
+        self.transactions = TransactionService(
+            self.store, self.segment_stores, self.transaction_queues, self.clock, lambda _bits: next(numbers)
+        )
+        self.commits = CommitProcessor(self.tools())
+        self.aborts = TransactionAborts(self.tools())
         self.dead_letters = DeadLetterService(self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams)
         self.scopes.create_scope("s")
+
+    def tools(self) -> Tools:
+        """What a process that has just started works with."""
+        return Tools(StreamRecords(self.store), HistoryRecords(self.store), self.segment_stores, self.clock)
 
     def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
         """A stream that is ACTIVE."""
@@ -202,6 +223,38 @@ class StreamWorld:
         self.clock.advance(30_001)
         for bucket in range(topology.BUCKET_COUNT):
             resend_intents(self.store, self.queues, self.clock, bucket, 30_000)
+
+    def drain_transactions(self) -> int:
+        """Work on queued commits and aborts until there are none; how many there were."""
+        done = 0
+        for queue, process in ((self.bare_commits, self.commits.process), (self.bare_aborts, self.aborts.process)):
+            while messages := queue.receive():
+                for message in messages:
+                    process(message.body)
+                    queue.acknowledge(message.receipt)
+                    done += 1
+        return done
+
+    def begin(self, stream: str = "t", lease_ms: int = 60_000) -> int:
+        """The id of a new transaction."""
+        return self.transactions.create_transaction("s", stream, lease_ms).transaction.transaction_id
+
+    def write_in(self, transaction: int, position: float, data: bytes, stream: str = "t") -> None:
+        """Append to the segment of a transaction that owns the position."""
+        found = self.transactions.segments_of("s", stream, transaction)
+        (name,) = [
+            one.transaction_segment
+            for one in found.segments
+            if one.segment.key_range.low <= position < one.segment.key_range.high
+        ]
+        stores = self.bare_segment_stores
+        stores.append(name, data, stores.segment_info(name).length)
+
+    def commit(self, *transactions: int, stream: str = "t") -> None:
+        """Commits that are done."""
+        for one in transactions:
+            self.transactions.commit_transaction("s", stream, one)
+        self.drain_transactions()
 
     def tail_ids(self, stream: str = "t") -> list[int]:
         return [one.segment.segment_id for one in self.segments.segments_at_tail("s", stream).segments]

@@ -34,8 +34,9 @@ def test_the_order_of_the_steps():
             "remove cold marks",
             "activate the epoch",
         ],
-        "seal_stream": ["seal segments", "record sizes", "close"],
+        "seal_stream": ["settle transactions", "seal segments", "record sizes", "close"],
         "delete_stream": [
+            "forget transactions",
             "delete replaced segments",
             "delete last segments",
             "unindex tags",

@@ -1,0 +1,67 @@
+"""A transaction: under `open/` until it is committed or aborted, then under `done/` until it is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.model.transactions import Transaction, TransactionState, WriterTime, transaction_text
+
+OPEN_FIRST = "open/"
+DONE_FIRST = "done/"
+_AFTER_SLASH = "0"
+"""The character behind '/': what begins with a prefix sorts before the prefix with this in the slash's place."""
+
+OPEN_LAST = f"open{_AFTER_SLASH}"
+DONE_LAST = f"done{_AFTER_SLASH}"
+
+
+def transactions_partition(scope: str, stream: str) -> str:
+    """The partition of everything that belongs to one stream's transactions."""
+    return f"transactions/{scope}/{stream}"
+
+
+def open_sort(transaction_id: int) -> str:
+    return f"{OPEN_FIRST}{transaction_text(transaction_id)}"
+
+
+def done_sort(transaction_id: int) -> str:
+    return f"{DONE_FIRST}{transaction_text(transaction_id)}"
+
+
+def transaction_body(transaction: Transaction) -> dict[str, Any]:
+    noted = transaction.writer_time
+    return versioned(
+        id=transaction_text(transaction.transaction_id),
+        state=str(transaction.state),
+        created=transaction.created_ms,
+        lease_end=transaction.lease_end_ms,
+        order=transaction.order,
+        writer_time=[noted.writer, noted.timestamp] if noted else None,
+        completed=transaction.completed_ms,
+        position=[list(one) for one in transaction.position],
+    )
+
+
+def transaction_of_body(body: Body) -> Transaction:
+    return decoded("transaction", body, _transaction)
+
+
+def _transaction(body: Body) -> Transaction:
+    return Transaction(
+        transaction_id=int(body["id"], 16),
+        state=TransactionState(body["state"]),
+        created_ms=int(body["created"]),
+        lease_end_ms=int(body["lease_end"]),
+        order=None if body["order"] is None else int(body["order"]),
+        writer_time=_writer_time(body["writer_time"]),
+        completed_ms=None if body["completed"] is None else int(body["completed"]),
+        position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
+    )
+
+
+def _writer_time(fields: Any) -> WriterTime | None:
+    if fields is None:
+        return None
+    writer, timestamp = fields
+    return WriterTime(str(writer), int(timestamp))

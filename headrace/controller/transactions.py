@@ -1,0 +1,335 @@
+"""Transactions: create, ping, commit, abort, state, lists, and commit sets.
+
+Committing and aborting only marks a transaction, under the version of its record, and sends a message: workflows do the
+rest. So the mark decides every race: of a commit against an abort, and of both and of a ping against the time-out. A
+mark whose message is lost is found by the tick.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from headrace.codec.records.transaction_due_record import DueEntry
+from headrace.controller.paging import Listing, check_page_limit
+from headrace.controller.transaction_views import (
+    CommitSetView,
+    CompletedTransaction,
+    CreatedTransaction,
+    TransactionSegment,
+)
+from headrace.metadata import keys, transaction_keys
+from headrace.metadata import transaction_records as records
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream, stored_stream
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, ThrottledError, UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+from headrace.model.transactions import (
+    COMMIT_SET_KEPT_MS,
+    COMPLETED_LISTED_MAX,
+    RANDOM_BITS,
+    CommitSet,
+    Transaction,
+    TransactionState,
+    WriterTime,
+    check_commit_set,
+    check_commit_set_key,
+    check_lease,
+    marked_for_abort,
+    marked_for_commit,
+    new_transaction,
+    next_check_ms,
+    no_such_transaction,
+    pinged,
+    segment_of_transaction,
+    transaction_id_of,
+    transaction_text,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
+from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_ATTEMPTS_MAX = 8
+_TAKES_NO_MORE = (StreamState.SEALING, StreamState.SEALED)
+
+
+class TransactionService:
+    """What the API's transaction routes call; safe for any number of threads.
+
+    `random_bits(n)` gives n random bits. Every method but `create_transaction` raises NotFoundError with the code
+    "transaction_not_found" for a transaction that is unknown, or was completed too long ago.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        segment_stores: SegmentStores,
+        queues: TransactionQueues,
+        clock: Clock,
+        random_bits: Callable[[int], int],
+    ) -> None:
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._history = HistoryRecords(store)
+        self._transactions = TransactionRecords(store)
+        self._segment_stores = segment_stores
+        self._queues = queues
+        self._clock = clock
+        self._random_bits = random_bits
+
+    def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
+        """A new transaction with a segment for each segment of the active epoch, or of the one that this repeats.
+
+        Raises:
+            InvalidRequestError: code "lease_too_small" or "lease_too_large".
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed, or is being sealed.
+            UnavailableError: the stream is being created; or a segment store does not answer: the transaction that
+                was begun times out by itself.
+        """
+        check_lease(lease_ms)
+        found, transaction = _repeat_on_conflict(lambda: self._try_to_create(scope, stream, lease_ms))
+        segments = self._segments(found, transaction)
+        self._segment_stores.create_segments(
+            [one.transaction_segment for one in segments],
+            SegmentScaleRate(),
+            found.configuration.rollover_size_bytes,
+        )
+        return CreatedTransaction(transaction, segments)
+
+    def ping_transaction(self, scope: str, stream: str, transaction_id: int, lease_ms: int) -> Transaction:
+        """Renew the lease from now on.
+
+        Raises:
+            InvalidRequestError: code "lease_too_small" or "lease_too_large".
+            IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
+        """
+
+        def attempt() -> Transaction:
+            stored = self._get(scope, stream, transaction_id)
+            after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
+            self._store.write(records.replace_open(scope, stream, stored, after))
+            return after
+
+        check_lease(lease_ms)
+        return _repeat_on_conflict(attempt)
+
+    def commit_transaction(
+        self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
+    ) -> Transaction:
+        """Mark for commit; repeated it changes nothing.
+
+        Raises:
+            IllegalStateError: code "transaction_aborted".
+        """
+
+        def attempt() -> Transaction:
+            (stored,), (order_record,) = self._transactions.find_to_mark(
+                scope, stream, [transaction_id], transaction_keys.next_order_key(scope, stream)
+            )
+            stored = stored or self._get(scope, stream, transaction_id)
+            if stored.transaction.state.is_commit:
+                return stored.transaction
+            order = records.next_order(order_record)
+            after = marked_for_commit(stored.transaction, order.order, writer_time)
+            self._store.write(
+                *records.mark_for_commit(scope, stream, stored, after),
+                records.advance_order(scope, stream, order, 1),
+            )
+            return after
+
+        marked = _repeat_on_conflict(attempt)
+        if marked.state is TransactionState.COMMITTING:
+            self._send(TransactionMessage(COMMIT, scope, stream, transaction_id))
+        return marked
+
+    def abort_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
+        """Mark for abort; repeated it changes nothing.
+
+        Raises:
+            IllegalStateError: code "transaction_committed".
+        """
+
+        def attempt() -> Transaction:
+            stored = self._get(scope, stream, transaction_id)
+            if stored.transaction.state.is_abort:
+                return stored.transaction
+            after = marked_for_abort(stored.transaction)
+            self._store.write(records.replace_open(scope, stream, stored, after))
+            return after
+
+        marked = _repeat_on_conflict(attempt)
+        if marked.state is TransactionState.ABORTING:
+            self._send(TransactionMessage(ABORT, scope, stream, transaction_id))
+        return marked
+
+    def get_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
+        return self._get(scope, stream, transaction_id).transaction
+
+    def segments_of(self, scope: str, stream: str, transaction_id: int) -> CreatedTransaction:
+        """A transaction with its segments, for a writer that goes on with one that it knows by its id."""
+        (stored,), (current,) = self._transactions.find_to_mark(
+            scope, stream, [transaction_id], keys.current_key(scope, stream)
+        )
+        found = stored_stream(current)
+        if found is None:
+            raise no_such_stream(scope, stream)
+        transaction = (stored or self._get(scope, stream, transaction_id)).transaction
+        return CreatedTransaction(transaction, self._segments(found.stream, transaction))
+
+    def list_open(self, scope: str, stream: str, limit: int, after: int | None = None) -> Listing[Transaction]:
+        """Transactions that are not completed, by id; raises NotFoundError if there is no such stream."""
+        found = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
+        if not found:
+            self._streams.get(scope, stream)
+        page = tuple(one.transaction for one in found[:limit])
+        return Listing(page, transaction_text(page[-1].transaction_id) if len(found) > limit else None)
+
+    def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
+        """The newest COMPLETED_LISTED_MAX that were completed, the newest first. Raises as `list_open`."""
+        found = self._transactions.newest_completed(scope, stream, COMPLETED_LISTED_MAX)
+        if not found:
+            self._streams.get(scope, stream)
+        return tuple(CompletedTransaction(identifier, state) for identifier, state in found)
+
+    def commit_all(self, scope: str, stream: str, key: str, transaction_ids: Sequence[int]) -> CommitSetView:
+        """Mark all of these transactions for commit, or none; under a key that makes a repeat a no-op.
+
+        Raises:
+            InvalidRequestError: code "invalid_commit_set".
+            IllegalStateError: code "transaction_committed" or "transaction_aborted": a member was completed otherwise.
+            AlreadyExistsError: code "commit_set_differs": other transactions were committed under this key.
+        """
+        members = check_commit_set(tuple(transaction_ids))
+        check_commit_set_key(key)
+        view = _repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members))
+        # One message is enough: it starts a commit of everything that is marked.
+        self._send(TransactionMessage(COMMIT, scope, stream, view.transactions[-1]))
+        return view
+
+    def get_commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
+        """Raises NotFoundError, code "commit_set_not_found", if nothing was committed under the key, or long ago."""
+        check_commit_set_key(key)
+        found = records.commit_set(self._store.get(transaction_keys.commit_set_key(scope, stream, key)))
+        if found is None:
+            raise _no_such_commit_set(scope, stream, key)
+        return CommitSetView(found.key, found.transactions, found.marked_ms, is_new=False)
+
+    def _try_to_create(self, scope: str, name: str, lease_ms: int) -> tuple[Stream, Transaction]:
+        stored = self._streams.get(scope, name)
+        stream = _writable(stored)
+        now_ms = self._clock.now_ms()
+        identifier = transaction_id_of(stream.epoch.reference_epoch, self._random_bits(RANDOM_BITS))
+        transaction = new_transaction(identifier, lease_ms, now_ms)
+        self._store.write(
+            records.create_open(scope, name, transaction),
+            records.create_due(DueEntry(next_check_ms(transaction, now_ms), scope, name, identifier)),
+            # A stream that is being sealed has its transactions aborted: no new one may slip in behind.
+            Check(keys.current_key(scope, name), stored.version),
+        )
+        return stream, transaction
+
+    def _try_to_commit_all(self, scope: str, stream: str, key: str, members: tuple[int, ...]) -> CommitSetView:
+        found, (set_record, order_record) = self._transactions.find_to_mark(
+            scope,
+            stream,
+            members,
+            transaction_keys.commit_set_key(scope, stream, key),
+            transaction_keys.next_order_key(scope, stream),
+        )
+        known = records.commit_set(set_record)
+        if known is not None:
+            if set(known.transactions) != set(members):
+                raise _commit_set_differs(known)
+            return CommitSetView(key, known.transactions, known.marked_ms, is_new=False)
+        order, now_ms = records.next_order(order_record), self._clock.now_ms()
+        marked = CommitSet(key, members, now_ms)
+        writes: list[Write] = [
+            records.create_commit_set(scope, stream, marked),
+            records.create_due(DueEntry(now_ms + COMMIT_SET_KEPT_MS, scope, stream, commit_set=key)),
+            records.advance_order(scope, stream, order, len(members)),
+        ]
+        for place, (identifier, one) in enumerate(zip(members, found, strict=True)):
+            stored = one or self._get(scope, stream, identifier)
+            after = marked_for_commit(stored.transaction, order.order + place)
+            writes += records.mark_for_commit(scope, stream, stored, after)
+        self._store.write(*writes)
+        return CommitSetView(key, members, now_ms, is_new=True)
+
+    def _get(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction:
+        """One read; two where it was not found at first: it may have been completed amid that read."""
+        stored = self._transactions.find(scope, stream, transaction_id)
+        if stored is None:
+            (stored,), (current,) = self._transactions.find_to_mark(
+                scope, stream, [transaction_id], keys.current_key(scope, stream)
+            )
+            if stored_stream(current) is None:
+                raise no_such_stream(scope, stream)
+        if stored is None:
+            raise no_such_transaction(scope, stream, transaction_id)
+        return stored
+
+    def _segments(self, stream: Stream, transaction: Transaction) -> tuple[TransactionSegment, ...]:
+        epoch = self._history.epoch(stream, transaction.reference_epoch)
+        return tuple(
+            TransactionSegment(
+                one,
+                segment_name(stream.scope, stream.name, one.segment_id),
+                segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id),
+            )
+            for one in epoch.segments
+        )
+
+    def _send(self, message: TransactionMessage) -> None:
+        try:
+            self._queues.send(message)
+        except (UnavailableError, ThrottledError) as error:
+            _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
+
+
+def _writable(stored: StoredStream) -> Stream:
+    stream = stored.stream
+    if stream.state is StreamState.CREATING:
+        raise UnavailableError(
+            f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+        )
+    if stream.state in _TAKES_NO_MORE:
+        raise SealedError(
+            f"stream {stream.scoped_name} is {stream.state}: it takes no transactions",
+            details={"state": str(stream.state)},
+        )
+    return stream
+
+
+def _no_such_commit_set(scope: str, stream: str, key: str) -> NotFoundError:
+    return NotFoundError(
+        f"nothing was committed under the key {key!r} on stream {scope}/{stream}, or it is long ago",
+        details={"scope": scope, "stream": stream, "key": key},
+        code="commit_set_not_found",
+    )
+
+
+def _commit_set_differs(known: CommitSet) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"other transactions were committed under the key {known.key!r}: use a new key",
+        details={"key": known.key, "transactions": len(known.transactions)},
+        code="commit_set_differs",
+    )
+
+
+def _repeat_on_conflict(attempt: Callable[[], _T]) -> _T:
+    """A lost race is settled by reading again: what the winner wrote decides what this call may still do."""
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return attempt()
+        except WriteConflictError:
+            continue
+    return attempt()

@@ -1,0 +1,213 @@
+"""Reads and writes of a stream's transactions, for the service that marks them and the workflows that complete them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.codec.records.commit_order_record import (
+    ORDER_FIRST,
+    ORDER_LAST,
+    next_order_body,
+    next_order_of_body,
+    order_body,
+    order_of_body,
+)
+from headrace.codec.records.commit_run_record import commit_run_body, commit_run_of_body
+from headrace.codec.records.commit_set_record import commit_set_body, commit_set_of_body
+from headrace.codec.records.completed_transaction_record import (
+    COMPLETED_FIRST,
+    COMPLETED_LAST,
+    completed_body,
+    completed_of_body,
+)
+from headrace.codec.records.transaction_due_record import DueEntry, due_body
+from headrace.codec.records.transaction_record import (
+    OPEN_FIRST,
+    OPEN_LAST,
+    open_sort,
+    transaction_body,
+    transaction_of_body,
+)
+from headrace.metadata import keys, transaction_keys
+from headrace.metadata.stream_records import StoredStream, stored_stream
+from headrace.model.errors import CorruptError
+from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
+from headrace.ports.metadata_store import (
+    READS_PER_BATCH_MAX,
+    Create,
+    Delete,
+    Key,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+)
+
+WRITES_PER_MARK = 2
+WRITES_PER_COMPLETION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTransaction:
+    """A transaction as it was read, and the version of its record."""
+
+    transaction: Transaction
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextOrder:
+    """The place that the next commit of a stream gets; `version` is None as long as there was none."""
+
+    order: int
+    version: int | None
+
+
+class TransactionRecords:
+    """Of all streams; what belongs together is written together, by those who call."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    def find(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction | None:
+        """One batch read; None if there is no such transaction, or none any more."""
+        return self.find_to_mark(scope, stream, [transaction_id])[0][0]
+
+    def find_to_mark(
+        self, scope: str, stream: str, transaction_ids: Sequence[int], *others: Key
+    ) -> tuple[list[StoredTransaction | None], list[Record | None]]:
+        """The transactions, completed ones too, and the `others`: one batch read.
+
+        A batch is no snapshot: a transaction that is completed meanwhile may be found neither open nor done.
+        """
+        wanted = [transaction_keys.open_key(scope, stream, one) for one in transaction_ids]
+        wanted += [transaction_keys.done_key(scope, stream, one) for one in transaction_ids]
+        records = self.store.get_many([*wanted, *others])
+        count = len(transaction_ids)
+        found = [
+            _stored(opened or done) for opened, done in zip(records[:count], records[count : 2 * count], strict=True)
+        ]
+        return found, records[2 * count :]
+
+    def find_many(self, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], StoredTransaction]:
+        """Transactions by scope, stream and id, those that exist; at most 50 of them, in one batch read."""
+        if not wanted:
+            return {}
+        opened = [transaction_keys.open_key(*one) for one in wanted]
+        records = self.store.get_many([*opened, *(transaction_keys.done_key(*one) for one in wanted)])
+        either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
+        found = ((one, _stored(open_record or done)) for one, open_record, done in either)
+        return {one: stored for one, stored in found if stored is not None}
+
+    def open_transactions(
+        self, scope: str, stream: str, limit: int, after: int | None = None
+    ) -> list[StoredTransaction]:
+        """Those that are not completed, by id, behind `after`."""
+        first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
+        partition = transaction_keys.transactions_partition(scope, stream)
+        page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit)
+        return [StoredTransaction(transaction_of_body(one.body), one.version) for one in page.records]
+
+    def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:
+        """Id and outcome of those that were completed last, the newest first."""
+        partition = transaction_keys.transactions_partition(scope, stream)
+        page = self.store.query(partition, first=COMPLETED_FIRST, last=COMPLETED_LAST, limit=limit, descending=True)
+        return [completed_of_body(record.body) for record in page.records]
+
+    def find_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
+        """The stream and the commit that runs on it: one batch read."""
+        current, run = self.store.get_many(
+            [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
+        )
+        return stored_stream(current), commit_run_of_body(run.body) if run else None
+
+    def marked(self, scope: str, stream: str, limit: int) -> list[int]:
+        """The transactions that wait for their commit, in order; one query."""
+        partition = transaction_keys.transactions_partition(scope, stream)
+        page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=limit)
+        return [order_of_body(record.body) for record in page.records]
+
+    def still_open(self, scope: str, stream: str, transaction_ids: Sequence[int]) -> list[StoredTransaction]:
+        """Those of the transactions that are not completed, in the order given."""
+        found: list[StoredTransaction] = []
+        for start in range(0, len(transaction_ids), READS_PER_BATCH_MAX):
+            batch = transaction_ids[start : start + READS_PER_BATCH_MAX]
+            records = self.store.get_many([transaction_keys.open_key(scope, stream, one) for one in batch])
+            found += [stored for record in records if (stored := _stored(record)) is not None]
+        return found
+
+
+def next_order(record: Record | None) -> NextOrder:
+    return NextOrder(0, None) if record is None else NextOrder(next_order_of_body(record.body), record.version)
+
+
+def commit_set(record: Record | None) -> CommitSet | None:
+    return None if record is None else commit_set_of_body(record.body)
+
+
+def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
+    return Create(transaction_keys.open_key(scope, stream, transaction.transaction_id), transaction_body(transaction))
+
+
+def create_due(entry: DueEntry) -> Create:
+    return Create(transaction_keys.due_key(entry), due_body(entry))
+
+
+def create_commit_set(scope: str, stream: str, created: CommitSet) -> Create:
+    return Create(transaction_keys.commit_set_key(scope, stream, created.key), commit_set_body(created))
+
+
+def create_run(scope: str, stream: str, run: CommitRun) -> Create:
+    return Create(transaction_keys.commit_run_key(scope, stream), commit_run_body(run))
+
+
+def delete_run(scope: str, stream: str) -> Delete:
+    """Unconditional: it is written together with the current record, whose version decides."""
+    return Delete(transaction_keys.commit_run_key(scope, stream), None)
+
+
+def advance_order(scope: str, stream: str, found: NextOrder, by: int) -> Write:
+    key, body = transaction_keys.next_order_key(scope, stream), next_order_body(found.order + by)
+    return Create(key, body) if found.version is None else Replace(key, body, found.version)
+
+
+def replace_open(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> Replace:
+    key = transaction_keys.open_key(scope, stream, after.transaction_id)
+    return Replace(key, transaction_body(after), stored.version)
+
+
+def mark_for_commit(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> tuple[Replace, Create]:
+    """The marked transaction and its place in the order."""
+    if after.order is None:
+        raise CorruptError(f"refusing to mark transaction {after.transaction_id:032x} without a place in the order")
+    entry = Create(transaction_keys.order_key(scope, stream, after.order), order_body(after.transaction_id))
+    return replace_open(scope, stream, stored, after), entry
+
+
+def complete(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> list[Write]:
+    """The transaction leaves the open ones for the completed ones. At most WRITES_PER_COMPLETION writes."""
+    if after.completed_ms is None:
+        raise CorruptError(f"refusing to complete transaction {after.transaction_id:032x} without a time")
+    identifier = after.transaction_id
+    writes: list[Write] = [
+        Delete(transaction_keys.open_key(scope, stream, identifier), stored.version),
+        Create(transaction_keys.done_key(scope, stream, identifier), transaction_body(after)),
+        Create(transaction_keys.completed_key(scope, stream, after.completed_ms, identifier), completed_body(after)),
+    ]
+    if after.order is not None:
+        writes.append(Delete(transaction_keys.order_key(scope, stream, after.order), None))
+    return writes
+
+
+def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:
+    """A completed transaction is known no longer."""
+    writes: list[Write] = [Delete(transaction_keys.done_key(scope, stream, transaction.transaction_id), None)]
+    if transaction.completed_ms is not None:
+        key = transaction_keys.completed_key(scope, stream, transaction.completed_ms, transaction.transaction_id)
+        writes.append(Delete(key, None))
+    return writes
+
+
+def _stored(record: Record | None) -> StoredTransaction | None:
+    return None if record is None else StoredTransaction(transaction_of_body(record.body), record.version)

@@ -1,0 +1,218 @@
+"""Commit transactions: everything that is marked on a stream, in the order of the marks, in batches of one epoch each.
+
+A batch begins with one write that puts the stream in COMMITTING_TXN and the run on record. Then the transactions'
+segments are merged: into the active segments or, when a scale has replaced the segments they belong to, by a roll (see
+`model/rolling_transactions.py`). Every step may be repeated, for what was merged is gone, and a run is resumed by
+whoever comes next. Appends and reads go on meanwhile; a scale waits for the batch, as any other operation does.
+
+A stream that is being sealed commits in the same way what was marked before, but stays in SEALING.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream_records import StoredStream
+from headrace.metadata.transaction_messages import COMMIT, parse_message
+from headrace.metadata.transaction_records import (
+    WRITES_PER_COMPLETION,
+    StoredTransaction,
+    TransactionRecords,
+    complete,
+    create_run,
+    delete_run,
+)
+from headrace.model.epochs import Epoch
+from headrace.model.errors import CorruptError, NotFoundError, SealedError, UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.rolling_transactions import Roll, must_roll, roll_of
+from headrace.model.segments import StreamSegment
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, start_committing
+from headrace.model.transactions import CommitRun, committed, segment_of_transaction
+from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Write, WriteConflictError
+from headrace.workflows.creating import create_segments
+from headrace.workflows.sealing import record_sizes, seal_segments
+from headrace.workflows.steps import Tools
+
+TRANSACTIONS_PER_RUN_MAX = 100
+RUNS_PER_MESSAGE_MAX = 20
+"""What one message makes at most; then it comes again, so that a function is not stopped in the middle."""
+
+COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 2) // WRITES_PER_COMPLETION
+"""With room for the current record and the run."""
+
+_ATTEMPTS_MAX = 5
+_Position = tuple[tuple[int, int], ...]
+
+
+class CommitProcessor:
+    """Works on the messages of the commits queue; safe for any number of threads and processes."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._commits = TransactionCommits(tools)
+
+    def process(self, message_body: Mapping[str, Any]) -> None:
+        """Commit everything that was marked on the stream before the message came, and perhaps more.
+
+        Raises:
+            InvalidRequestError: this is no commit message; it will never be one.
+            ConflictError: another operation runs on the stream: deliver the message again.
+            UnavailableError, ThrottledError: deliver the message again.
+            NotFoundError, CorruptError: a segment is gone, or stored records do not fit; a human must look.
+        """
+        message = parse_message(message_body, COMMIT)
+        for _ in range(RUNS_PER_MESSAGE_MAX):
+            if not self._next_run(message.scope, message.stream):
+                return
+        raise UnavailableError(f"{message.scope}/{message.stream} has more to commit than one message may do")
+
+    def _next_run(self, scope: str, stream: str) -> bool:
+        for _ in range(_ATTEMPTS_MAX - 1):
+            try:
+                return self._commits.next_run(scope, stream)
+            except WriteConflictError:
+                continue  # Somebody else works on the same run: read again and go on from there.
+        return self._commits.next_run(scope, stream)
+
+
+class TransactionCommits:
+    """Runs of any streams, one after another."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._history = tools.history
+        self._transactions = TransactionRecords(tools.records.store)
+
+    def next_run(self, scope: str, stream: str, *, while_sealing: bool = False) -> bool:
+        """Finish the run that was begun, or make one; whether there may be more to commit.
+
+        Raises:
+            ConflictError: another operation runs on the stream.
+            WriteConflictError: somebody else works on the same run.
+        """
+        stored, run = self._transactions.find_run(scope, stream)
+        if stored is None or (stored.stream.state is StreamState.SEALING and not while_sealing):
+            return False  # Sealing a stream commits what is left; deleting it forgets everything.
+        if run is not None:
+            self._finish(stored, run, None)
+            return True
+        marked = self._transactions.marked(scope, stream, TRANSACTIONS_PER_RUN_MAX)
+        if not marked:
+            return False
+        found = self._transactions.still_open(scope, stream, marked)
+        if [one.transaction.transaction_id for one in found] != marked:
+            raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by somebody else", {})
+        batch = _of_one_epoch(found)
+        stored, run = self._begin(stored, batch)
+        self._finish(stored, run, batch)
+        return len(batch) < len(marked) or len(marked) == TRANSACTIONS_PER_RUN_MAX
+
+    def _begin(self, stored: StoredStream, batch: Sequence[StoredTransaction]) -> tuple[StoredStream, CommitRun]:
+        stream = stored.stream
+        epoch = batch[0].transaction.reference_epoch
+        identifiers = tuple(one.transaction.transaction_id for one in batch)
+        rolls = must_roll(stream.epoch, epoch)
+        run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms())
+        create = create_run(stream.scope, stream.name, run)
+        if stream.state is StreamState.SEALING:
+            self._tools.records.while_unchanged(stored, create)
+            return stored, run
+        return self._replace(stored, start_committing(stream, stored.version), create), run
+
+    def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
+        """Everything behind the beginning of a run; `batch` is what it commits, where that was just read."""
+        if stored.stream.state not in (StreamState.COMMITTING_TXN, StreamState.SEALING):
+            raise CorruptError(f"a commit runs on {stored.stream.scoped_name}, which is {stored.stream.state}")
+        try:
+            self._merge_and_complete(stored, run, batch)
+        except (SealedError, NotFoundError) as error:
+            # A processor that is late finds segments sealed or gone by what came after: then there is nothing to do.
+            found = self._tools.records.find(stored.stream.scope, stored.stream.name)
+            if found is None or found.version != stored.version:
+                raise WriteConflictError(f"{stored.stream.scoped_name} has gone on: {error}", {}) from error
+            raise
+
+    def _merge_and_complete(
+        self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None
+    ) -> None:
+        if run.rolls and stored.stream.epoch.number == run.active_epoch:
+            stored = self._roll(stored, run)
+        elif not run.rolls:
+            self._merge(stored.stream, stored.stream.epoch, run)
+        left = batch
+        if left is None:
+            left = self._transactions.still_open(stored.stream.scope, stored.stream.name, run.transactions)
+        is_timed = any(one.transaction.writer_time is not None for one in left)
+        self._complete(stored, left, self._position(stored.stream, run) if is_timed else ())
+
+    def _roll(self, stored: StoredStream, run: CommitRun) -> StoredStream:
+        """Past the transactions' epoch. Its segments are filled and sealed before they are shown as successors."""
+        tools, stream = self._tools, stored.stream
+        replaced = stream.epoch
+        roll = roll_of(replaced, self._history.epoch(stream, run.reference_epoch), run.started_ms)
+        if stream.recorded_epoch == replaced.number:
+            self._fill(stream, roll, run)
+            records = (*create_epoch(stream, roll.passed), *create_epoch(stream, roll.following))
+            stored = self._replace(stored, epoch_recorded(stream, roll.following), *records)
+        seal_segments(tools, stream, replaced.segments)
+        record_sizes(tools, stored, replaced.segments, replaced_in=roll.passed.number)
+        record_sizes(tools, stored, roll.passed.segments, replaced_in=roll.following.number)
+        return self._replace(stored, rolled(stored.stream, roll.following))
+
+    def _fill(self, stream: Stream, roll: Roll, run: CommitRun) -> None:
+        create_segments(self._tools, stream, (*roll.passed.segments, *roll.following.segments))
+        # An earlier attempt may have come as far as sealing, which begins when everything is merged.
+        with contextlib.suppress(SealedError):
+            self._merge(stream, roll.passed, run)
+        seal_segments(self._tools, stream, roll.passed.segments)
+
+    def _merge(self, stream: Stream, into: Epoch, run: CommitRun) -> None:
+        """What each transaction holds for a segment goes to the segment with the same number."""
+        own = {one.number: one for one in self._history.epoch(stream, run.reference_epoch).segments}
+        for target in into.segments:
+            source = own[target.number]
+            name = segment_name(stream.scope, stream.name, target.segment_id)
+            self._tools.segment_stores.merge_segments(name, _sources(stream, source, run))
+
+    def _position(self, stream: Stream, run: CommitRun) -> _Position:
+        """Behind the last event of the run; perhaps behind a few that others wrote meanwhile, never before it."""
+        into = self._history.epoch(stream, run.active_epoch + 1) if run.rolls else stream.epoch
+        names = [segment_name(stream.scope, stream.name, one.segment_id) for one in into.segments]
+        infos = self._tools.segment_stores.segment_infos(names)
+        return tuple((one.segment_id, info.length) for one, info in zip(into.segments, infos, strict=True))
+
+    def _complete(self, stored: StoredStream, left: Sequence[StoredTransaction], position: _Position) -> None:
+        """The transactions are committed; with the last of them the run ends."""
+        stream, now_ms = stored.stream, self._tools.clock.now_ms()
+        parts = [left[start : start + COMPLETIONS_PER_WRITE] for start in range(0, len(left), COMPLETIONS_PER_WRITE)]
+        for part in parts[:-1]:
+            self._tools.records.while_unchanged(stored, *_completions(stream, part, position, now_ms))
+        last = _completions(stream, parts[-1], position, now_ms) if parts else []
+        self._replace(stored, commit_ended(stream), delete_run(stream.scope, stream.name), *last)
+
+    def _replace(self, stored: StoredStream, after: Stream, *others: Write) -> StoredStream:
+        self._tools.records.replace(stored, after, *others)
+        return StoredStream(after, stored.version + 1)
+
+
+def _of_one_epoch(found: Sequence[StoredTransaction]) -> Sequence[StoredTransaction]:
+    """The first of them, as many as are of one epoch."""
+    epochs = [one.transaction.reference_epoch for one in found]
+    count = next((index for index, epoch in enumerate(epochs) if epoch != epochs[0]), len(found))
+    return found[:count]
+
+
+def _sources(stream: Stream, source: StreamSegment, run: CommitRun) -> list[str]:
+    return [segment_of_transaction(stream.scope, stream.name, source, one) for one in run.transactions]
+
+
+def _completions(stream: Stream, part: Sequence[StoredTransaction], position: _Position, now_ms: int) -> list[Write]:
+    return [
+        write
+        for one in part
+        for write in complete(stream.scope, stream.name, one, committed(one.transaction, position, now_ms))
+    ]

@@ -1,0 +1,104 @@
+"""Looks after transactions of which nothing is heard: one bounded piece of work on a bucket per tick.
+
+An open transaction whose lease ran out is aborted, a mark whose message seems lost is sent again, a completed one is
+forgotten in time, and so is a commit set. All of them are found by when they are due, so that missed ticks are caught
+up; whatever is looked at moves on or goes away, so that nothing keeps the rest from its turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from headrace.codec.records.transaction_due_record import DueEntry, due_last, due_of_body, due_partition
+from headrace.metadata import transaction_keys
+from headrace.metadata import transaction_records as records
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.model.transactions import CHECK_EVERY_MS, Due, due, marked_for_abort, next_check_ms
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
+from headrace.workflows.bucket_lease import under_lease
+
+TICK = "transactions"
+ENTRIES_PER_TICK_MAX = 200
+_ENTRIES_PER_READ = 50
+"""Two records may have to be read for each."""
+
+_log = logging.getLogger(__name__)
+
+
+def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: Clock, bucket: int) -> bool:
+    """Do what is due in a bucket; whether more is due than one tick does.
+
+    Raises:
+        UnavailableError, ThrottledError: the store or a queue does not answer; a later tick goes on.
+    """
+    page = store.query(due_partition(bucket), last=due_last(clock.now_ms()), limit=ENTRIES_PER_TICK_MAX)
+    if not page.records:
+        return False
+    caretaker = _Caretaker(store, queues, clock)
+
+    def work() -> bool:
+        for start in range(0, len(page.records), _ENTRIES_PER_READ):
+            caretaker.look_after(page.records[start : start + _ENTRIES_PER_READ])
+        return page.next_after is not None
+
+    return under_lease(store, clock, TICK, bucket, work)
+
+
+class _Caretaker:
+    def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock) -> None:
+        self._store = store
+        self._queues = queues
+        self._clock = clock
+        self._transactions = TransactionRecords(store)
+
+    def look_after(self, due_records: Sequence[Record]) -> None:
+        entries = [due_of_body(record.body) for record in due_records]
+        found = self._transactions.find_many(
+            [(one.scope, one.stream, one.transaction_id) for one in entries if one.transaction_id is not None]
+        )
+        for entry in entries:
+            stored = None
+            if entry.transaction_id is not None:
+                wanted = entry.scope, entry.stream, entry.transaction_id
+                # One that was completed amid the batch read may be missing from it: that is not to be taken for gone.
+                stored = found.get(wanted) or self._transactions.find(*wanted)
+            try:
+                message = self._settle(entry, stored)
+            except WriteConflictError:
+                continue  # Pinged, marked or completed at this moment: its entry stays for the next tick.
+            if message is not None:
+                self._queues.send(message, attempt=self._clock.now_ms() // CHECK_EVERY_MS)
+
+    def _settle(self, entry: DueEntry, stored: StoredTransaction | None) -> TransactionMessage | None:
+        """The message to send once what had to be written is written."""
+        gone: Write = Delete(transaction_keys.due_key(entry), 0)
+        if stored is None:
+            self._store.write(gone, *_forget_set(entry))
+            return None
+        transaction, now_ms = stored.transaction, self._clock.now_ms()
+        scope, stream = entry.scope, entry.stream
+        decision = due(transaction, now_ms)
+        if decision is Due.COLLECT:
+            self._store.write(gone, *records.forget(scope, stream, transaction))
+            return None
+        writes: list[Write] = [gone]
+        if decision is Due.EXPIRE:
+            transaction = marked_for_abort(transaction)
+            writes.append(records.replace_open(scope, stream, stored, transaction))
+            _log.info("transaction %032x of %s/%s has timed out", transaction.transaction_id, scope, stream)
+        check_ms = next_check_ms(transaction, now_ms)
+        writes.append(records.create_due(DueEntry(check_ms, scope, stream, transaction.transaction_id)))
+        self._store.write(*writes)
+        if decision is Due.WAIT:
+            return None
+        kind = COMMIT if decision is Due.RESEND_COMMIT else ABORT
+        return TransactionMessage(kind, scope, stream, transaction.transaction_id)
+
+
+def _forget_set(entry: DueEntry) -> list[Write]:
+    if entry.commit_set is None:
+        return []
+    return [Delete(transaction_keys.commit_set_key(entry.scope, entry.stream, entry.commit_set), None)]

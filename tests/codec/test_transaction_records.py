@@ -1,0 +1,141 @@
+"""Transactions in the metadata store: golden bodies and keys, round trips, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.codec.records import (
+    commit_order_record,
+    commit_run_record,
+    commit_set_record,
+    completed_transaction_record,
+    transaction_due_record,
+    transaction_record,
+)
+from headrace.codec.records.transaction_due_record import DueEntry
+from headrace.model.errors import CorruptError
+from headrace.model.transactions import (
+    CommitRun,
+    CommitSet,
+    Transaction,
+    TransactionState,
+    WriterTime,
+)
+
+ID = (3 << 96) | 0xAB
+TEXT = "000000030000000000000000000000ab"
+DONE = Transaction(ID, TransactionState.COMMITTED, 1_000, 2_000, 7, WriterTime("w", -5), 3_000, ((2**62, 9),))
+
+Shape = tuple[Any, Callable[[Any], dict[str, Any]], Callable[[Any], Any], dict[str, Any]]
+SHAPES: dict[str, Shape] = {
+    "transaction": (
+        DONE,
+        transaction_record.transaction_body,
+        transaction_record.transaction_of_body,
+        {
+            "format": 1,
+            "id": TEXT,
+            "state": "COMMITTED",
+            "created": 1_000,
+            "lease_end": 2_000,
+            "order": 7,
+            "writer_time": ["w", -5],
+            "completed": 3_000,
+            "position": [[2**62, 9]],
+        },
+    ),
+    "commit run": (
+        CommitRun((ID, 1), 3, 5, True, 99),
+        commit_run_record.commit_run_body,
+        commit_run_record.commit_run_of_body,
+        {
+            "format": 1,
+            "transactions": [TEXT, "0" * 31 + "1"],
+            "reference_epoch": 3,
+            "active_epoch": 5,
+            "rolls": True,
+            "started": 99,
+        },
+    ),
+    "commit set": (
+        CommitSet("k", (ID,), 4),
+        commit_set_record.commit_set_body,
+        commit_set_record.commit_set_of_body,
+        {"format": 1, "key": "k", "transactions": [TEXT], "marked": 4},
+    ),
+    "due transaction": (
+        DueEntry(8, "s", "t", ID),
+        transaction_due_record.due_body,
+        transaction_due_record.due_of_body,
+        {"format": 1, "due": 8, "scope": "s", "stream": "t", "transaction": TEXT, "commit_set": None},
+    ),
+    "commit order": (
+        ID,
+        commit_order_record.order_body,
+        commit_order_record.order_of_body,
+        {"format": 1, "id": TEXT},
+    ),
+    "next order": (
+        8,
+        commit_order_record.next_order_body,
+        commit_order_record.next_order_of_body,
+        {"format": 1, "next": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_golden_value(name: str):
+    value, encode, decode, golden = SHAPES[name]
+    assert encode(value) == golden
+    assert decode(json.loads(json.dumps(golden))) == value
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_missing_field_is_refused(name: str):
+    _, _, decode, golden = SHAPES[name]
+    for field in golden.keys() - {"format"}:
+        with pytest.raises(CorruptError, match=name):
+            decode({key: golden[key] for key in golden if key != field})
+
+
+def test_a_completed_entry():
+    body = completed_transaction_record.completed_body(DONE)
+    assert body == {"format": 1, "id": TEXT, "state": "COMMITTED"}
+    assert completed_transaction_record.completed_of_body(body) == (ID, TransactionState.COMMITTED)
+    with pytest.raises(CorruptError):
+        completed_transaction_record.completed_of_body({"format": 1, "id": TEXT})
+
+
+def test_keys_are_where_they_always_were():
+    assert transaction_record.transactions_partition("s", "t") == "transactions/s/t"
+    assert transaction_record.open_sort(ID) == f"open/{TEXT}"
+    assert transaction_record.done_sort(ID) == f"done/{TEXT}"
+    assert completed_transaction_record.completed_sort(9, ID) == f"completed/00000000000000000009/{TEXT}"
+    assert commit_order_record.order_sort(7) == "order/00000000000000000007"
+    assert commit_set_record.commit_set_sort("k") == "commit-set/k"
+    assert (commit_run_record.RUN_SORT, commit_order_record.NEXT_ORDER_SORT) == ("run", "next-order")
+    assert transaction_due_record.due_partition(3) == "transactions-due/0003"
+    assert transaction_due_record.due_sort(DueEntry(8, "s", "t", ID)) == f"00000000000000000008/s/t/{TEXT}"
+    assert transaction_due_record.due_sort(DueEntry(8, "s", "t", None, "k")) == "00000000000000000008/s/t/set/k"
+
+
+@given(due_ms=st.integers(0, 10**14), now_ms=st.integers(0, 10**14))
+def test_what_is_due_sorts_before_the_bound_and_nothing_else_does(due_ms: int, now_ms: int):
+    sort = transaction_due_record.due_sort(DueEntry(due_ms, "s", "t", ID))
+    assert (sort <= transaction_due_record.due_last(now_ms)) == (due_ms <= now_ms)
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_each_kind_of_record_lies_between_its_bounds(one: int):
+    for first, last, sort in (
+        (transaction_record.OPEN_FIRST, transaction_record.OPEN_LAST, transaction_record.open_sort),
+        (transaction_record.DONE_FIRST, transaction_record.DONE_LAST, transaction_record.done_sort),
+    ):
+        assert first < sort(one) < last

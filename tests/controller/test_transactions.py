@@ -1,0 +1,349 @@
+"""The transaction service: what it answers, what it refuses, and who wins a race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import (
+    AlreadyExistsError,
+    HeadraceError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.transactions import EXECUTION_MS_MAX, TransactionState, WriterTime
+
+UNKNOWN = 0xABC
+
+
+@pytest.fixture
+def stream(world: Any) -> Any:
+    world.create(segments=2)
+    return world
+
+
+def test_a_new_transaction_covers_the_key_space(stream: Any):
+    made = stream.transactions.create_transaction("s", "t", 20_000)
+    assert made.transaction.state is TransactionState.OPEN
+    assert made.transaction.lease_end_ms == stream.clock.now_ms() + 20_000
+    assert [one.segment.key_range for one in made.segments] == [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+    assert [one.name for one in made.segments] == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
+    text = f"{made.transaction.transaction_id:032x}"
+    assert [one.transaction_segment for one in made.segments] == [
+        f"{one.name}#transaction.{text}" for one in made.segments
+    ]
+    assert {one.transaction_segment for one in made.segments} <= set(stream.bare_segment_stores.names())
+    assert stream.transactions.segments_of("s", "t", made.transaction.transaction_id) == made
+
+
+def test_the_epoch_is_in_the_id(stream: Any):
+    stream.scale([0], [0.0, 0.25, 0.5])
+    identifier = stream.begin()
+    assert identifier >> 96 == 1
+    assert identifier >> 63 & 1 == 0
+
+
+@pytest.mark.parametrize(("lease_ms", "code"), [(9_999, "lease_too_small"), (600_001, "lease_too_large")])
+def test_leases_have_bounds(stream: Any, lease_ms: int, code: str):
+    one = stream.begin()
+    for ask in (
+        lambda: stream.transactions.create_transaction("s", "t", lease_ms),
+        lambda: stream.transactions.ping_transaction("s", "t", one, lease_ms),
+    ):
+        with pytest.raises(InvalidRequestError) as refused:
+            ask()
+        assert refused.value.specific_code == code
+
+
+def test_streams_that_take_no_transaction(world: Any):
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
+    with pytest.raises(UnavailableError):
+        world.begin()
+    world.drain()
+    world.streams.seal_stream("s", "t")
+    with pytest.raises(SealedError):
+        world.begin()
+    with pytest.raises(NotFoundError):
+        world.begin("nowhere")
+
+
+def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: Any):
+    one = stream.begin(lease_ms=60_000)
+    start_ms = stream.clock.now_ms()
+    stream.clock.advance(5_000)
+    assert stream.transactions.ping_transaction("s", "t", one, 60_000).lease_end_ms == start_ms + 65_000
+    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 65_000
+
+
+def test_no_lease_reaches_beyond_the_longest_execution(stream: Any):
+    one = stream.begin(lease_ms=600_000)
+    stream.clock.advance(EXECUTION_MS_MAX - 600_000)
+    stream.transactions.ping_transaction("s", "t", one, 600_000)
+    stream.clock.advance(1)
+    with pytest.raises(IllegalStateError) as refused:
+        stream.transactions.ping_transaction("s", "t", one, 600_000)
+    assert refused.value.specific_code == "max_execution_time_exceeded"
+
+
+def _code(ask: Callable[[], object]) -> str:
+    with pytest.raises(HeadraceError) as refused:
+        ask()
+    return refused.value.specific_code
+
+
+def test_the_mark_decides(stream: Any):
+    service = stream.transactions
+    kept, dropped = stream.begin(), stream.begin()
+    for _ in range(2):
+        assert service.commit_transaction("s", "t", kept).state is TransactionState.COMMITTING
+        assert service.abort_transaction("s", "t", dropped).state is TransactionState.ABORTING
+        assert _code(lambda: service.abort_transaction("s", "t", kept)) == "transaction_committed"
+        assert _code(lambda: service.commit_transaction("s", "t", dropped)) == "transaction_aborted"
+        assert _code(lambda: service.ping_transaction("s", "t", kept, 10_000)) == "transaction_committed"
+        assert _code(lambda: service.ping_transaction("s", "t", dropped, 10_000)) == "transaction_aborted"
+    stream.drain_transactions()
+    assert service.commit_transaction("s", "t", kept).state is TransactionState.COMMITTED
+    assert service.abort_transaction("s", "t", dropped).state is TransactionState.ABORTED
+    assert _code(lambda: service.abort_transaction("s", "t", kept)) == "transaction_committed"
+    assert _code(lambda: service.commit_transaction("s", "t", dropped)) == "transaction_aborted"
+    assert stream.drain_transactions() == 0
+
+
+@pytest.mark.parametrize("name", ["ping", "commit", "abort", "get", "segments"])
+def test_what_is_unknown_is_not_found(stream: Any, name: str):
+    service = stream.transactions
+    ask = {
+        "ping": lambda name: service.ping_transaction("s", name, UNKNOWN, 10_000),
+        "commit": lambda name: service.commit_transaction("s", name, UNKNOWN),
+        "abort": lambda name: service.abort_transaction("s", name, UNKNOWN),
+        "get": lambda name: service.get_transaction("s", name, UNKNOWN),
+        "segments": lambda name: service.segments_of("s", name, UNKNOWN),
+    }[name]
+    assert _code(lambda: ask("t")) == "transaction_not_found"
+    assert _code(lambda: ask("nowhere")) == "not_found"
+
+
+def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: Any):
+    """The batch sees neither the open record any more nor the done record yet."""
+    one = stream.begin()
+    stream.transactions.commit_transaction("s", "t", one)
+    real = stream.store.get_many
+
+    def torn(keys: Any) -> Any:
+        stream.store.get_many = real
+        stream.drain_transactions()
+        return [None for _ in keys]
+
+    stream.store.get_many = torn
+    assert stream.transactions.get_transaction("s", "t", one).state is TransactionState.COMMITTED
+
+
+def test_open_ones_are_listed_in_pages(stream: Any):
+    ids = sorted(stream.begin() for _ in range(5))
+    stream.transactions.commit_transaction("s", "t", ids[1])
+    first = stream.transactions.list_open("s", "t", 2)
+    assert [one.transaction_id for one in first.items] == ids[:2]
+    assert first.items[1].state is TransactionState.COMMITTING
+    rest = stream.transactions.list_open("s", "t", 3, int(first.next_after, 16))
+    assert [one.transaction_id for one in rest.items] == ids[2:]
+    assert rest.next_after is None
+    assert stream.transactions.list_open("s", "t", 3, ids[-1]).items == ()
+    with pytest.raises(NotFoundError):
+        stream.transactions.list_open("s", "nowhere", 3)
+
+
+def test_completed_ones_are_listed_the_newest_first(stream: Any):
+    assert stream.transactions.list_completed("s", "t") == ()
+    kept, dropped = stream.begin(), stream.begin()
+    stream.commit(kept)
+    stream.clock.advance(5)
+    stream.transactions.abort_transaction("s", "t", dropped)
+    stream.drain_transactions()
+    assert [(one.transaction_id, str(one.state)) for one in stream.transactions.list_completed("s", "t")] == [
+        (dropped, "ABORTED"),
+        (kept, "COMMITTED"),
+    ]
+    with pytest.raises(NotFoundError):
+        stream.transactions.list_completed("s", "nowhere")
+
+
+def test_a_commit_set_is_marked_once(stream: Any):
+    service = stream.transactions
+    members = [stream.begin() for _ in range(40)]
+    made = service.commit_all("s", "t", "epoch-1", members)
+    assert (made.is_new, made.transactions) == (True, tuple(members))
+    stream.clock.advance(9)
+    again = service.commit_all("s", "t", "epoch-1", members[::-1])
+    assert (again.is_new, again.transactions, again.marked_ms) == (False, made.transactions, made.marked_ms)
+    assert service.get_commit_set("s", "t", "epoch-1") == again
+    assert stream.drain_transactions() == 1, "one message does, whatever the size of the set"
+    assert {service.get_transaction("s", "t", one).state for one in members} == {TransactionState.COMMITTED}
+    assert [service.get_transaction("s", "t", one).order for one in members] == list(range(40))
+    assert service.commit_all("s", "t", "epoch-1", members) == again
+    with pytest.raises(AlreadyExistsError) as refused:
+        service.commit_all("s", "t", "epoch-1", members[1:])
+    assert refused.value.specific_code == "commit_set_differs"
+
+
+def test_a_commit_set_is_all_or_nothing(stream: Any):
+    service = stream.transactions
+    good, aborted, committed = stream.begin(), stream.begin(), stream.begin()
+    service.abort_transaction("s", "t", aborted)
+    service.commit_transaction("s", "t", committed)
+    assert _code(lambda: service.commit_all("s", "t", "k", [good, aborted])) == "transaction_aborted"
+    assert _code(lambda: service.commit_all("s", "t", "k", [good, committed])) == "transaction_committed"
+    assert _code(lambda: service.commit_all("s", "t", "k", [good, UNKNOWN])) == "transaction_not_found"
+    assert _code(lambda: service.get_commit_set("s", "t", "k")) == "commit_set_not_found"
+    assert service.get_transaction("s", "t", good).state is TransactionState.OPEN
+
+
+@pytest.mark.parametrize("count", [0, 41])
+def test_a_commit_set_has_a_size(stream: Any, count: int):
+    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", range(count))) == "invalid_commit_set"
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 201, "ä"])
+def test_what_is_no_key(stream: Any, key: str):
+    one = stream.begin()
+    assert _code(lambda: stream.transactions.commit_all("s", "t", key, [one])) == "invalid_commit_set"
+    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", [one, one])) == "invalid_commit_set"
+
+
+def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: Any):
+    members = [stream.begin() for _ in range(3)]
+
+    def abort(kind: str) -> None:
+        if kind == "transaction":
+            stream.calls.calm()
+            stream.transactions.abort_transaction("s", "t", members[1])
+
+    stream.calls.before = abort
+    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", members)) == "transaction_aborted"
+    assert stream.transactions.get_transaction("s", "t", members[0]).state is TransactionState.OPEN
+
+
+def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: Any):
+    def seal(kind: str) -> None:
+        if kind == "transaction":
+            stream.calls.calm()
+            stream.seal()
+
+    stream.calls.before = seal
+    with pytest.raises(SealedError):
+        stream.begin()
+    assert stream.transactions.list_open("s", "t", 10).items == ()
+
+
+def test_a_creation_amid_another_operation_gets_through(stream: Any):
+    """The current record changes between its read and the check of its version."""
+    changes = []
+
+    def change(kind: str) -> None:
+        if kind == "transaction" and not changes:
+            changes.append(stream.calls.calm())
+            stream.scale([0], [0.0, 0.25, 0.5])
+
+    stream.calls.before = change
+    assert stream.begin() >> 96 == 1
+
+
+# Exact costs in requests; before the segments are made a creation costs one read and one transaction.
+COSTS: dict[str, tuple[Callable[[Any], object], dict[str, int]]] = {
+    "create": (
+        lambda w: w.transactions.create_transaction("s", "t", 10_000),
+        {"read": 1, "transaction": 1, "segment store create_segments": 1},
+    ),
+    "ping": (lambda w: w.transactions.ping_transaction("s", "t", w.open, 10_000), {"read": 1, "write": 1}),
+    "commit": (lambda w: w.transactions.commit_transaction("s", "t", w.open), {"read": 1, "transaction": 1, "send": 1}),
+    "commit again": (lambda w: w.transactions.commit_transaction("s", "t", w.done), {"read": 1}),
+    "abort": (lambda w: w.transactions.abort_transaction("s", "t", w.open), {"read": 1, "write": 1, "send": 1}),
+    "state": (lambda w: w.transactions.get_transaction("s", "t", w.done), {"read": 1}),
+    "list open": (lambda w: w.transactions.list_open("s", "t", 100), {"query": 1}),
+    "list completed": (lambda w: w.transactions.list_completed("s", "t"), {"query": 1}),
+    "commit set": (
+        lambda w: w.transactions.commit_all("s", "t", "k", [w.open, *w.more]),
+        {"read": 1, "transaction": 1, "send": 1},
+    ),
+    "commit set state": (lambda w: w.transactions.get_commit_set("s", "t", "old"), {"read": 1}),
+}
+
+
+@pytest.fixture
+def busy(stream: Any) -> Any:
+    """Some transactions are open, one is done, one was committed as a set."""
+    stream.open, *stream.more = [stream.begin() for _ in range(40)]
+    stream.done = stream.begin()
+    stream.transactions.commit_all("s", "t", "old", [stream.begin()])
+    stream.commit(stream.done)
+    stream.calls.counts.clear()
+    return stream
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_cost_of_a_call(busy: Any, name: str):
+    ask, cost = COSTS[name]
+    ask(busy)
+    assert dict(busy.calls.counts) == cost
+
+
+def test_a_creation_behind_a_roll_reads_the_epoch_that_is_repeated_once(stream: Any):
+    late = stream.begin()
+    stream.scale([0], [0.0, 0.25, 0.5])
+    stream.commit(late)
+    for reads in (2, 1):
+        stream.calls.counts.clear()
+        stream.begin()
+        assert stream.calls.counts["read"] == reads
+
+
+def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
+    """One batch of a hundred: a read, two queries' worth of records, and a merge per segment."""
+    for _ in range(100):
+        stream.transactions.commit_transaction("s", "t", stream.begin(), WriterTime("w", 1))
+    message, *_ = stream.bare_commits.receive()
+    stream.calls.counts.clear()
+    stream.commits.process(message.body)
+    assert dict(stream.calls.counts) == {
+        "read": 3,
+        "query": 2,
+        "transaction": 6,
+        "segment store merge_segments": 2,
+        "segment store segment_infos": 1,
+    }
+    stream.calls.counts.clear()
+    stream.commits.process(message.body)
+    assert dict(stream.calls.counts) == {"read": 1, "query": 1}
+
+
+def test_cost_of_a_rolling_commit(stream: Any):
+    late = stream.begin()
+    stream.scale([0], [0.0, 0.25, 0.5])
+    stream.transactions.commit_transaction("s", "t", late)
+    (message,) = stream.bare_commits.receive()
+    stream.calls.counts.clear()
+    stream.commits.process(message.body)
+    assert dict(stream.calls.counts) == {
+        "read": 5,
+        "query": 1,
+        "write": 1,
+        "transaction": 5,
+        "segment store create_segments": 1,
+        "segment store merge_segments": 2,
+        "segment store seal_segments": 2,
+        "segment store segment_infos": 2,
+    }
+
+
+def test_cost_of_an_abort(stream: Any):
+    stream.transactions.abort_transaction("s", "t", stream.begin())
+    (message,) = stream.bare_aborts.receive()
+    stream.calls.counts.clear()
+    stream.aborts.process(message.body)
+    assert dict(stream.calls.counts) == {"read": 1, "transaction": 1, "segment store delete_segments": 1}
