@@ -7,8 +7,12 @@ from typing import Generic, TypeVar
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_MAX
+from headrace.model.names import check_known_name
 
 T = TypeVar("T")
+
+_AFTER_ALL_NAMES = "~"
+"""Sorts behind every character that a name may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,18 @@ def check_page_limit(limit: int) -> int:
             f"a page has 1 to {PAGE_ITEMS_MAX} items, not {limit}", details={"limit": limit, "max": PAGE_ITEMS_MAX}
         )
     return limit
+
+
+def names_with_prefix(prefix: str, after: str | None) -> tuple[str, str | None]:
+    """The first and last sort key of names that begin with `prefix` and follow `after`; None is no bound.
+
+    Raises:
+        InvalidRequestError: no name begins so.
+    """
+    if not prefix:
+        return first_after(after), None
+    check_known_name("prefix", prefix)
+    return max(prefix, first_after(after)), prefix + _AFTER_ALL_NAMES
 
 
 def first_after(after: str | None) -> str:

@@ -1,7 +1,8 @@
 """Segments of streams: which there are at some point, what follows what, where one is served, and stream cuts.
 
 Reads only. An answer about the past comes from records that never change, so that a warm process needs one read: the
-current record, which tells that the stream is still there.
+current record, which tells that the stream is still there, together with the truncation, which tells where it begins.
+What lies before that is answered as truncated, or as what can be read in its place.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
 from headrace.model.epochs import Epoch, front_of_epochs
-from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.names import check_segment_name_part, container_of_segment, segment_name
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
@@ -33,7 +34,7 @@ from headrace.model.stream_cut_ranges import epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
-from headrace.model.truncation import Truncation, very_beginning
+from headrace.model.truncation import Truncation, segments_left, superimposed, very_beginning
 from headrace.ports.metadata_store import Key, MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
@@ -56,10 +57,12 @@ class SegmentService:
     def segments_at_head(self, scope: str, stream: str) -> SegmentsAt:
         """The oldest segments that can be read, each with the offset at which it starts."""
         found, truncation = self._readable_with_truncation(scope, stream)
-        cut = self._head(found, truncation)
-        starts = [_segment_at(found, self._segment(found, identifier), offset) for identifier, offset in cut.positions]
-        starts.sort(key=lambda one: one.segment.key_range)
-        return SegmentsAt(tuple(starts), cut.last_epoch, found.state is StreamState.SEALED)
+        if truncation is None:
+            segments, offsets, epoch = self._history.epoch(found, 0).segments, dict[int, int](), 0
+        else:
+            segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
+        starts = tuple(_segment_at(found, one, offsets.get(one.segment_id, 0)) for one in segments)
+        return SegmentsAt(starts, epoch, found.state is StreamState.SEALED)
 
     def segments_at_tail(self, scope: str, stream: str) -> SegmentsAt:
         """The segments that take events: none once the stream is sealed."""
@@ -71,39 +74,70 @@ class SegmentService:
     def segments_at_time(self, scope: str, stream: str, time_ms: int) -> SegmentsAt:
         """The segments that were active at a time, in milliseconds since 1970; before the beginning, the first.
 
+        Where they are truncated, those at the head stand for them.
+
         Raises:
             InvalidRequestError: the time is negative.
         """
         if time_ms < 0:
             raise InvalidRequestError(f"{time_ms} is no time in milliseconds since 1970")
-        found = self._readable(scope, stream)
-        return _segments_of(found, self._history.epoch_at(found, time_ms))
+        found, truncation = self._readable_with_truncation(scope, stream)
+        return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
 
-    def segments_of_epoch(self, scope: str, stream: str, epoch: int) -> SegmentsAt:
-        """The segments of an epoch up to the active one; raises NotFoundError for any other number."""
-        found = self._readable(scope, stream)
+    def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> SegmentsAt:
+        """The segments of an epoch up to the active one; where they are truncated, those at the head stand for them.
+
+        With `as_recorded` they are the epoch's own, whether they can be read or not: what Pravega's clients expect.
+
+        Raises:
+            NotFoundError: there is no epoch of that number.
+            TruncatedError: everything of the epoch is truncated.
+        """
+        found, truncation = self._readable_with_truncation(scope, stream)
         if not 0 <= epoch <= found.epoch.number:
             raise _no_such_epoch(found, epoch)
-        return _segments_of(found, self._history.epoch(found, epoch))
+        wanted = self._history.epoch(found, epoch)
+        if as_recorded:
+            return _segments_of(found, wanted, None)
+        if not segments_left(wanted.segments, truncation):
+            raise TruncatedError(
+                f"epoch {epoch} of stream {found.scoped_name} is truncated: ask for the segments at the head",
+                details={"epoch": epoch},
+            )
+        return _segments_of(found, wanted, truncation)
 
-    def successors(self, scope: str, stream: str, segment_id: int) -> Successors:
-        """What follows a segment, as soon as the segment stores may seal it. Raises NotFoundError if it never was."""
-        found = self._readable(scope, stream)
+    def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
+        """What follows a segment, as soon as the segment stores may seal it.
+
+        Raises:
+            NotFoundError: the stream never had the segment.
+            TruncatedError: a truncation has deleted it, and not `as_recorded`.
+        """
+        found, truncation = self._readable_with_truncation(scope, stream)
         following = self._epoch_after(found, segment_id)
         if following is None:
             return Successors((), found.state is StreamState.SEALED)
-        followers = following.successors_of(following.replaced_segment(segment_id))
+        segment = following.replaced_segment(segment_id)
+        if not as_recorded:
+            _check_left(found, segment, truncation)
+        followers = following.successors_of(segment)
         return Successors(
             tuple(Successor(one, _name(found, one), _ids(following.predecessors_of(one))) for one in followers),
             is_sealed=False,
         )
 
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentAt, ...]:
-        """What a segment follows; nothing for those of the first epoch. Raises NotFoundError if it never was."""
-        found = self._readable(scope, stream)
+        """What of the stream a segment follows; nothing for those of the first epoch.
+
+        Raises:
+            NotFoundError: the stream never had the segment.
+            TruncatedError: a truncation has deleted it.
+        """
+        found, truncation = self._readable_with_truncation(scope, stream)
         segment = self._segment(found, segment_id)
-        epoch = self._history.epoch(found, segment.epoch)
-        return tuple(_segment_at(found, one) for one in epoch.predecessors_of(segment))
+        _check_left(found, segment, truncation)
+        before = self._history.epoch(found, segment.epoch).predecessors_of(segment)
+        return tuple(_segment_at(found, one) for one in segments_left(before, truncation))
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Who serves a segment; answered for any id, without looking at the stream.
@@ -138,15 +172,18 @@ class SegmentService:
         Raises:
             InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or the cuts are
                 too far apart for one answer.
+            TruncatedError: some of what lies behind the first cut is truncated.
         """
+        found, truncation = self._readable_with_truncation(scope, stream)
         if from_offsets is None:
-            found, truncation = self._readable_with_truncation(scope, stream)
             from_cut = self._head(found, truncation)
+            first_epoch = truncation.first_epoch if truncation else 0
         else:
-            found = self._readable(scope, stream)
             from_cut = StreamCut.of(scope, stream, from_offsets)
+            self._cuts.check_left(found, from_cut, truncation)
+            first_epoch = self._cuts.first_epoch(found, from_cut)
         to_cut = self._tail(found) if to_offsets is None else StreamCut.of(scope, stream, to_offsets)
-        epochs = epochs_between(from_cut, to_cut)
+        epochs = epochs_between(from_cut, to_cut, first_epoch)
         if epochs.stop - 1 > found.recorded_epoch:
             raise invalid_cut(f"it knows epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
         if len(epochs) > EPOCHS_BETWEEN_MAX:
@@ -163,8 +200,8 @@ class SegmentService:
         return _created(self._records.get(scope, stream).stream)
 
     def _readable_with_truncation(self, scope: str, stream: str) -> tuple[Stream, Truncation | None]:
-        found, truncation = self._records.get_with_truncation(scope, stream)
-        return _created(found.stream), truncation
+        stored, truncation = self._records.get_with_truncation(scope, stream)
+        return _created(stored.stream), truncation
 
     def _head(self, stream: Stream, truncation: Truncation | None) -> StreamCut:
         if truncation is not None:
@@ -235,9 +272,20 @@ def _created(stream: Stream) -> Stream:
     return stream
 
 
-def _segments_of(stream: Stream, epoch: Epoch) -> SegmentsAt:
-    active = tuple(_segment_at(stream, segment) for segment in epoch.segments)
-    return SegmentsAt(active, epoch.number, stream.state is StreamState.SEALED)
+def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> SegmentsAt:
+    starts = superimposed(epoch.segments, truncation) if truncation else dict.fromkeys(epoch.segments)
+    found = tuple(
+        _segment_at(stream, segment, UNKNOWN_OFFSET if start is None else start) for segment, start in starts.items()
+    )
+    return SegmentsAt(found, epoch.number, stream.state is StreamState.SEALED)
+
+
+def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation | None) -> None:
+    if not segments_left([segment], truncation):
+        raise TruncatedError(
+            f"segment {segment.segment_id} of stream {stream.scoped_name} is truncated: go on from the head",
+            details={"segmentId": segment.segment_id},
+        )
 
 
 def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int = UNKNOWN_OFFSET) -> SegmentAt:

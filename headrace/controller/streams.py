@@ -14,7 +14,7 @@ from typing import TypeVar
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
-from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.paging import Listing, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
@@ -34,11 +34,10 @@ from headrace.metadata.stream_records import (
 )
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
-from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, TruncatedError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, UnavailableError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import StreamConfiguration, check_tag
-from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import (
@@ -89,16 +88,19 @@ class StreamService:
         return stream_view(self._records.get(scope, stream).stream)
 
     def list_streams(
-        self, scope: str, limit: int, after: str | None = None, tag: str | None = None
+        self, scope: str, limit: int, after: str | None = None, tag: str | None = None, prefix: str = ""
     ) -> Listing[StreamSummary]:
-        """Streams of a scope by name, those after `after`; with a tag, only streams that have it.
+        """Streams of a scope by name, those after `after`; with a tag or a prefix, only those that have it.
+
+        A page may be short of `limit`, or empty, though more follow.
 
         Raises:
             NotFoundError: there is no such scope.
-            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or what cannot be a tag.
+            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or what cannot be a tag or begin a name.
         """
+        first, last = names_with_prefix(prefix, after)
         partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
-        page = self._store.query(partition, first=first_after(after), limit=check_page_limit(limit))
+        page = self._store.query(partition, first=first, last=last, limit=check_page_limit(limit))
         # A scope that is not there is told apart from an empty one only when that matters: one read less for the rest.
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
@@ -230,11 +232,7 @@ class StreamService:
         if truncation is not None and truncation.cut == cut:
             return stream_view(stream)
         placed = self._cuts.check(stream, cut)
-        if truncation is not None and compare_cuts(placed, truncation.head) is not CutOrder.EQUAL_OR_AFTER:
-            raise TruncatedError(
-                f"stream {stream.scoped_name} was truncated behind this cut: choose one after its head",
-                details={"head": {str(segment): offset for segment, offset in truncation.cut.positions}},
-            )
+        self._cuts.check_left(stream, cut, truncation)
         if truncation is None and is_very_beginning(cut):
             return stream_view(stream)
         running = running_truncation(placed, self._cuts.first_epoch(stream, cut), truncation)

@@ -6,14 +6,15 @@ What it costs depends on the cut alone, not on how many epochs the stream has ha
 from __future__ import annotations
 
 from headrace.metadata.history_records import HistoryRecords
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.segments import StreamSegment, segment_epoch
-from headrace.model.stream_cut_order import PlacedCut
+from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cut_ranges import epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation
 
 
 class PlacedCuts:
@@ -67,6 +68,21 @@ class PlacedCuts:
         segments_between(cut, cut, self._history.epochs(stream, epochs), lambda _: {})
         self.check_ends(stream, cut)
         return placed
+
+    def check_left(self, stream: Stream, cut: StreamCut, truncation: Truncation | None) -> None:
+        """Nothing behind the cut was truncated; without a truncation it is not even placed.
+
+        Raises:
+            InvalidRequestError: as `place`.
+            TruncatedError: some of it lies before the head.
+        """
+        if truncation is None or truncation.cut == cut:
+            return
+        if compare_cuts(self.place(stream, cut), truncation.head) is not CutOrder.EQUAL_OR_AFTER:
+            raise TruncatedError(
+                f"stream {stream.scoped_name} was truncated behind this cut: choose one that is not before its head",
+                details={"head": {str(segment): offset for segment, offset in truncation.cut.positions}},
+            )
 
     def check_ends(self, stream: Stream, cut: StreamCut) -> None:
         """A sealed segment has no bytes beyond its end, and never will; what an active one has is not asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.model.epochs import Epoch
+from headrace.model.epochs import Epoch, overlapping
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import PlacedCut, Side, side_of
 from headrace.model.stream_cuts import StreamCut
@@ -74,6 +74,21 @@ def segments_that_go(running: RunningTruncation, epoch: Epoch) -> list[StreamSeg
 def segments_left(segments: Iterable[StreamSegment], truncation: Truncation | None) -> list[StreamSegment]:
     """Those that no truncation has deleted."""
     return [one for one in segments if truncation is None or side_of(one, truncation.head) is not Side.BEFORE]
+
+
+def superimposed(segments: Iterable[StreamSegment], truncation: Truncation) -> dict[StreamSegment, int | None]:
+    """The segments of an epoch as they can still be read: those before the head make way for the head's.
+
+    In order of their key ranges, each with the offset in bytes at which it starts; None for those behind the head.
+    """
+    offsets = truncation.cut.offsets
+    left: set[StreamSegment] = set()
+    for segment in segments:
+        if side_of(segment, truncation.head) is Side.BEFORE:
+            left.update(overlapping(truncation.head.segments, segment.key_range))
+        else:
+            left.add(segment)
+    return {one: offsets.get(one.segment_id) for one in sorted(left, key=lambda one: one.key_range)}
 
 
 def bytes_that_go(running: RunningTruncation, lengths: Mapping[int, int]) -> int:

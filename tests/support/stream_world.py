@@ -15,8 +15,10 @@ from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.dead_letters import DeadLetterService
 from headrace.controller.key_value_tables import KeyValueTableService
+from headrace.controller.scaling_events import ScalingEventService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
+from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
 from headrace.controller.transactions import TransactionService
 from headrace.metadata.history_records import HistoryRecords
@@ -155,6 +157,8 @@ class StreamWorld:
         self.scopes = ScopeService(self.store)
         self.streams = StreamService(self.store, self.queue, self.clock)
         self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
+        self.cuts = StreamCutService(self.store, self.segment_stores, self.segments)
+        self.scaling_events = ScalingEventService(self.store)
         self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
         self.requests = request_processor(self.store, self.segment_stores, self.clock)
         self.records = StreamRecords(self.bare_store)

@@ -17,6 +17,11 @@ def history_sort(time_ms: int) -> str:
     return f"{_PREFIX}{time_ms:0{_TIME_DIGITS}d}"
 
 
+def time_of_history_sort(sort: str) -> int:
+    """When the epoch of this record began, in milliseconds since the Unix epoch."""
+    return int(sort.removeprefix(_PREFIX))
+
+
 def history_body(epoch_number: int) -> dict[str, Any]:
     return versioned(epoch=epoch_number)
 

@@ -1,0 +1,84 @@
+"""The scales of a stream between two times, from its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.codec.records.history_record import history_of_body, history_sort, time_of_history_sort
+from headrace.controller.paging import check_page_limit
+from headrace.metadata import keys
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.epochs import Epoch
+from headrace.model.errors import InvalidRequestError
+from headrace.model.segments import StreamSegment
+from headrace.ports.metadata_store import MetadataStore
+
+TIME_MS_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingEvent:
+    """One scale: `splits` sealed segments have several successors, `merges` new ones have several predecessors."""
+
+    time_ms: int
+    epoch: int
+    sealed_segments: tuple[int, ...]
+    new_segments: tuple[StreamSegment, ...]
+    splits: int
+    merges: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingEvents:
+    """A page, oldest first; `next_time_ms` is from when the next one starts, None at the end."""
+
+    events: tuple[ScalingEvent, ...]
+    next_time_ms: int | None
+
+
+class ScalingEventService:
+    """What the API's route of scaling events calls; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._records = StreamRecords(store)
+        self._history = HistoryRecords(store)
+
+    def scaling_events(self, scope: str, stream: str, from_ms: int, to_ms: int, limit: int) -> ScalingEvents:
+        """Scales from `from_ms` up to and with `to_ms`, milliseconds since 1970, out of at most `limit` epochs.
+
+        The epochs that a commit of transactions passes through are left out: they scale nothing.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: the times are negative or in the wrong order, or the limit outside 1..PAGE_ITEMS_MAX.
+        """
+        if not 0 <= from_ms <= to_ms <= TIME_MS_MAX:
+            raise InvalidRequestError(f"there is no time between {from_ms} and {to_ms}, in milliseconds since 1970")
+        check_page_limit(limit)
+        found = self._records.get(scope, stream).stream
+        page = self._store.query(
+            keys.stream_partition(scope, stream),
+            first=history_sort(from_ms),
+            last=history_sort(min(to_ms, found.epoch.creation_time_ms)),
+            limit=limit,
+        )
+        numbers = [history_of_body(record.body) for record in page.records]
+        epochs = self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number])
+        following = None if page.next_after is None else time_of_history_sort(page.next_after) + 1
+        return ScalingEvents(tuple(_events(epochs)), following)
+
+
+def _events(epochs: Iterable[Epoch]) -> Iterable[ScalingEvent]:
+    for epoch in epochs:
+        if epoch.duplicate_of is None:
+            yield ScalingEvent(
+                epoch.creation_time_ms,
+                epoch.number,
+                tuple(segment.segment_id for segment in epoch.replaced),
+                epoch.created,
+                splits=sum(len(epoch.successors_of(segment)) > 1 for segment in epoch.replaced),
+                merges=sum(len(epoch.predecessors_of(segment)) > 1 for segment in epoch.created),
+            )
