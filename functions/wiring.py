@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
     from headrace.controller.key_value_tables import KeyValueTableService
+    from headrace.controller.scaling_events import ScalingEventService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
+    from headrace.controller.stream_cuts import StreamCutService
     from headrace.controller.streams import StreamService
     from headrace.controller.watermarks import WatermarkService
     from headrace.metadata.request_messages import RequestQueues
@@ -163,6 +165,20 @@ def watermark_advancer() -> WatermarkAdvancer:
     from headrace.workflows.advance_watermarks import WatermarkAdvancer
 
     return WatermarkAdvancer(metadata_store(), segment_stores(), clock())
+
+
+@_once
+def stream_cut_service() -> StreamCutService:
+    from headrace.controller.stream_cuts import StreamCutService
+
+    return StreamCutService(metadata_store(), segment_stores(), segment_service())
+
+
+@_once
+def scaling_event_service() -> ScalingEventService:
+    from headrace.controller.scaling_events import ScalingEventService
+
+    return ScalingEventService(metadata_store())
 
 
 @_once

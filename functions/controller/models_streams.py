@@ -56,8 +56,9 @@ class RetentionPolicyModel(WireModel):
         return cls(type=policy.type.value, value=policy.value, maxValue=policy.max_value)
 
 
-class CreateStreamRequest(WireModel):
-    streamName: str
+class UpdateStreamRequest(WireModel):
+    """The whole configuration: what is left out is as for a new stream."""
+
     scalingPolicy: ScalingPolicyModel
     retentionPolicy: RetentionPolicyModel | None = None
     streamTags: list[str] = []
@@ -74,6 +75,10 @@ class CreateStreamRequest(WireModel):
         )
 
 
+class CreateStreamRequest(UpdateStreamRequest):
+    streamName: str
+
+
 class Stream(WireModel):
     scopeName: str
     streamName: str
@@ -86,6 +91,7 @@ class Stream(WireModel):
     epoch: int = Field(description="Number of the current epoch")
     segments: int = Field(description="Segments that take events")
     creationTime: int = Field(description="Milliseconds since 1970")
+    configurationVersion: int = Field(description="Counts the updates of the configuration")
 
 
 def stream(view: StreamView) -> Stream:
@@ -102,6 +108,7 @@ def stream(view: StreamView) -> Stream:
         epoch=view.epoch,
         segments=view.segment_count,
         creationTime=view.creation_time_ms,
+        configurationVersion=view.configuration_version,
     )
 
 
@@ -127,6 +134,11 @@ class StateRequest(WireModel):
 
 class StreamStateAnswer(WireModel):
     streamState: str
+
+
+class StreamUpdate(WireModel):
+    streamState: str
+    configurationVersion: int = Field(description="The version that the configuration has once it is in force")
 
 
 class StreamDeletion(WireModel):

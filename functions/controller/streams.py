@@ -1,4 +1,4 @@
-"""Streams over HTTP: create, get, list, scale, seal, delete."""
+"""Streams over HTTP: create, get, list, update, scale, seal, delete; the scales of the past."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
+from functions.controller import models_scaling_events as models_scaling
 from functions.controller import models_streams as models
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
@@ -19,6 +20,7 @@ from functions.controller.parameters import (
     continue_after,
 )
 from functions.http_api import http_api, lambda_handler
+from headrace.controller.scaling_events import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
 
 api = http_api()
@@ -26,6 +28,10 @@ api = http_api()
 TagFilter = Annotated[str | None, Query(description="Only streams that carry this tag")]
 FilterType = Annotated[Literal["tag"] | None, Query(description="Pravega's spelling of the tag filter")]
 FilterValue = Annotated[str | None, Query(description="The tag, with filter_type=tag")]
+
+Prefix = Annotated[str, Query(max_length=255, description="Only streams whose names begin so")]
+FromTime = Annotated[int, Query(alias="from", ge=0, le=TIME_MS_MAX, description="Milliseconds since 1970")]
+ToTime = Annotated[int, Query(alias="to", ge=0, le=TIME_MS_MAX, description="Inclusive; without: up to now")]
 
 _STREAMS = "/v1/scopes/<scope>/streams"
 _STREAM = f"{_STREAMS}/<stream>"
@@ -39,11 +45,12 @@ def list_streams(
     tag: TagFilter = None,
     filter_type: FilterType = None,
     filter_value: FilterValue = None,
+    prefix: Prefix = "",
 ) -> models.StreamList:
     if (filter_type is None) != (filter_value is None) or (filter_type and tag is not None):
         raise InvalidRequestError("filter by tag=... or by filter_type=tag and filter_value=..., not by half or both")
     wanted = filter_value if filter_type else tag
-    page = wiring.stream_service().list_streams(scope, limit, continue_after(continuationToken), tag=wanted)
+    page = wiring.stream_service().list_streams(scope, limit, continue_after(continuationToken), wanted, prefix)
     return models.stream_list(page)
 
 
@@ -56,6 +63,12 @@ def create_stream(scope: ScopeName, request: models.CreateStreamRequest) -> mode
 @api.get(_STREAM, summary="Get a stream", tags=["Streams"])
 def get_stream(scope: ScopeName, stream: StreamName) -> models.Stream:
     return models.stream(wiring.stream_service().get_stream(scope, stream))
+
+
+@api.put(_STREAM, summary="Replace the configuration", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
+def update_stream(scope: ScopeName, stream: StreamName, request: models.UpdateStreamRequest) -> models.StreamUpdate:
+    view = wiring.stream_service().update_stream(scope, stream, request.configuration())
+    return models.StreamUpdate(streamState=view.state.value, configurationVersion=view.configuration_version)
 
 
 @api.delete(_STREAM, summary="Delete a sealed stream", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
@@ -80,6 +93,18 @@ def scale_stream(scope: ScopeName, stream: StreamName, request: models.ScaleRequ
 def scale_status(scope: ScopeName, stream: StreamName, epoch: EpochNumber) -> models.ScaleState:
     number = int(epoch)
     return models.scale_state(number, wiring.stream_service().scale_status(scope, stream, number))
+
+
+@api.get(f"{_STREAM}/scaling-events", summary="The scales between two times", tags=["Streams"])
+def scaling_events(
+    scope: ScopeName,
+    stream: StreamName,
+    from_ms: FromTime = 0,
+    to_ms: ToTime = TIME_MS_MAX,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+) -> models_scaling.ScalingEventList:
+    found = wiring.scaling_event_service().scaling_events(scope, stream, from_ms, to_ms, limit)
+    return models_scaling.scaling_event_list(found)
 
 
 handler = lambda_handler(api)

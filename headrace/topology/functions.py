@@ -68,7 +68,7 @@ FUNCTIONS = (
     Function(
         "streams",
         handler="functions.controller.streams.handler",
-        description="Streams: create, get, list, scale, seal, delete",
+        description="Streams: create, get, list, update, scale, seal, delete; scaling events",
         grants=("metadata:read", "metadata:write", "requests:send"),
     ),
     Function(
@@ -83,6 +83,13 @@ FUNCTIONS = (
         handler="functions.controller.watermarks.handler",
         description="Time and positions of writers, and the newest watermark",
         grants=("metadata:read", "metadata:write"),
+    ),
+    Function(
+        "stream-cuts",
+        handler="functions.controller.stream_cuts.handler",
+        description="Stream cuts: truncate there, check one, distance of two",
+        grants=("metadata:read", "metadata:write", "requests:send"),
+        reaches_segment_stores=True,
     ),
     Function(
         "history",
@@ -105,7 +112,7 @@ FUNCTIONS = (
     Function(
         "stream-requests",
         handler="functions.processors.stream_requests.handler",
-        description="Works on queued stream operations: create, scale, seal, delete",
+        description="Works on queued operations: create, update, truncate, scale, seal, delete streams",
         grants=("metadata:read", "metadata:write"),
         timeout_s=60,
         reaches_segment_stores=True,

@@ -168,7 +168,12 @@ def test_deleting_a_truncated_stream_deletes_the_rest_only(scaled: Any):
 
     scaled.bare_segment_stores.delete_segments = watch
     scaled.delete()
-    assert sorted(deleted) == ["s/t/1.#epoch.0", "s/t/2.#epoch.1", "s/t/3.#epoch.1", "s/t/4.#epoch.2"]
+    assert sorted(name for name in deleted if name.startswith("s/t/")) == [
+        "s/t/1.#epoch.0",
+        "s/t/2.#epoch.1",
+        "s/t/3.#epoch.1",
+        "s/t/4.#epoch.2",
+    ]
     assert scaled.bare_segment_stores.names() == []
     assert [key for key in scaled.everything() if key[0] == "stream/s/t"] == [("stream/s/t", "current")]
     scaled.create()

@@ -56,6 +56,7 @@ def test_a_stream_is_created_with_everything_that_was_asked(call: Any, world: An
         "epoch": 0,
         "segments": 3,
         "creationTime": found["creationTime"],
+        "configurationVersion": 0,
     }
 
 

@@ -1,0 +1,38 @@
+"""Stream cuts over HTTP: truncate a stream at one, check one, measure between two."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from functions import wiring
+from functions.controller import models_stream_cuts as models
+from functions.controller.models_segments import BetweenRequest, offsets
+from functions.controller.models_streams import StreamStateAnswer
+from functions.controller.parameters import ScopeName, StreamName
+from functions.http_api import http_api, lambda_handler
+
+api = http_api()
+
+_STREAM = "/v1/scopes/<scope>/streams/<stream>"
+
+
+@api.post(f"{_STREAM}/truncate", summary="Truncate at a cut", tags=["Stream cuts"], status_code=HTTPStatus.ACCEPTED)
+def truncate_stream(scope: ScopeName, stream: StreamName, request: models.CutRequest) -> StreamStateAnswer:
+    cut = request.offsets()
+    wiring.stream_cut_service().check_reached(scope, stream, cut)
+    view = wiring.stream_service().truncate_stream(scope, stream, cut)
+    return StreamStateAnswer(streamState=view.state.value)
+
+
+@api.post(f"{_STREAM}/stream-cuts/check", summary="Whether a cut is valid", tags=["Stream cuts"])
+def check_stream_cut(scope: ScopeName, stream: StreamName, request: models.CutRequest) -> models.CutCheck:
+    return models.CutCheck(valid=wiring.stream_cut_service().is_valid(scope, stream, request.offsets()))
+
+
+@api.post(f"{_STREAM}/stream-cuts/distance", summary="How many bytes lie between", tags=["Stream cuts"])
+def stream_cut_distance(scope: ScopeName, stream: StreamName, request: BetweenRequest) -> models.CutDistance:
+    start, end = offsets("from", request.from_), offsets("to", request.to)
+    return models.CutDistance(bytes=wiring.stream_cut_service().distance_bytes(scope, stream, start, end))
+
+
+handler = lambda_handler(api)
