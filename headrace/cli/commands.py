@@ -1,14 +1,15 @@
 """Finds sub-commands and hands over to the one that was asked for.
 
-Exit codes: those of the sub-command; 1 when it fails with an error of Headrace, 2 for a command line that makes no
-sense, 130 after Ctrl-C.
+Exit codes: 0 done, 1 refused or failed, 2 a command line that makes no sense, 3 not found, 4 conflict, 5 unavailable,
+130 after Ctrl-C; a sub-command of another package has its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from headrace import __version__
@@ -18,6 +19,14 @@ GROUP = "headrace.commands"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+BUILT_IN: Mapping[str, str] = {
+    "dead-letter": "headrace.cli.dead_letter",
+    "scope": "headrace.cli.scope",
+    "segment": "headrace.cli.segment",
+    "stream": "headrace.cli.stream",
+}
+"""Sub-commands of the library: modules with a `main`, imported when they are asked for."""
 
 Command = Callable[[Sequence[str]], int]
 
@@ -31,14 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="`headrace COMMAND --help` tells more of a command.",
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    parser.add_argument("command", choices=sorted(found), help="what to do")
+    parser.add_argument("command", choices=sorted(BUILT_IN.keys() | found.keys()), help="what to do")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
     chosen = parser.parse_args(arguments)
+    built_in = BUILT_IN.get(chosen.command)
+    if built_in is not None:
+        return _call(chosen.command, importlib.import_module(built_in).main, chosen.arguments)
     return _run(found[chosen.command], chosen.arguments)
 
 
 def commands() -> dict[str, EntryPoint]:
-    """The installed sub-commands by name; of two with one name, the one whose target sorts first."""
+    """The sub-commands of installed packages by name; of two with one name, the one whose target sorts first."""
     by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         by_name.setdefault(entry.name, entry)
@@ -51,10 +63,14 @@ def _run(entry: EntryPoint, arguments: Sequence[str]) -> int:
     except ImportError as error:
         print(f"headrace {entry.name}: {error}. Is it installed? Try: pip install 'headrace[local]'", file=sys.stderr)
         return EXIT_USAGE
+    return _call(entry.name, command, arguments)
+
+
+def _call(name: str, command: Command, arguments: Sequence[str]) -> int:
     try:
         return command(arguments)
     except HeadraceError as error:
-        print(f"headrace {entry.name}: {error.message}", file=sys.stderr)
+        print(f"headrace {name}: {error.message}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
