@@ -62,7 +62,7 @@ def fields(document: Mapping[str, Any]) -> str:
 
 def cell(value: Any) -> str:
     """A value on one line of text."""
-    if value is None or value == "" or value == [] or value == {}:
+    if value is None or value in ("", [], (), {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

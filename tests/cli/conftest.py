@@ -1,0 +1,81 @@
+"""The command line against all functions over memory adapters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from api_in_memory import ApiInMemory
+
+from functions import wiring
+from headrace import client
+from headrace.cli import main, noun
+
+
+class Ran(NamedTuple):
+    """What a command left behind: exit code, output, complaints."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
+    """The API that commands talk to."""
+    made = ApiInMemory(monkeypatch)
+
+    def connect(url: str, **options: Any) -> client.Headrace:
+        return client.connect(url, **options, transport=made.transport())
+
+    monkeypatch.setattr(noun, "connect", connect)
+    yield made
+    wiring.forget_services()
+
+
+@pytest.fixture
+def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`run("stream", "get", "s/t")` runs the command line; SystemExit is an exit code like any other."""
+
+    def run(*arguments: str) -> Ran:
+        capsys.readouterr()
+        try:
+            code = main([*arguments])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        shown = capsys.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run
+
+
+@pytest.fixture
+def ok(run: Callable[..., Ran]) -> Callable[..., str]:
+    """As `run`, for what must succeed without a word of complaint: its output."""
+
+    def ok(*arguments: str) -> str:
+        ran = run(*arguments)
+        assert (ran.code, ran.err) == (0, ""), ran
+        return ran.out
+
+    return ok
+
+
+@pytest.fixture
+def as_json(ok: Callable[..., str]) -> Callable[..., Any]:
+    """As `ok`, with --json: the one document."""
+    return lambda *arguments: json.loads(ok(*arguments, "--json"))
+
+
+@pytest.fixture
+def stream(ok: Callable[..., str]) -> str:
+    """The ACTIVE stream s/t of two segments."""
+    ok("scope", "create", "s")
+    ok("stream", "create", "s/t")
+    return "s/t"

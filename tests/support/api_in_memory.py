@@ -1,0 +1,97 @@
+"""The HTTP API of all functions over memory adapters: a request goes in, the response of its function comes out.
+
+Requests become events and results become responses as the local stack's gateway has it; there is no socket.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from functions import wiring
+from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.request_queue import MemoryRequestQueue
+from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.controller.history import HistoryService
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.dead_letters import Cause, DeadLetter, Delivery
+from headrace.ports.metadata_store import Create, Key
+from headrace.topology import CONTAINER_COUNT, REQUESTS_QUEUE, ROUTES
+from headrace.workflows.bury_message import bury_message
+from local_stack.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
+from local_stack.lambda_host import LambdaHost
+
+
+class ApiInMemory:
+    """All functions and what lies behind them. With `works` the queues are empty again after each request."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryMetadataStore()
+        self.queue = MemoryRequestQueue()
+        self.segment_stores = MemorySegmentStores(self.clock)
+        self.works = True
+        history = HistoryService(self.store, MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock))
+        monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+        monkeypatch.setattr(wiring, "clock", lambda: self.clock)
+        monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
+        monkeypatch.setattr(wiring, "request_queue", lambda: self.queue)
+        monkeypatch.setattr(wiring, "segment_stores", lambda: self.segment_stores)
+        monkeypatch.setattr(wiring, "history_service", lambda: history)
+        wiring.forget_services()
+        self._host = LambdaHost(self.clock)
+
+    def respond(self, request: httpx.Request) -> httpx.Response:
+        """What API Gateway and the function behind it answer."""
+        target = request.url.raw_path.decode("ascii")
+        asked = HttpRequest(
+            request.method, target, request.headers.multi_items(), request.content, "127.0.0.1", "HTTP/1.1"
+        )
+        match = match_route(ROUTES, request.method, target.partition("?")[0])
+        if match is None:
+            answer = gateway_message(404, "Not Found")
+        else:
+            event = request_event(asked, match, "request", self.clock.now_ms())
+            answer = response_of(self._host.invoke(match.route.function, event))
+        if self.works:
+            self.work()
+        return httpx.Response(answer.status, headers=list(answer.headers), content=answer.body, request=request)
+
+    def transport(self) -> httpx.MockTransport:
+        """For `connect(..., transport=...)`."""
+        return httpx.MockTransport(self.respond)
+
+    def work(self) -> int:
+        """Does all queued requests; how many there were."""
+        done = 0
+        while messages := self.queue.receive():
+            for message in messages:
+                wiring.request_processor().process(message.body)
+                self.queue.acknowledge(message.receipt)
+                done += 1
+        return done
+
+    def die(self, cause: Cause) -> DeadLetter | None:
+        """The next queued message fails for the last time."""
+        message = self.queue.receive(1)[0]
+        self.queue.acknowledge(message.receipt)
+        now_ms = self.clock.now_ms()
+        delivery = Delivery(REQUESTS_QUEUE.name, message.group, json.dumps(message.body), now_ms - 60_000, 10)
+        return bury_message(self.store, delivery, cause, now_ms)
+
+    def claim_containers(self, host: str = "127.0.0.1", port: int = 12345) -> None:
+        """A store owns every container, so that segments have an endpoint."""
+        for container in range(CONTAINER_COUNT):
+            claim = ContainerClaim("store-0", host, port, "local")
+            self.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
+
+    def contents(self) -> str:
+        """Everything that is stored or queued, as text to compare before and after."""
+        kept: list[Any] = [self.store._partitions, self.queue._messages, self.segment_stores._segments]
+        return repr(kept)
