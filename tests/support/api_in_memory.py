@@ -6,6 +6,7 @@ Requests become events and results become responses as the local stack's gateway
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import httpx
@@ -34,14 +35,16 @@ class ApiInMemory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock()
         self.store = MemoryMetadataStore()
-        self.queue = MemoryRequestQueue()
+        self.queues = {name: MemoryRequestQueue() for name in vars(wiring) if name.endswith("_queue")}
+        self.queue = self.queues["request_queue"]
         self.segment_stores = MemorySegmentStores(self.clock)
         self.works = True
         history = HistoryService(self.store, MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock))
         monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
         monkeypatch.setattr(wiring, "clock", lambda: self.clock)
         monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
-        monkeypatch.setattr(wiring, "request_queue", lambda: self.queue)
+        for name, queue in self.queues.items():
+            monkeypatch.setattr(wiring, name, partial(_itself, queue))
         monkeypatch.setattr(wiring, "segment_stores", lambda: self.segment_stores)
         monkeypatch.setattr(wiring, "history_service", lambda: history)
         wiring.forget_services()
@@ -70,11 +73,12 @@ class ApiInMemory:
     def work(self) -> int:
         """Does all queued requests; how many there were."""
         done = 0
-        while messages := self.queue.receive():
-            for message in messages:
-                wiring.request_processor().process(message.body)
-                self.queue.acknowledge(message.receipt)
-                done += 1
+        while batches := [(queue, messages) for queue in self.queues.values() if (messages := queue.receive())]:
+            for queue, messages in batches:
+                for message in messages:
+                    wiring.request_processor().process(message.body)
+                    queue.acknowledge(message.receipt)
+                    done += 1
         return done
 
     def die(self, cause: Cause) -> DeadLetter | None:
@@ -93,5 +97,10 @@ class ApiInMemory:
 
     def contents(self) -> str:
         """Everything that is stored or queued, as text to compare before and after."""
-        kept: list[Any] = [self.store._partitions, self.queue._messages, self.segment_stores._segments]
+        queued = {name: queue._messages for name, queue in self.queues.items()}
+        kept: list[Any] = [self.store._partitions, queued, self.segment_stores._segments]
         return repr(kept)
+
+
+def _itself(queue: MemoryRequestQueue) -> MemoryRequestQueue:
+    return queue
