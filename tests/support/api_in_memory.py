@@ -6,6 +6,7 @@ Requests become events and results become responses as the local stack's gateway
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,9 @@ class ApiInMemory:
             answer = response_of(self._host.invoke(match.route.function, event))
         if self.works:
             self.work()
-        return httpx.Response(answer.status, headers=list(answer.headers), content=answer.body, request=request)
+        response = httpx.Response(answer.status, headers=list(answer.headers), content=answer.body, request=request)
+        response.elapsed = timedelta()
+        return response
 
     def transport(self) -> httpx.MockTransport:
         """For `connect(..., transport=...)`."""
@@ -97,9 +100,12 @@ class ApiInMemory:
 
     def contents(self) -> str:
         """Everything that is stored or queued, as text to compare before and after."""
-        queued = {name: queue._messages for name, queue in self.queues.items()}
-        kept: list[Any] = [self.store._partitions, queued, self.segment_stores._segments]
-        return repr(kept)
+        return repr(self.state())
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """What the metadata store, the queues and the segment stores hold."""
+        segments = {name: held for name, held in vars(self.segment_stores).items() if isinstance(held, dict)}
+        return self.store._partitions, {name: queue._messages for name, queue in self.queues.items()}, segments
 
 
 def _itself(queue: MemoryRequestQueue) -> MemoryRequestQueue:
