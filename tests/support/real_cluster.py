@@ -1,0 +1,192 @@
+"""The client's whole world in one process: handlers, controller, workflows and a segment store that is served on TCP.
+
+Only the adapters are those in memory. The store can be stopped without warning and is recovered from its journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from functions import wiring
+from headrace.adapters.memory.chunk_links import MemoryChunkLinks
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.listener import WireListener, bind_socket
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.client import Headrace, connect
+from headrace.client.loop_thread import LoopThread
+from headrace.controller.history import HistoryService
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.ports.scaling_reports import ScalingReports
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.store import SegmentStore
+from headrace.topology import ROUTES
+from headrace.workflows.stream_requests import StreamRequestProcessor
+from local_stack.gateway_events import HttpRequest, match_route, request_event, response_of
+from local_stack.lambda_host import LambdaHost
+
+CONTAINERS = 4
+NO_FLUSH = StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40)
+
+
+class WorkingQueue:
+    """A request queue whose consumer is a thread."""
+
+    def __init__(self) -> None:
+        self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work)
+        self._processor: StreamRequestProcessor | None = None
+
+    def start(self, processor: StreamRequestProcessor) -> None:
+        self._processor = processor
+        self._thread.start()
+
+    def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
+        self._messages.put(body)
+
+    def stop(self) -> None:
+        self._messages.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        assert self._processor is not None
+        while (message := self._messages.get()) is not None:
+            self._processor.process(message)
+
+
+class RealCluster:
+    """One segment store that owns all containers, and the controller over HTTP."""
+
+    def __init__(self, clock: Clock | None = None, scaling_reports: ScalingReports | None = None) -> None:
+        self.metadata = MemoryMetadataStore()
+        self.clock = clock or SystemClock()
+        self._scaling_reports = scaling_reports
+        self.disk = MemoryJournalDisk()
+        self.chunks = MemoryChunkStorage()
+        self.queue = WorkingQueue()
+        self.thread = LoopThread(asyncio.new_event_loop())
+        self.listener: WireListener | None = None
+        self.store: SegmentStore | None = None
+        self._journal: Journal | None = None
+        self._port = 0
+        self.start_store()
+        self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS)
+        self.queue.start(StreamRequestProcessor(self.metadata, self.segment_stores, self.clock))
+
+    def start_store(self) -> None:
+        self.thread.run(self._start_store())
+
+    def kill_store(self) -> None:
+        """Without a flush, a checkpoint or a word to its clients."""
+        self.thread.run(self._kill_store())
+
+    def drop_connections(self) -> None:
+        self.thread.run(self._drop_connections())
+
+    def close(self) -> None:
+        self.queue.stop()
+        self.segment_stores.close()
+        self.kill_store()
+        self.thread.close()
+
+    async def _start_store(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._journal = Journal(
+            self.disk, lambda: random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20
+        )
+        self._journal.start()
+        pool = BlockPool(16 << 20, 64 << 10)
+        self.store = SegmentStore(
+            JournalLedgers(self._journal),
+            pool,
+            self.clock,
+            self.metadata,
+            self.chunks,
+            container_count=CONTAINERS,
+            limits=NO_FLUSH,
+            scaling_reports=self._scaling_reports,
+        )
+        bound = bind_socket("127.0.0.1", self._port)
+        self._port = bound.getsockname()[1]
+        for container in range(CONTAINERS):
+            await self.store.open_container(container, self._claim(container))
+        self.listener = WireListener(self.store, lambda: random.getrandbits(128))
+        await self.listener.start(bound)
+
+    async def _kill_store(self) -> None:
+        assert self.store is not None
+        assert self.listener is not None
+        assert self._journal is not None
+        self.listener.drop_all()
+        await self.listener.stop()
+        for _ in range(5):  # a connection that was being accepted would survive here, though not the end of a process
+            await asyncio.sleep(0)
+            self.listener.drop_all()
+        await self.store.close(0)
+        await asyncio.to_thread(self._journal.close)
+
+    async def _drop_connections(self) -> None:
+        assert self.listener is not None
+        self.listener.drop_all()
+
+    def _claim(self, container: int) -> int:
+        key = Key(CLUSTER_PARTITION, claim_sort(container))
+        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local"))
+        found = self.metadata.get(key)
+        if found is None:
+            self.metadata.write(Create(key, body))
+            return 0
+        self.metadata.write(Replace(key, body, found.version))
+        return found.version + 1
+
+
+def serve_functions(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions work on this cluster; the caller lets the services be forgotten at the end."""
+    monkeypatch.setenv("HEADRACE_CONTAINER_COUNT", str(CONTAINERS))
+    wiring.forget_services()
+    history = HistoryService(cluster.metadata, MemoryChunkLinks(cluster.chunks, 60, cluster.clock))
+    monkeypatch.setattr(wiring, "metadata_store", lambda: cluster.metadata)
+    monkeypatch.setattr(wiring, "request_queue", lambda: cluster.queue)
+    monkeypatch.setattr(wiring, "segment_stores", lambda: cluster.segment_stores)
+    monkeypatch.setattr(wiring, "history_service", lambda: history)
+
+
+@contextmanager
+def client_of(cluster: RealCluster) -> Iterator[Headrace]:
+    """A client whose HTTP requests are answered by the functions."""
+    host = LambdaHost(cluster.clock)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        match = match_route(ROUTES, request.method, request.url.path)
+        assert match is not None, request.url
+        headers = tuple(request.headers.items())
+        came = HttpRequest(request.method, request.url.raw_path.decode(), headers, request.content, "::1", "HTTP/1.1")
+        result = response_of(
+            host.invoke(match.route.function, request_event(came, match, "id", cluster.clock.now_ms()))
+        )
+        return httpx.Response(result.status, headers=dict(result.headers), content=result.body)
+
+    async def answer_in_a_thread(request: httpx.Request) -> httpx.Response:
+        # In a context of its own, as a thread of a gateway has it: what `to_thread` inherits would be shared.
+        return await asyncio.get_running_loop().run_in_executor(None, contextvars.Context().run, answer, request)
+
+    with connect("http://controller", transport=httpx.MockTransport(answer_in_a_thread)) as client:
+        yield client
