@@ -11,6 +11,7 @@ from headrace.codec.records import (
     history_record,
     intent_record,
     key_value_table_record,
+    leftovers_record,
     listing_record,
     reader_group_record,
     scope_record,
@@ -87,6 +88,10 @@ def history_key(scope: str, stream: str, time_ms: int) -> Key:
 
 def sealed_segments_key(scope: str, stream: str, shard: sealed_segments_record.Shard) -> Key:
     return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
+
+
+def leftovers_key(scope: str, stream: str) -> Key:
+    return Key(stream_partition(scope, stream), leftovers_record.LEFTOVERS_SORT)
 
 
 def cold_mark_key(scope: str, stream: str, identifier: int) -> Key:

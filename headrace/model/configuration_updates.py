@@ -24,6 +24,10 @@ class ConfigurationUpdate:
         return tuple(sorted(set(self.before.tags) - set(self.after.tags)))
 
     @property
+    def raises_minimum(self) -> bool:
+        return self.after.scaling.min_segments > self.before.scaling.min_segments
+
+    @property
     def changes_rate(self) -> bool:
         """Whether the segment stores have to measure the active segments against another rate."""
         before, after = self.before.scaling, self.after.scaling

@@ -27,8 +27,14 @@ _PENDING_KIND_OF_STATE = {
     StreamState.SEALING: RequestKind.SEAL_STREAM,
 }
 
-_EPOCHS_AHEAD = {StreamState.SCALING: 1, StreamState.COMMITTING_TXN: 2, StreamState.SEALING: 2}
-"""How many epochs may be on record that are not active yet; transactions are committed before a stream is sealed."""
+_EPOCHS_AHEAD = {
+    StreamState.SCALING: 1,
+    StreamState.UPDATING: 1,
+    StreamState.COMMITTING_TXN: 2,
+    StreamState.SEALING: 2,
+}
+"""How many epochs may be on record that are not active yet: an update that raises the minimum splits segments, and
+transactions are committed before a stream is sealed."""
 
 
 def key_space_is_covered_once(_before: Stream | None, after: Stream) -> bool:

@@ -83,6 +83,11 @@ def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
     return replace(stream, configuration=update.after, configuration_version=update.version)
 
 
+def grown(stream: Stream, epoch: Epoch) -> Stream:
+    """An update that raises the minimum has given the stream more segments; the rest of the update follows."""
+    return replace(stream, epoch=epoch)
+
+
 def updated(stream: Stream) -> Stream:
     """Everything follows the new configuration."""
     return replace(stream, state=StreamState.ACTIVE, pending=None)

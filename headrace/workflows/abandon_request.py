@@ -1,8 +1,8 @@
 """Gives up a request that cannot get going, so that its stream is usable again: the end of a dead letter.
 
 A scale can be given up while its epoch is not on record yet, for then nothing irrevocable has happened. Segments that
-it may have created stay behind, empty: the next scale has the same numbers and takes them over. To remove them here
-would be wrong, since a processor that is late could put the epoch on record at the same moment.
+it may have created stay behind, empty, and are noted: the next scale has the same numbers, takes over what it wants and
+removes the rest (leftovers.py).
 
 Requests of other kinds are never given up: each of their steps can be repeated for ever, and the sweeper does.
 """
@@ -19,6 +19,7 @@ from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.streams import Stream, scaling_abandoned
 from headrace.ports.metadata_store import Delete, Write
+from headrace.workflows.leftovers import note_leftovers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def _undo_scale(records: StreamRecords, stream: Stream) -> Undo:
         "sealedSegments": [one.segment_id for one in planned.replaced],
         "newRanges": [[one.key_range.low, one.key_range.high] for one in planned.created],
     }
-    return Undo(after, (Delete(keys.transition_key(stream.scope, stream.name), None),), parameters)
+    writes = (Delete(keys.transition_key(stream.scope, stream.name), None), note_leftovers(records, stream, planned))
+    return Undo(after, writes, parameters)
 
 
 _UNDO: Mapping[RequestKind, Callable[[StreamRecords, Stream], Undo]] = {

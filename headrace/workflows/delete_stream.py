@@ -19,6 +19,7 @@ from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
 from headrace.model.truncation import segments_left
 from headrace.ports.metadata_store import Delete, Key
+from headrace.workflows.leftovers import delete_leftovers
 from headrace.workflows.settle_transactions import forget_transactions
 from headrace.workflows.steps import Step, Tools, Workflow
 
@@ -105,6 +106,7 @@ DELETE_STREAM = Workflow(
         Step("forget transactions", forget_transactions),
         Step("delete replaced segments", _delete_replaced_segments),
         Step("delete last segments", _delete_last_segments),
+        Step("delete leftovers", delete_leftovers),
         Step("unindex tags", _unindex_tags, applies=_has_tags),
         Step("delete remaining records", _delete_remaining_records),
         Step("forget", _forget),

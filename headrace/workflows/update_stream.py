@@ -1,6 +1,7 @@
-"""Update a stream's configuration: teach active segments the rate, index added tags, put it in force, take tags out.
+"""Update a stream's configuration: teach its segments the rate, index new tags, put it in force, then what follows.
 
-A tag's index entry is there before the tag is in force and goes after the tag has: whoever lists by a tag that the
+What follows is more segments if the minimum was raised (grow_stream.py), and the end of tags that were taken away. A
+tag's index entry is there before the tag is in force and goes after the tag has: whoever lists by a tag that the
 stream keeps finds it all the time.
 """
 
@@ -16,6 +17,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.streams import configured, is_in_force, updated
 from headrace.ports.metadata_store import Delete
 from headrace.workflows.creating import scale_rate
+from headrace.workflows.grow_stream import GROW_STEPS
 from headrace.workflows.steps import Step, Tools, Workflow
 
 
@@ -70,6 +72,7 @@ UPDATE_STREAM = Workflow(
         Step("teach the rate", _teach_rate),
         Step("index added tags", _index_added_tags),
         Step("put in force", _put_in_force),
+        *GROW_STEPS,
         Step("unindex removed tags", _unindex_removed_tags),
         Step("close", _close),
     ),

@@ -22,6 +22,7 @@ from headrace.codec.records import (
     history_record,
     intent_record,
     key_value_table_record,
+    leftovers_record,
     listing_record,
     reader_group_record,
     scope_record,
@@ -183,6 +184,12 @@ SHAPES: dict[str, Shape] = {
             "version": 4,
         },
     ),
+    "leftovers": (
+        (7, 8),
+        leftovers_record.leftovers_body,
+        leftovers_record.leftovers_of_body,
+        {"format": 1, "segments": [7, 8]},
+    ),
     "cold mark": (
         ColdMark(5, 600_005),
         cold_mark_record.cold_mark_body,
@@ -250,6 +257,7 @@ def test_keys_are_where_they_always_were():
     assert sealed_segments_record.shard_of_segment(SECOND_EPOCH | 1_199) == (2, 0)
     assert sealed_segments_record.shard_of_segment(33 << 32 | 400) == (1, 2)
     assert truncation_record.TRUNCATION_SORT == "truncation"
+    assert leftovers_record.LEFTOVERS_SORT == "leftovers"
     assert cold_mark_record.cold_mark_sort(SECOND_EPOCH | 7) == "cold/00000000004294967303"
     assert cold_mark_record.segment_of_cold_mark("cold/00000000004294967303") == SECOND_EPOCH | 7
     assert truncation_record.RUNNING_TRUNCATION_SORT == "truncating"

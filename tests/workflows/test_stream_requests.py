@@ -24,7 +24,21 @@ GOOD = {"kind": "seal_stream", "scope": "s", "stream": "t", "request": "seal_str
 def test_the_order_of_the_steps():
     assert {str(kind): [step.name for step in workflow.steps] for kind, workflow in WORKFLOWS.items()} == {
         "create_stream": ["create segments", "index tags", "open"],
-        "update_stream": ["teach the rate", "index added tags", "put in force", "unindex removed tags", "close"],
+        "update_stream": [
+            "teach the rate",
+            "index added tags",
+            "put in force",
+            "plan growth",
+            "create segments",
+            "record the epoch",
+            "seal replaced segments",
+            "record sizes",
+            "remove cold marks",
+            "remove leftovers",
+            "go over to the epoch",
+            "unindex removed tags",
+            "close",
+        ],
         "truncate_stream": ["record the head", "truncate segments", "delete segments", "close"],
         "scale_stream": [
             "create segments",
@@ -32,6 +46,7 @@ def test_the_order_of_the_steps():
             "seal replaced segments",
             "record sizes",
             "remove cold marks",
+            "remove leftovers",
             "activate the epoch",
         ],
         "seal_stream": ["settle transactions", "seal segments", "record sizes", "close"],
@@ -39,6 +54,7 @@ def test_the_order_of_the_steps():
             "forget transactions",
             "delete replaced segments",
             "delete last segments",
+            "delete leftovers",
             "unindex tags",
             "delete remaining records",
             "forget",

@@ -1,0 +1,59 @@
+"""Empty segments that a scale left behind when it was given up: noted with the undo, removed by the next scale.
+
+They can't be removed when the scale is given up: the next one has the same numbers and may be creating them at that
+moment. Once its epoch is on record nobody can want the others any more, since no later scale has their names.
+"""
+
+from __future__ import annotations
+
+from headrace.codec.records.leftovers_record import leftovers_body, leftovers_of_body
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.model.epochs import Epoch
+from headrace.model.names import segment_name
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Create, Delete, Replace
+from headrace.workflows.creating import scale_rate
+from headrace.workflows.steps import Tools
+
+LEFTOVERS_MAX = 10_000
+"""Segments that are noted for one stream; of more than ten of the largest scales in a row, some would stay for ever."""
+
+
+def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
+    """The write that goes with giving up a scale to `planned`; one read."""
+    key = keys.leftovers_key(stream.scope, stream.name)
+    record = records.store.get(key)
+    known = leftovers_of_body(record.body) if record else ()
+    noted = {*known, *(segment.segment_id for segment in planned.created)}
+    body = leftovers_body(sorted(noted)[:LEFTOVERS_MAX])
+    return Replace(key, body, record.version) if record else Create(key, body)
+
+
+def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
+    """To be called when `coming` is on record. What it took over learns the rate of today's policy."""
+    stream = stored.stream
+    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
+    if record is None:
+        return
+    identifiers = leftovers_of_body(record.body)
+    gone = [_name(stream, one) for one in identifiers if one not in coming.by_id]
+    if gone:
+        tools.segment_stores.delete_segments(gone)
+    rate = scale_rate(stream.configuration.scaling)
+    for identifier in identifiers:
+        if identifier in coming.by_id:
+            tools.segment_stores.update_segment_policy(_name(stream, identifier), rate)
+    tools.records.while_unchanged(stored, Delete(record.key, record.version))
+
+
+def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
+    """With the stream; the record itself goes with the others of its partition."""
+    stream = stored.stream
+    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
+    if record is not None:
+        tools.segment_stores.delete_segments([_name(stream, one) for one in leftovers_of_body(record.body)])
+
+
+def _name(stream: Stream, identifier: int) -> str:
+    return segment_name(stream.scope, stream.name, identifier)

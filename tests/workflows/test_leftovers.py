@@ -1,0 +1,120 @@
+"""Segments of scales that were given up do not stay for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.segment_stores import SegmentScaleRate
+from headrace.workflows.abandon_request import undo_request, write_undo
+
+CALLS_MAX = 200
+
+
+def _give_up(world: Any, ranges: Any, *bounds: float, created: bool = True) -> None:
+    """A scale of segment 0 into those ranges, given up after its segments were made, or before."""
+    world.streams.scale_stream("s", "t", [0], ranges(*bounds))
+    (message,) = world.bare_queue.receive()
+    if created:
+        assert next(world.processor.work(message.body)) == "create segments"
+    records = StreamRecords(world.store)
+    stored = records.get("s", "t")
+    write_undo(records, stored, undo_request(records, stored, stored.stream.pending))
+    world.bare_queue.acknowledge(message.receipt)
+
+
+def _names(world: Any) -> list[str]:
+    return [name.removeprefix("s/t/") for name in world.bare_segment_stores.names()]
+
+
+def _noted(world: Any) -> bool:
+    return ("stream/s/t", "leftovers") in world.everything()
+
+
+def test_the_next_scale_takes_what_it_wants_and_removes_the_rest(world: Any, stream_world: Any):
+    world.create()
+    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    assert len(_names(world)) == 6
+    world.scale([0], [0.0, 0.25, 0.5])
+    assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.1", "3.#epoch.1"]
+    assert not _noted(world)
+
+
+def test_several_scales_given_up_are_noted_together(world: Any, stream_world: Any):
+    world.create()
+    _give_up(world, stream_world.ranges, 0.0, 0.25, 0.5)
+    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, stream_world.ranges, 0.0, 0.3, 0.5, created=False)
+    world.scale([1], [0.5, 1.0])
+    assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.1"]
+
+
+def test_a_stream_that_grows_removes_them_too(world: Any, stream_world: Any):
+    world.create()
+    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3)))
+    world.drain()
+    assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.1", "3.#epoch.1"]
+    assert not _noted(world)
+
+
+def test_a_stream_takes_them_along_when_it_is_deleted(world: Any, stream_world: Any):
+    world.create()
+    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    world.seal()
+    world.delete()
+    assert _names(world) == []
+
+
+def test_what_is_taken_over_learns_the_policy_of_today(world: Any, stream_world: Any):
+    world.create()
+    _give_up(world, stream_world.ranges, 0.0, 0.25, 0.5)
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(9, 2, 2)))
+    world.drain()
+    taught: dict[str, SegmentScaleRate] = {}
+    teach = world.bare_segment_stores.update_segment_policy
+
+    def note(name: str, rate: SegmentScaleRate) -> None:
+        taught[name.removeprefix("s/t/")] = rate
+        teach(name, rate)
+
+    world.bare_segment_stores.update_segment_policy = note
+    world.scale([0], [0.0, 0.25, 0.5])
+    assert taught == {name: SegmentScaleRate(2, 9) for name in ("2.#epoch.1", "3.#epoch.1")}
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+@pytest.mark.parametrize("operation", ["scale", "delete"])
+def test_a_crash_anywhere_leaves_none(stream_world: Any, operation: str, done: bool):
+    def prepare() -> tuple[Any, Any]:
+        world = stream_world.StreamWorld()
+        world.create()
+        _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+        if operation == "scale":
+            world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+        else:
+            world.seal()
+            world.streams.delete_stream("s", "t")
+        (message,) = world.bare_queue.receive()
+        return world, message
+
+    world, message = prepare()
+    world.processor.process(message.body)
+    wanted = world.everything(), _names(world)
+    crashes = 0
+    for position in range(CALLS_MAX):
+        world, message = prepare()
+        world.calls.crash_at(position, done=done)
+        try:
+            world.processor.process(message.body)
+            break
+        except stream_world.Crash:
+            crashes += 1
+        finally:
+            world.calls.calm()
+        world.processor.process(message.body)
+        assert (world.everything(), _names(world)) == wanted, f"after a crash at call {position}"
+    assert crashes > 8
