@@ -1,0 +1,147 @@
+"""The records of the cluster: leases of stores, the container map, and where the logs of containers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.codec.records.container_map_record import CONTAINER_MAP_SORT, container_map_body, container_map_of_body
+from headrace.codec.records.store_lease_record import (
+    STORES_FIRST,
+    STORES_LAST,
+    store_lease_body,
+    store_lease_of_body,
+    store_lease_sort,
+)
+from headrace.model.cluster import STORES_MAX, ContainerHold, ContainerMap, StoreLease
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    ContainerClaim,
+    claim_sort,
+    container_claim,
+    snapshot_pointer,
+    snapshot_sort,
+)
+from headrace.model.errors import IllegalStateError
+from headrace.ports.metadata_store import (
+    READS_PER_BATCH_MAX,
+    Check,
+    Create,
+    Delete,
+    Key,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+)
+
+MAP_KEY = Key(CLUSTER_PARTITION, CONTAINER_MAP_SORT)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A lease as it was read, and the version of its record."""
+
+    lease: StoreLease
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMap:
+    """The container map as it was read; `version` is None while there is none."""
+
+    map: ContainerMap
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerState:
+    """Who claimed a container with which epoch, and whose log of it is needed; `claim` is None before the first."""
+
+    container: int
+    claim: ContainerClaim | None
+    epoch: int | None
+    hold: ContainerHold | None
+
+
+class ClusterRecords:
+    """Reads and writes what the cluster is."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    def leases(self) -> list[StoredLease]:
+        """All stores by id; one query.
+
+        Raises:
+            IllegalStateError: there are more than STORES_MAX.
+        """
+        page = self.store.query(CLUSTER_PARTITION, first=STORES_FIRST, last=STORES_LAST, limit=STORES_MAX + 1)
+        if len(page.records) > STORES_MAX:
+            raise IllegalStateError(
+                f"the cluster has more than {STORES_MAX} segment store processes: run fewer and larger ones"
+            )
+        return [StoredLease(store_lease_of_body(record.body), record.version) for record in page.records]
+
+    def lease(self, store_id: str) -> StoredLease | None:
+        """One read."""
+        record = self.store.get(lease_key(store_id))
+        return None if record is None else StoredLease(store_lease_of_body(record.body), record.version)
+
+    def container_map(self) -> StoredMap:
+        """One read."""
+        return stored_map(self.store.get(MAP_KEY))
+
+    def containers(self, containers: Sequence[int]) -> list[ContainerState]:
+        """One batch read for 50 containers."""
+        found = []
+        step = READS_PER_BATCH_MAX // 2
+        for first in range(0, len(containers), step):
+            batch = containers[first : first + step]
+            keys = [Key(CLUSTER_PARTITION, sort(each)) for each in batch for sort in (claim_sort, snapshot_sort)]
+            records = self.store.get_many(keys)
+            found += [_state(each, *records[2 * index : 2 * index + 2]) for index, each in enumerate(batch)]
+        return found
+
+
+def stored_map(record: Record | None) -> StoredMap:
+    """The map in its record; an empty one without."""
+    if record is None:
+        return StoredMap(ContainerMap(), None)
+    return StoredMap(container_map_of_body(record.body), record.version)
+
+
+def lease_key(store_id: str) -> Key:
+    return Key(CLUSTER_PARTITION, store_lease_sort(store_id))
+
+
+def write_lease(lease: StoreLease, version: int | None) -> Write:
+    """The write that replaces the lease of this version, or makes the first one."""
+    key, body = lease_key(lease.store_id), store_lease_body(lease)
+    return Create(key, body) if version is None else Replace(key, body, version)
+
+
+def delete_lease(stored: StoredLease) -> Write:
+    return Delete(lease_key(stored.lease.store_id), stored.version)
+
+
+def lease_unchanged(stored: StoredLease) -> Write:
+    """A check that nobody renewed or ended this lease."""
+    return Check(lease_key(stored.lease.store_id), stored.version)
+
+
+def write_map(container_map: ContainerMap, version: int | None) -> Write:
+    """The write that replaces the map of this version, or makes the first one."""
+    body = container_map_body(container_map)
+    return Create(MAP_KEY, body) if version is None else Replace(MAP_KEY, body, version)
+
+
+def _state(container: int, claim_record: Record | None, pointer_record: Record | None) -> ContainerState:
+    """After a stop in good order the newest snapshot says all that the log does: then nobody's log is needed."""
+    if claim_record is None:
+        return ContainerState(container, None, None, None)
+    claim = container_claim(claim_record.body)
+    pointer = None if pointer_record is None else snapshot_pointer(pointer_record.body)
+    clean = pointer is not None and pointer.clean and pointer.epoch == claim_record.version
+    hold = None if clean else ContainerHold(claim.store_id, claim_record.version)
+    return ContainerState(container, claim, claim_record.version, hold)

@@ -1,0 +1,242 @@
+"""Leases, the container map and its moves: every container once, evenly, and none moves without need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.cluster import (
+    CLOCK_SKEW_MAX_MS,
+    STORE_FORGOTTEN_AFTER_MS,
+    ContainerHold,
+    ContainerMap,
+    Duty,
+    StoreLease,
+    StoreState,
+    assign,
+    check_capacity,
+    duty_when_closed,
+    duty_when_open,
+    leaving,
+    left,
+    lost,
+    may_be_forgotten,
+    registered,
+    registration_wait_ms,
+    renewed,
+    task_stopped,
+)
+from headrace.model.errors import InvalidRequestError
+
+NOW_MS = 1_000_000
+GRACE_MS = 60_000
+
+
+def store(name: str, zone: str = "z", capacity: int = 100, **fields: object) -> StoreLease:
+    new = StoreLease(name, "h", 1, zone, capacity, f"disk-{name}", f"task-{name}", GRACE_MS)
+    return replace(registered(new, None, NOW_MS), **fields)  # type: ignore[arg-type]
+
+
+def spread(count: int, *stores: StoreLease, former: ContainerMap | None = None, **holds: ContainerHold) -> ContainerMap:
+    held = {int(name[1:]): hold for name, hold in holds.items()}
+    return assign(former or ContainerMap(), stores, held, count, NOW_MS)
+
+
+def held_by(container_map: ContainerMap, epoch: int = 7) -> dict[int, ContainerHold]:
+    return {container: ContainerHold(owner, epoch) for container, owner in container_map.stores.items()}
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[StoreLease]:
+    count = draw(st.integers(1, 7))
+    capacities = st.sampled_from([1, 50, 100, 100, 100, 250])
+    return [store(f"s{index}", draw(st.sampled_from("abc")), draw(capacities)) for index in range(count)]
+
+
+def bounds(stores: list[StoreLease], count: int, part: list[StoreLease]) -> tuple[int, int]:
+    """A share rounded down and up."""
+    total, capacity = sum(one.capacity for one in stores), sum(one.capacity for one in part)
+    return count * capacity // total, -(-count * capacity // total)
+
+
+@given(clusters(), st.integers(1, 40))
+def test_every_container_has_one_store_and_no_store_or_zone_more_than_its_share(stores, count):
+    made = assign(ContainerMap(), stores, {}, count, NOW_MS)
+    assert sorted(made.stores) == list(range(count))
+    for part in [[one] for one in stores] + [[one for one in stores if one.zone == zone] for zone in "abc"]:
+        names = {one.store_id for one in part}
+        least, most = bounds(stores, count, part)
+        assert least <= sum(owner in names for owner in made.stores.values()) <= most
+
+
+@given(clusters(), st.integers(1, 40))
+def test_nothing_moves_when_nothing_changes(stores, count):
+    made = assign(ContainerMap(), stores, {}, count, NOW_MS)
+    assert assign(made, list(reversed(stores)), held_by(made), count, NOW_MS) == made
+
+
+@given(clusters(), st.integers(1, 40), st.data())
+def test_a_store_that_leaves_moves_its_containers_only_and_one_that_comes_gets_its_share_only(stores, count, data):
+    equal = [replace(one, capacity=100, zone="a") for one in stores] + [store("extra", "a")]
+    made = assign(ContainerMap(), equal, {}, count, NOW_MS)
+    gone = data.draw(st.sampled_from(equal))
+    rest = [one for one in equal if one is not gone]
+    after = assign(made, rest, {}, count, NOW_MS)
+    moved = {each for each in made.stores if made.stores[each] != after.stores[each]}
+    assert moved == set(made.containers_of(gone.store_id))
+    back = assign(after, equal, {}, count, NOW_MS)
+    moved_back = [each for each in after.stores if after.stores[each] != back.stores[each]]
+    assert {back.stores[each] for each in moved_back} <= {gone.store_id}
+    assert len(moved_back) == len(back.containers_of(gone.store_id)) >= count // len(equal)
+
+
+@given(clusters(), clusters(), st.integers(1, 30))
+def test_moves_are_the_fewest_that_any_even_map_allows(before, after, count):
+    made = assign(ContainerMap(), before, {}, count, NOW_MS)
+    then = assign(made, after, {}, count, NOW_MS)
+    held = Counter(made.stores.values())
+    kept = sum(then.stores[each] == owner for each, owner in made.stores.items())
+    assert kept == max(_kept(after, held, count))
+
+
+def _kept(stores: list[StoreLease], held: Counter[str], count: int) -> set[int]:
+    """How many containers can stay, over all roundings that respect stores and zones."""
+    kept_of: set[tuple[int, int]] = {(0, 0)}  # containers given, and of them kept
+    for zone in sorted({one.zone for one in stores}):
+        members = [one for one in stores if one.zone == zone]
+        least, most = bounds(stores, count, members)
+        inside: set[tuple[int, int]] = {(0, 0)}
+        for one in members:
+            low, high = bounds(stores, count, [one])
+            inside = {(n + part, k + min(part, held[one.store_id])) for n, k in inside for part in {low, high}}
+        kept_of = {(n + m, k + j) for n, k in kept_of for m, j in inside if least <= m <= most}
+    return {k for n, k in kept_of if n == count}
+
+
+def test_the_first_map_goes_round_the_stores():
+    made = spread(4, store("b"), store("a"))
+    assert made.stores == {0: "a", 1: "b", 2: "a", 3: "b"}
+
+
+def test_without_a_store_that_serves_the_map_stays():
+    made = spread(4, store("a"))
+    assert spread(4, leaving(store("a"), NOW_MS), former=made) is made
+    assert spread(4, former=made) is made
+
+
+def test_a_lost_store_keeps_what_only_its_disk_has_until_its_time_is_over():
+    a, b = store("a"), store("b")
+    made = spread(4, a, b)
+    holds = held_by(made) | {1: None}
+    gone = lost(b, NOW_MS)
+    waiting = assign(made, [a, gone], holds, 4, NOW_MS + GRACE_MS - 1)
+    assert waiting == ContainerMap({0: "a", 1: "a", 2: "a", 3: "b"}, {})
+    taken = assign(waiting, [a, gone], holds, 4, NOW_MS + GRACE_MS)
+    assert taken == ContainerMap(dict.fromkeys(range(4), "a"), {3: 7})
+    again = assign(taken, [a, gone], holds, 4, NOW_MS + GRACE_MS)
+    assert again == taken
+    back = assign(taken, [a, registered(b, gone, NOW_MS)], holds, 4, NOW_MS + GRACE_MS)
+    assert back.given_up == {3: 7}
+    assert Counter(back.stores.values()) == {"a": 2, "b": 2}
+    opened = {**holds, 3: ContainerHold("a", 8)}
+    assert assign(back, [a, b], opened, 4, NOW_MS).given_up == {}
+
+
+def test_a_store_whose_task_has_stopped_is_not_waited_for():
+    a, b = store("a"), store("b")
+    made = spread(2, a, b)
+    taken = assign(made, [a, task_stopped(b, NOW_MS)], held_by(made), 2, NOW_MS)
+    assert taken == ContainerMap({0: "a", 1: "a"}, {1: 7})
+
+
+def test_a_container_whose_holder_nobody_knows_waits_for_it():
+    made = spread(2, store("a"), c1=ContainerHold("older", 3))
+    assert made == ContainerMap({0: "a", 1: "older"}, {})
+    joined = assign(made, [store("a"), store("older")], {1: ContainerHold("older", 3)}, 2, NOW_MS)
+    assert joined == made
+
+
+def test_a_container_of_nobody_goes_to_the_store_that_has_its_log():
+    assert spread(2, store("a"), store("b"), c0=ContainerHold("b", 1)).stores == {0: "b", 1: "a"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "given_up", "expected"),
+    [("a", {}, Duty.KEEP), (None, {}, Duty.KEEP), ("b", {}, Duty.HAND_OVER), ("b", {0: 7}, Duty.DROP)],
+)
+def test_what_a_store_does_about_a_container_that_it_serves(owner, given_up, expected):
+    container_map = ContainerMap({0: owner} if owner else {}, given_up)
+    assert duty_when_open("a", 0, 7, container_map) is expected
+
+
+@pytest.mark.parametrize(
+    ("owner", "hold", "given_up", "expected"),
+    [
+        ("a", None, {}, Duty.OPEN),
+        ("a", ("a", 7), {}, Duty.OPEN),
+        ("a", ("b", 7), {}, Duty.WAIT),
+        ("a", ("b", 7), {0: 7}, Duty.OPEN),
+        ("a", ("b", 8), {0: 7}, Duty.WAIT),
+        ("b", None, {}, Duty.NOTHING),
+        ("b", ("b", 7), {}, Duty.NOTHING),
+        ("b", ("a", 7), {}, Duty.OPEN),
+        ("b", ("a", 7), {0: 7}, Duty.NOTHING),
+    ],
+)
+def test_what_a_store_does_about_a_container_that_it_does_not_serve(owner, hold, given_up, expected):
+    found = None if hold is None else ContainerHold(*hold)
+    assert duty_when_closed("a", 0, found, ContainerMap({0: owner}, given_up)) is expected
+
+
+def test_the_life_of_a_lease():
+    first = store("a")
+    assert (first.incarnation, first.state, first.lease_until_ms) == (1, StoreState.SERVING, NOW_MS + 10_000)
+    end_ms = first.lease_until_ms + CLOCK_SKEW_MAX_MS
+    assert not first.is_expired(end_ms)
+    assert first.is_expired(end_ms + 1)
+    assert renewed(first, NOW_MS + 5).lease_until_ms == NOW_MS + 10_005
+    gone = lost(first, end_ms + 1)
+    assert (gone.state, gone.ended_ms, gone.take_over_ms) == (StoreState.LOST, end_ms + 1, end_ms + 1 + GRACE_MS)
+    assert not gone.is_expired(end_ms * 2)
+    second = registered(first, gone, end_ms + 9)
+    assert (second.incarnation, second.state, second.ended_ms, second.take_over_ms) == (
+        2,
+        StoreState.SERVING,
+        None,
+        None,
+    )
+    stopping = leaving(second, end_ms + 10)
+    assert stopping.is_expired(stopping.lease_until_ms + CLOCK_SKEW_MAX_MS + 1)
+    stopped = left(stopping, end_ms + 20)
+    assert (stopped.state, stopped.take_over_ms) == (StoreState.LEFT, end_ms + 20 + GRACE_MS)
+    without_disk = task_stopped(stopped, end_ms + 30)
+    assert (without_disk.state, without_disk.take_over_ms) == (StoreState.LEFT, end_ms + 30)
+    assert task_stopped(without_disk, end_ms + 40) == without_disk
+
+
+def test_a_store_waits_for_its_former_self_on_another_disk_only():
+    former = store("a")
+    assert registration_wait_ms(None, "x", NOW_MS) == 0
+    assert registration_wait_ms(former, former.volume, NOW_MS) == 0
+    assert registration_wait_ms(left(former, NOW_MS), "x", NOW_MS) == 0
+    assert registration_wait_ms(former, "x", NOW_MS) == 10_000 + CLOCK_SKEW_MAX_MS
+    assert registration_wait_ms(former, "x", NOW_MS * 2) == 0
+
+
+def test_a_store_is_forgotten_when_nothing_depends_on_it():
+    gone, later = lost(store("a"), NOW_MS), NOW_MS + STORE_FORGOTTEN_AFTER_MS
+    assert may_be_forgotten(gone, ContainerMap(), {}, later)
+    assert not may_be_forgotten(gone, ContainerMap(), {}, later - 1)
+    assert not may_be_forgotten(gone, ContainerMap({0: "a"}), {}, later)
+    assert not may_be_forgotten(gone, ContainerMap(), {0: ContainerHold("a", 1)}, later)
+    assert not may_be_forgotten(store("a"), ContainerMap(), {}, later)
+
+
+def test_a_store_without_capacity_is_refused():
+    assert check_capacity(1) == 1
+    with pytest.raises(InvalidRequestError):
+        check_capacity(0)
