@@ -7,7 +7,7 @@ epoch fences the ones before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -89,5 +89,16 @@ class LedgerStore(Protocol):
 
         Raises:
             FencedError: an owner with a higher epoch has opened it already.
+        """
+        ...
+
+    def epochs(self) -> Mapping[int, int]:
+        """The containers that have a log here, opened or not, and the epoch of its newest owner here."""
+        ...
+
+    def forget(self, container: int) -> None:
+        """Nothing of the container's log here is needed any more: it takes no entries, and its space is free.
+
+        It may be opened again, and is empty then. Nothing happens if there is none. Raises as `Ledger.append` does.
         """
         ...

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.names import container_of_segment, is_transient_segment_name
 from headrace.ports.chunk_storage import ChunkStorage
@@ -23,6 +24,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
+from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.storage.chores import Chores
@@ -33,7 +35,7 @@ from headrace.segmentstore.storage.garbage_collector import GarbageCollector
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames
 from headrace.segmentstore.storage.range_cache import RangeCache
-from headrace.segmentstore.storage.restoration import check_log_is_newest, restore_container
+from headrace.segmentstore.storage.restoration import restore_container
 from headrace.segmentstore.storage.segment_records import SegmentRecords
 from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
@@ -78,6 +80,7 @@ class SegmentStore:
         on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
         scaling_reports: ScalingReports | None = None,
     ) -> None:
+        self.gate = LeaseGate(clock)
         self.pool = pool
         self.clock = clock
         self.container_count = container_count
@@ -106,21 +109,22 @@ class SegmentStore:
     async def open_container(self, container: int, epoch: int) -> None:
         """Recover a container that was claimed with `epoch` from its log or, without one, from tier 2; then serve it.
 
+        A log of the past, behind which another store went on, is let go of.
+
         Raises:
-            CorruptError: its log is damaged or belongs to the past, or tier 2 contradicts itself.
+            CorruptError: its log is damaged, or tier 2 contradicts itself.
             FencedError: its log belongs to a newer owner.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
         started_s = self.clock.monotonic_s()
-        ledger = self._ledgers.open(container, epoch)
         directory = ChunkDirectory(self._metadata_store, container, epoch, self.clock, self._ordering_clock.observe)
         snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
         pointer = await snapshots.pointer()
+        self.let_go_of_past(container, pointer)
+        ledger = self._ledgers.open(container, epoch)
         recovery = self._recover(container, ledger)
         restored = recovery.told_nothing and pointer is not None
-        if not recovery.told_nothing and ledger.found_epoch is not None:
-            check_log_is_newest(container, ledger.found_epoch, pointer)
-        elif pointer is not None:
+        if restored and pointer is not None:
             snapshot = await restore_container(snapshots, directory, pointer)
             recovery.restore(snapshot)
             self._ordering_clock.observe(snapshot.ordering)
@@ -128,7 +132,7 @@ class SegmentStore:
             container,
             epoch,
             recovery.metadata,
-            OperationLog(ledger, self._ordering_clock, recovery.frames.next_sequence),
+            OperationLog(ledger, self._ordering_clock, recovery.frames.next_sequence, self.gate),
             self.pool,
             self.clock,
             self._container_failed,
@@ -159,6 +163,50 @@ class SegmentStore:
             ledger.next_entry,
             segment_container.metrics.recovery_s,
         )
+
+    def let_go_of_past(self, container: int, pointer: SnapshotPointer | None) -> None:
+        """Forget a log of the container that is here if another store went on with it after it was written."""
+        found = self._ledgers.epochs().get(container)
+        if found is not None and pointer is not None and pointer.epoch > found:
+            _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, found, pointer.epoch)
+            self._ledgers.forget(container)
+
+    @property
+    def logs_at_rest(self) -> list[int]:
+        """Containers that are not served, but whose log is here: they keep the journal from freeing space."""
+        return sorted(self._ledgers.epochs().keys() - self._owned.keys())
+
+    async def hand_over(self, container: int, deadline_s: float) -> bool:
+        """Take nothing more for a container, bring it to tier 2, and stop serving it; whether another store can go on.
+
+        If not, because tier 2 was too slow, its log is needed here still: the container has stopped, and only a start
+        of this store opens it again. Clients are told WrongHost from now on; what was accepted is answered.
+        """
+        owned = self._owned.pop(container, None)
+        if owned is None:
+            return True
+        started_s = self.clock.monotonic_s()
+        # First: a chore that finds the container leaving would take that for a failure.
+        await owned.chores.stop()
+        await owned.tables.stop()
+        segment_container = owned.container
+        segment_container.leave()
+        try:
+            clean = await asyncio.wait_for(owned.writer.drain(), deadline_s)
+        except (HeadraceError, TimeoutError) as error:
+            _log.error("event=hand_over_failed container=%d error=%r", container, error)
+            clean = False
+        await owned.writer.stop()
+        segment_container.log.on_failure = None  # it is none
+        segment_container.log.fail(FencedError(f"container {container} was handed over: ask again who has it"))
+        owned.tables.abandon()
+        if not clean:
+            return False
+        segment_container.metadata.release_memory()
+        self._ledgers.forget(container)
+        seconds = self.clock.monotonic_s() - started_s
+        _log.info("event=handed_over container=%d epoch=%d seconds=%.3f", container, segment_container.epoch, seconds)
+        return True
 
     def _owned_container(
         self,

@@ -287,7 +287,7 @@ def test_a_directory_that_lacks_what_the_snapshot_has_is_refused(world, run):
     run(scenario())
 
 
-def test_a_journal_of_the_past_is_refused(world, run):
+def test_a_journal_of_the_past_is_let_go_of(world, run, caplog):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -298,14 +298,16 @@ def test_a_journal_of_the_past_is_refused(world, run):
         async with killed(world) as running:  # another volume; nothing but its opening has to be told
             client = await running.connect()
             await write(client, SEGMENTS[0], [b"new"], first=1)
-        newer, world.disk = world.disk, old
-        with pytest.raises(CorruptError, match="belongs to the past"):
-            async with world.running():
-                pass
-        world.disk = newer
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(SEGMENTS[0]) == b"oldnew"
+            await running.flush()
+        world.disk = old
+        for data in (b"oldnew", b"oldnewmore"):
+            async with world.running(graceful=False) as running:
+                client = await running.connect()
+                assert await client.read_all(SEGMENTS[0]) == data
+                if data == b"oldnew":
+                    await write(client, SEGMENTS[0], [b"more"], first=2)
+            assert ("event=log_of_the_past" in caplog.text) is (data == b"oldnew")
+            caplog.clear()
 
     run(scenario())
 

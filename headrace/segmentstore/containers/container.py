@@ -18,6 +18,7 @@ from headrace.codec.data_frames import Operation
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
+    FencedError,
     HeadraceError,
     IllegalStateError,
     NotFoundError,
@@ -73,6 +74,7 @@ class SegmentContainer:
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._noted_sequence = -1
+        self._left: FencedError | None = None
         self._clock = clock
         self._on_failure = on_failure
         self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -169,8 +171,14 @@ class SegmentContainer:
         if segment.unstored_since_s is None:
             segment.unstored_since_s = self._clock.monotonic_s()
 
+    def leave(self) -> None:
+        """Take nothing more from clients: another store is about to go on with the container."""
+        self._left = FencedError(f"container {self.container} moves to another store: ask again who has it")
+
     def _check_log_space(self) -> None:
         """Data is bounded by the cache; this bounds operations without data while tier 2 is away."""
+        if self._left is not None:
+            raise self._left
         if self.log.ledger.held_bytes > HELD_LOG_BYTES_MAX:
             raise ThrottledError(
                 f"container {self.container} keeps {self.log.ledger.held_bytes} bytes of log that tier 2 has not "

@@ -63,6 +63,11 @@ class ContainerMetadata:
             raise CorruptError(f"the log of container {self.container} names segment {number}, which is not there")
         return segment
 
+    def release_memory(self) -> None:
+        """Give back what the pool has of all segments, and let those know who wait for more: nobody is served now."""
+        for segment in list(self.segments.values()):
+            _settle_removal(segment)
+
     def may_be_evicted(self, name: str) -> bool:
         """Whether a segment that is not in memory may still exist."""
         return (

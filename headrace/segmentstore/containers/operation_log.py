@@ -3,7 +3,7 @@
 Operations that are accepted in one turn of the event loop gather in one data frame, which is one ledger entry; no timer
 holds it back. An operation that is larger than a frame is split over several. Any number of frames may be under way;
 the ledger reports them in their order, and an operation is done with the frame that has its last byte. After a failure
-nobody is told success any more.
+nobody is told success any more, and while the store's lease may have ended nobody is told anything.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headrace.model.errors import HeadraceError, InvalidRequestError, Unavailabl
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.lease_gate import LeaseGate
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +45,10 @@ class OperationLog:
         ledger: Ledger,
         ordering_clock: OrderingClock,
         next_sequence: int = 0,
+        gate: LeaseGate | None = None,
     ) -> None:
         self.ledger = ledger
+        self.gate = gate
         self.failure: HeadraceError | None = None
         self.on_failure: Callable[[HeadraceError], None] | None = None
         self.current_ordering = 0
@@ -237,6 +240,9 @@ class _Frame:
 
     def __call__(self, error: Exception | None) -> None:
         log = self.log
+        if error is None and log.gate is not None and not log.gate.is_open:
+            log.gate.hold(lambda: self(None))
+            return
         if error is not None:
             log.fail(error if isinstance(error, HeadraceError) else UnavailableError(f"the log failed: {error}"))
         if log.failure is None:

@@ -23,18 +23,18 @@ FILES_HELD_BY_IDLE_CONTAINER_MAX: Final = 2
 
 
 class JournalLedger:
-    """One container's entries in the shared journal."""
+    """One container's entries in the shared journal. `first_entry` continues the numbers of a forgotten log."""
 
-    def __init__(self, journal: Journal, container: int, epoch: int) -> None:
+    def __init__(self, journal: Journal, container: int, epoch: int, first_entry: int = 0) -> None:
         self._journal = journal
         self._container = container
         self._epoch = epoch
         self._fenced_by: int | None = None
         self._held_bytes = 0
         self._bytes_before: list[tuple[int, int]] = []  # (entry, bytes held before it), sparse
-        self._truncated_before = 0
+        self._truncated_before = first_entry
         self._recovered = recovered = journal.recovered.pop(container, None)
-        self._next_entry = recovered.next_entry if recovered else 0
+        self._next_entry = recovered.next_entry if recovered else first_entry
         self._found_epoch = recovered.epoch if recovered else None
         if recovered:
             self._truncated_before = recovered.truncated_before
@@ -110,6 +110,15 @@ class JournalLedger:
         if self._fenced_by is None:
             self.fence(self._epoch)
 
+    def forget(self) -> int:
+        """Let the journal free every entry; the number of the next one."""
+        self.close()
+        self._recovered = None
+        entry, self._next_entry = self._next_entry, self._next_entry + 1
+        self._truncated_before = self._next_entry  # this one holds no file either
+        self._journal.submit(PendingEntry(self._container, self._epoch, entry, self._next_entry, (), 0, _ignore))
+        return self._next_entry
+
     def _count(self, entry: int, length: int) -> None:
         if not self._bytes_before or self._held_bytes - self._bytes_before[-1][1] >= _MARK_EVERY_BYTES:
             self._bytes_before.append((entry, self._held_bytes))
@@ -121,12 +130,13 @@ def _ignore(_error: Exception | None) -> None:
 
 
 class JournalLedgers:
-    """All ledgers on one journal. A journal reads its entries at its start, so a process opens each ledger once: to
-    take a container back that it has lost, a store starts anew."""
+    """All ledgers on one journal. A journal reads its entries at its start, so a process recovers each ledger once: to
+    open one again it must have been forgotten."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._open: dict[int, tuple[int, JournalLedger]] = {}
+        self._forgotten: dict[int, int] = {}
 
     def open(self, container: int, epoch: int) -> JournalLedger:
         """As the port has it; also raises UnavailableError, having fenced the former owner, for a second opening."""
@@ -135,9 +145,23 @@ class JournalLedgers:
         recovered = self._journal.recovered.get(container)
         if recovered is not None and recovered.epoch > epoch:
             raise FencedError(f"container {container} was written with epoch {recovered.epoch}, asked for {epoch}")
-        ledger = JournalLedger(self._journal, container, epoch)
+        ledger = JournalLedger(self._journal, container, epoch, self._forgotten.pop(container, 0))
         self._open[container] = (epoch, ledger)
         return ledger
+
+    def epochs(self) -> dict[int, int]:
+        """As the port has it."""
+        found = {container: entries.epoch for container, entries in self._journal.recovered.items()}
+        return found | {container: epoch for container, (epoch, _) in self._open.items()}
+
+    def forget(self, container: int) -> None:
+        """As the port has it."""
+        _, ledger = self._open.pop(container, (0, None))
+        recovered = self._journal.recovered.get(container)
+        if ledger is None and recovered is not None:
+            ledger = JournalLedger(self._journal, container, recovered.epoch)
+        if ledger is not None:
+            self._forgotten[container] = ledger.forget()
 
     def _fence(self, container: int, epoch: int) -> NoReturn:
         held_epoch, ledger = self._open[container]

@@ -24,17 +24,6 @@ _log = logging.getLogger(__name__)
 RECONCILED_AT_ONCE_MAX: Final = 32
 
 
-def check_log_is_newest(container: int, found_epoch: int, pointer: SnapshotPointer | None) -> None:
-    """Raises CorruptError: another store went on with the container after the log at hand was written."""
-    if pointer is not None and pointer.epoch > found_epoch:
-        raise CorruptError(
-            f"the journal of container {container} ends with epoch {found_epoch}, but a store of epoch {pointer.epoch} "
-            "has gone on with it elsewhere: this volume belongs to the past. Move its journal directory away; the "
-            "store then starts from the snapshots in tier 2",
-            details={"container": container, "found_epoch": found_epoch, "pointer_epoch": pointer.epoch},
-        )
-
-
 async def restore_container(
     snapshots: SnapshotStore, directory: ChunkDirectory, pointer: SnapshotPointer
 ) -> ContainerSnapshot:

@@ -78,8 +78,10 @@ class SnapshotWriter:
             if segment is not None and segment.number == told.number:
                 segment.told_start = told.start_offset
 
-    async def write_last(self) -> None:
+    async def write_last(self) -> bool:
         """Take nothing more, and write what there is then; repeated until it succeeds or the caller gives up.
+
+        Returns whether tier 2 has everything.
 
         Raises:
             FencedError: the container has another owner.
@@ -104,7 +106,7 @@ class SnapshotWriter:
                 retry_s = min(2 * retry_s, self._limits.retry_max_s)
                 continue
             _log.info("event=last_snapshot container=%d clean=%s", self._container.container, clean)
-            return
+            return clean
 
     def _take(self) -> _Taken:
         self._mark_epoch()

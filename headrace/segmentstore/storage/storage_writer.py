@@ -84,23 +84,23 @@ class StorageWriter:
     def wake(self) -> None:
         self._woken.set()
 
-    async def drain(self) -> None:
+    async def drain(self) -> bool:
         """Store everything that is durable now, checkpoint, and write the last snapshot: the container takes no more.
 
-        The next start has little to read then, and needs nothing of this one's volume.
+        The next start has little to read then, and needs nothing of this one's volume if this returns True.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
         """
         if self._task is None or self._task.done():
-            return
+            return False
         self._drained = self._container.log.expect()
         self._draining = True
         self.wake()
         await self._drained
         await self.checkpoint()
         await self.stop()
-        await self._snapshots.write_last()
+        return await self._snapshots.write_last()
 
     async def checkpoint(self) -> None:
         """Log a checkpoint of this moment, and let go of what lies before it if tier 2 has that; raises as `drain`."""
