@@ -3,7 +3,9 @@
 | variable | meaning | default |
 |---|---|---|
 | HEADRACE_STORE_ID | name of this store in claims and logs, for example store-0 | required |
-| HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | which containers it takes: every COUNT-th from INDEX on | 0, 1 |
+| HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | what it takes of what nobody has: every COUNT-th from INDEX on | 0, 1 |
+| HEADRACE_CAPACITY | weight of a process against others when containers are shared out | 100 |
+| HEADRACE_TAKE_OVER_AFTER_S | how long the others wait for it to come back on its own disk when it is lost | 300 |
 | HEADRACE_PROCESSES | processes of this store; each has its share of containers and cache, and its ports | 1 |
 | HEADRACE_PROCESS | which of them this one is; set by the supervisor | 0 |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
@@ -43,6 +45,7 @@ from typing import Final
 
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
+from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
@@ -91,6 +94,8 @@ class StoreConfig:
     health_port: int | None
     stop_deadline_s: float
     log_level: str
+    capacity: int
+    take_over_after_s: float
 
 
 def read_config(environment: Mapping[str, str]) -> StoreConfig:
@@ -138,6 +143,8 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         health_port=health_port,
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
+        capacity=read.integer("HEADRACE_CAPACITY", CAPACITY_DEFAULT, least=1),
+        take_over_after_s=read.seconds("HEADRACE_TAKE_OVER_AFTER_S", TAKE_OVER_AFTER_DEFAULT_S),
     )
 
 

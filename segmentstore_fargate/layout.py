@@ -7,6 +7,7 @@ acknowledged events behind. So a volume with logs is only taken by the settings 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,6 +19,7 @@ from headrace.model.errors import CorruptError, IllegalStateError
 
 LAYOUT_NAME: Final = "layout.json"
 _LOCK_NAME: Final = ".layout.lock"
+_VOLUME_NAME: Final = "volume-id"
 _LOG_PATTERNS: Final = ("journal/journal-*", "process-*/journal/journal-*")
 _SINGLE_PROCESS: Final = "journal"
 
@@ -60,6 +62,21 @@ def settle_layout(data_dir: Path, layout: Layout) -> None:
         _write(data_dir, wanted)
     finally:
         os.close(lock)
+
+
+def volume_id(data_dir: Path, random_id: str) -> str:
+    """What tells this volume from every other; `random_id` becomes it if it has none yet.
+
+    Raises:
+        OSError: the volume does not take it.
+    """
+    path = data_dir / _VOLUME_NAME
+    unfinished = data_dir / f"{_VOLUME_NAME}.{random_id}"
+    unfinished.write_text(random_id)
+    with contextlib.suppress(FileExistsError):
+        os.link(unfinished, path)  # of processes that start at the same moment one is the first
+    unfinished.unlink()
+    return path.read_text()
 
 
 def _read(path: Path) -> Any:

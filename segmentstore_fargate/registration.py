@@ -6,6 +6,7 @@ import json
 import logging
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
@@ -17,41 +18,60 @@ _log = logging.getLogger(__name__)
 CLAIM_ATTEMPTS_MAX: Final = 5
 TASK_METADATA_VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 TASK_METADATA_TIMEOUT_S: Final = 5.0
+TASK_ARN_LABEL: Final = "com.amazonaws.ecs.task-arn"
+
+
+def claim_if_unchanged(store: MetadataStore, container: int, claim: ContainerClaim, version: int | None) -> int | None:
+    """Take a container over whose claim has this version (None: no claim yet).
+
+    Its epoch, which is the version of the new claim; None if somebody else has claimed it meanwhile.
+
+    Raises:
+        UnavailableError: the metadata store does not answer.
+    """
+    key, body = Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)
+    try:
+        store.write(Create(key, body) if version is None else Replace(key, body, version))
+    except WriteConflictError:
+        _log.warning("event=claim_contended container=%d", container)
+        return None
+    return 0 if version is None else version + 1
 
 
 def claim_container(store: MetadataStore, container: int, claim: ContainerClaim) -> int:
-    """Take the container over; its epoch, which is the version of the claim.
+    """Take a container over from whomever has it; its epoch.
 
     Raises:
         UnavailableError: the metadata store does not answer, or others claim the container all the time.
     """
-    key = Key(CLUSTER_PARTITION, claim_sort(container))
     for _ in range(CLAIM_ATTEMPTS_MAX):
-        found = store.get(key)
-        try:
-            if found is None:
-                store.write(Create(key, claim_body(claim)))
-                return 0
-            store.write(Replace(key, claim_body(claim), found.version))
-        except WriteConflictError:
-            _log.warning("event=claim_contended container=%d", container)
-            continue
-        return found.version + 1
+        found = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+        epoch = claim_if_unchanged(store, container, claim, found.version if found else None)
+        if epoch is not None:
+            return epoch
     raise UnavailableError(f"container {container} is claimed by others again and again: is a store index used twice?")
 
 
-def own_address(environment: Mapping[str, str], fallback: str) -> str:
-    """The address of this task in its VPC if this is ECS, else `fallback`.
+@dataclass(frozen=True, slots=True)
+class OwnTask:
+    """This process's ECS task: its address in the VPC, and its ARN."""
+
+    address: str
+    arn: str
+
+
+def own_task(environment: Mapping[str, str]) -> OwnTask | None:
+    """What ECS says of the task that this process runs in; None if this is not ECS.
 
     Raises:
         UnavailableError: ECS does not say.
     """
     uri = environment.get(TASK_METADATA_VARIABLE)
     if not uri:
-        return fallback
+        return None
     try:
         with urllib.request.urlopen(uri, timeout=TASK_METADATA_TIMEOUT_S) as response:
             body = json.load(response)
-        return str(body["Networks"][0]["IPv4Addresses"][0])
-    except (OSError, ValueError, KeyError, IndexError) as error:
+        return OwnTask(str(body["Networks"][0]["IPv4Addresses"][0]), str(body["Labels"][TASK_ARN_LABEL]))
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise UnavailableError(f"the task metadata endpoint does not tell this task's address: {error!r}") from error

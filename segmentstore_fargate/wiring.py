@@ -13,7 +13,7 @@ from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.model.containers import ContainerClaim
+from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -25,9 +25,10 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
-from segmentstore_fargate.layout import settle_layout
+from segmentstore_fargate.layout import settle_layout, volume_id
+from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
-from segmentstore_fargate.registration import claim_container, own_address
+from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.scaling import StoreScalingReports
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class SegmentStoreProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._started = False
+        self._membership: Membership | None = None
         self._rates_timer: asyncio.TimerHandle | None = None
         self._clock = SystemClock()
         settle_layout(config.data_dir, config.layout)
@@ -88,9 +90,10 @@ class SegmentStoreProcess:
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
-        """Recover, claim, listen; the line that says so.
+        """Register, claim, recover, listen; the line that says so.
 
-        The socket is bound before the claim, which names its port, and accepts only when every container is there.
+        The socket is bound before the claims, which name its port, and accepts only when every container is there that
+        needs nothing of another store.
 
         Raises:
             HeadraceError: the log, the metadata store or the platform does not allow it.
@@ -99,21 +102,33 @@ class SegmentStoreProcess:
         config = self._config
         bound = bind_socket(config.listen_host, config.listen_port)
         port = bound.getsockname()[1]
-        host = config.advertised_host or own_address(self._environment, config.listen_host)
+        task = await asyncio.to_thread(own_task, self._environment)
+        host = config.advertised_host or (task.address if task else config.listen_host)
         if config.health_port is not None:
             await self._health.start(config.listen_host, config.health_port)
             _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
         await asyncio.to_thread(self._journal.start)
-        claim = ContainerClaim(config.store_id, host, port, config.zone)
-        for container in config.containers:
-            epoch = await asyncio.to_thread(claim_container, self._metadata_store, container, claim)
-            await self._store.open_container(container, epoch)
+        identity = StoreLease(
+            config.store_id,
+            host,
+            port,
+            config.zone,
+            config.capacity,
+            volume_id(config.data_dir, secrets.token_hex(16)),
+            task.arn if task else "",
+            int(config.take_over_after_s * 1000),
+        )
+        place = Place(config.container_count, config.containers)
+        self._membership = Membership(
+            self._store, self._metadata_store, self._clock, identity, place, self._membership_failed
+        )
+        await self._membership.join()
         await self._listener.start(bound)
         self._collector.start()
         self._scaling_reports.start()
         self._tick_rates()
         self._started = True
-        containers = ",".join(map(str, config.containers))
+        containers = ",".join(map(str, sorted(self._store.owned)))
         return f"ready store={config.store_id} host={host} port={port} containers={containers}"
 
     async def ended(self) -> int:
@@ -134,10 +149,14 @@ class SegmentStoreProcess:
         self._collector.stop()
         if self._rates_timer is not None:
             self._rates_timer.cancel()
-        await self._listener.drain(self._config.stop_deadline_s)
+        if self._membership is not None:
+            await self._membership.announce_leaving()
+        await self._listener.drain(max(0.0, deadline_s - self._clock.monotonic_s()))
         await self._listener.stop()
         await self._store.close(max(0.0, deadline_s - self._clock.monotonic_s()))
         await self._scaling_reports.stop()
+        if self._membership is not None:
+            await self._membership.end()
         await self._health.stop()
         await asyncio.to_thread(self._journal.close)
         await asyncio.to_thread(self._chunk_storage.close)
@@ -146,8 +165,14 @@ class SegmentStoreProcess:
 
     def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
         """A deposed container is somebody else's now; any other failure needs a recovery, so a new process."""
-        if isinstance(error, FencedError) and self._store.owned:
-            return
+        if not isinstance(error, FencedError):
+            self._fail()
+
+    def _membership_failed(self, error: HeadraceError) -> None:
+        _log.critical("event=membership_failed code=%s error=%r", error.specific_code, error.message)
+        self._fail()
+
+    def _fail(self) -> None:
         self._listener.drop_all()
         if not self._ended.done():
             self._ended.set_result(1)
@@ -158,8 +183,9 @@ class SegmentStoreProcess:
 
     @property
     def _serves(self) -> bool:
-        """Whether every claimed container is served, and nothing has ended that."""
-        return self._started and not self._ended.done() and sorted(self._store.owned) == sorted(self._config.containers)
+        """Whether every container that belongs here is served, under a lease that stands."""
+        complete = self._membership is not None and not self._membership.missing and self._store.gate.is_open
+        return self._started and not self._ended.done() and complete
 
     def _alive(self) -> Answer:
         """That there is an answer says that the loop turns; the journal has a thread of its own."""

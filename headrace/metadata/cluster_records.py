@@ -17,6 +17,7 @@ from headrace.model.cluster import STORES_MAX, ContainerHold, ContainerMap, Stor
 from headrace.model.containers import (
     CLUSTER_PARTITION,
     ContainerClaim,
+    SnapshotPointer,
     claim_sort,
     container_claim,
     snapshot_pointer,
@@ -61,6 +62,7 @@ class ContainerState:
     container: int
     claim: ContainerClaim | None
     epoch: int | None
+    pointer: SnapshotPointer | None
     hold: ContainerHold | None
 
 
@@ -138,10 +140,10 @@ def write_map(container_map: ContainerMap, version: int | None) -> Write:
 
 def _state(container: int, claim_record: Record | None, pointer_record: Record | None) -> ContainerState:
     """After a stop in good order the newest snapshot says all that the log does: then nobody's log is needed."""
-    if claim_record is None:
-        return ContainerState(container, None, None, None)
-    claim = container_claim(claim_record.body)
     pointer = None if pointer_record is None else snapshot_pointer(pointer_record.body)
+    if claim_record is None:
+        return ContainerState(container, None, None, pointer, None)
+    claim = container_claim(claim_record.body)
     clean = pointer is not None and pointer.clean and pointer.epoch == claim_record.version
     hold = None if clean else ContainerHold(claim.store_id, claim_record.version)
-    return ContainerState(container, claim, claim_record.version, hold)
+    return ContainerState(container, claim, claim_record.version, pointer, hold)

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headrace.model.errors import InvalidRequestError
-
 HEARTBEAT_EVERY_S: Final = 3.0
 """Between two renewals of a lease: one conditional write per process."""
 
@@ -284,10 +282,3 @@ def _parts(serving: Sequence[StoreLease], held: Mapping[str, int], count: int) -
     for store_id in sorted(wanting, key=lambda name: (not keeps[name], name))[:missing]:
         parts[store_id] += 1
     return parts
-
-
-def check_capacity(capacity: int) -> int:
-    """Raises InvalidRequestError: a store without capacity could serve nothing."""
-    if capacity < 1:
-        raise InvalidRequestError(f"the capacity of a store is {capacity}, expected at least 1")
-    return capacity

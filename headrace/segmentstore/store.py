@@ -307,11 +307,11 @@ class SegmentStore:
         closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
         if closing:
             _, late = await asyncio.wait(closing, timeout=deadline_s)
-            for task in late:
-                task.cancel()
+            for drain in late:
+                drain.cancel()
             ended = await asyncio.gather(*closing, return_exceptions=True)
             for each, result in zip(owned, ended, strict=True):
-                if isinstance(result, BaseException):  # the next start needs this one's volume, or loses what is late
+                if result is not True:  # the next start needs this one's volume, or loses what is late
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()

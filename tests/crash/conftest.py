@@ -26,6 +26,8 @@ class StoreProcess:
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
+        self.containers: list[int] = []
+        """Those that it served when it was ready."""
 
     def start(self) -> None:
         with self._log.open("a") as log:
@@ -38,8 +40,10 @@ class StoreProcess:
             )
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
-        assert ready.startswith("ready store=store-0 host=127.0.0.1 port="), ready + self._log.read_text()
+        said = f"ready store={self.environment['HEADRACE_STORE_ID']} host=127.0.0.1 port="
+        assert ready.startswith(said), ready + self._log.read_text()
         self.port = int(ready.split("port=")[1].split()[0])
+        self.containers = [int(each) for each in ready.split("containers=")[1].strip().split(",") if each]
 
     def kill(self) -> None:
         assert self._process is not None

@@ -18,7 +18,6 @@ from headrace.model.cluster import (
     StoreLease,
     StoreState,
     assign,
-    check_capacity,
     duty_when_closed,
     duty_when_open,
     leaving,
@@ -30,7 +29,6 @@ from headrace.model.cluster import (
     renewed,
     task_stopped,
 )
-from headrace.model.errors import InvalidRequestError
 
 NOW_MS = 1_000_000
 GRACE_MS = 60_000
@@ -234,9 +232,3 @@ def test_a_store_is_forgotten_when_nothing_depends_on_it():
     assert not may_be_forgotten(gone, ContainerMap({0: "a"}), {}, later)
     assert not may_be_forgotten(gone, ContainerMap(), {0: ContainerHold("a", 1)}, later)
     assert not may_be_forgotten(store("a"), ContainerMap(), {}, later)
-
-
-def test_a_store_without_capacity_is_refused():
-    assert check_capacity(1) == 1
-    with pytest.raises(InvalidRequestError):
-        check_capacity(0)
