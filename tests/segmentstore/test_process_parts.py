@@ -12,14 +12,15 @@ import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.tables.limits import TableLimits
 from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer
-from segmentstore_fargate.registration import claim_container, own_address
+from segmentstore_fargate.layout import volume_id
+from segmentstore_fargate.registration import TASK_ARN_LABEL, OwnTask, claim_container, claim_if_unchanged, own_task
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = {
@@ -90,6 +91,8 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_PROCESSES", "0"),
         ("HEADRACE_PROCESSES", "9"),
         ("HEADRACE_PROCESS", "1"),
+        ("HEADRACE_CAPACITY", "0"),
+        ("HEADRACE_TAKE_OVER_AFTER_S", "soon"),
     ],
 )
 def test_a_wrong_variable_is_named(name, value):
@@ -156,8 +159,38 @@ def test_each_claim_deposes_the_one_before():
     assert (container_claim(record.body), record.version) == (second, 1)
 
 
-def test_outside_of_ecs_the_listening_address_is_advertised():
-    assert own_address({}, "127.0.0.1") == "127.0.0.1"
+def test_of_two_stores_that_looked_at_the_same_claim_one_takes_the_container():
+    store = MemoryMetadataStore()
+    first = ContainerClaim("store-0", "10.0.0.1", 1, "local")
+    second = ContainerClaim("store-1", "10.0.0.2", 2, "local")
+    assert [claim_if_unchanged(store, 3, first, None), claim_if_unchanged(store, 3, second, None)] == [0, None]
+    assert [claim_if_unchanged(store, 3, second, 0), claim_if_unchanged(store, 3, first, 0)] == [1, None]
+
+
+def test_a_task_knows_itself_on_ecs_only():
+    assert own_task({}) is None
+    told = {
+        "Networks": [{"IPv4Addresses": ["10.0.0.7"]}],
+        "Labels": {TASK_ARN_LABEL: "arn:aws:ecs:r:1:task/headrace/x"},
+    }
+    assert asyncio.run(_own_task_of(told)) == OwnTask("10.0.0.7", "arn:aws:ecs:r:1:task/headrace/x")
+    with pytest.raises(UnavailableError):
+        asyncio.run(_own_task_of({"Networks": []}))
+
+
+async def _own_task_of(told: dict[str, object]) -> OwnTask | None:
+    server = HealthServer({"/v4": lambda: json_answer(True, told)})
+    await server.start("127.0.0.1", 0)
+    try:
+        variable = {"ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{server.port}/v4"}
+        return await asyncio.to_thread(own_task, variable)
+    finally:
+        await server.stop()
+
+
+def test_a_volume_keeps_its_name(tmp_path):
+    assert [volume_id(tmp_path, "first"), volume_id(tmp_path, "second")] == ["first", "first"]
+    assert [path.name for path in tmp_path.iterdir()] == ["volume-id"]
 
 
 PAGES = {

@@ -1,0 +1,258 @@
+"""A container goes from one running store to another, and back; a lease holds acknowledgements back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.model.containers import CLUSTER_PARTITION, snapshot_pointer, snapshot_sort
+from headrace.model.errors import FencedError, UnavailableError
+from headrace.ports.metadata_store import Key
+from headrace.segmentstore.lease_gate import LeaseGate
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+
+SEGMENT = "scope/stream/0.#epoch.0"
+WRITER = 5
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)
+
+
+def another_store(world):
+    """A store on a disk of its own, and the same metadata, objects and time."""
+    return replace(world, disk=MemoryJournalDisk())
+
+
+async def move(world, giver, taker) -> None:
+    assert await giver.store.hand_over(0, 60)
+    await taker.store.open_container(0, world.claim(0))
+
+
+def test_a_container_goes_over_and_back_with_everything_in_it(world, run):
+    async def scenario():
+        async with world.running() as first:
+            client = await first.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, b"one")
+            assert await first.store.hand_over(0, 60)
+            async with another_store(world).running() as second:  # opens what it claims
+                assert await client.call(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9)) == wire.WrongHost(9, SEGMENT)
+                other = await second.connect()
+                assert await other.set_up(SEGMENT, WRITER) == 1
+                await other.append(WRITER, 2, b"two")
+                await move(world, second, first)
+                again = await first.connect()
+                assert await again.set_up(SEGMENT, WRITER) == 2
+                await again.append(WRITER, 3, b"three")
+                assert await again.read_all(SEGMENT) == b"onetwothree"
+                await move(world, first, second)
+                other = await second.connect()
+                assert await other.read_all(SEGMENT) == b"onetwothree"
+                assert second.store.logs_at_rest == first.store.logs_at_rest == []
+
+    run(scenario())
+
+
+def test_a_store_that_was_given_a_container_back_recovers_it_from_its_log_after_a_crash(world, run):
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, b"one")
+            await move(world, running, running)
+            client = await running.connect()
+            assert await client.set_up(SEGMENT, WRITER) == 1
+            await client.append(WRITER, 2, b"two")
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENT) == b"onetwo"
+            assert await client.set_up(SEGMENT, WRITER) == 2
+
+    run(scenario())
+
+
+def test_a_crash_right_after_a_hand_over_leaves_nothing_to_recover(world, run):
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            assert await running.store.hand_over(0, 60)
+        pointer = snapshot_pointer(world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(0))).body)
+        assert (pointer.clean, pointer.epoch) == (True, 0)
+        async with world.running() as running:
+            assert (await (await running.connect()).set_up(SEGMENT, WRITER)) == wire.NO_ATTRIBUTE_VALUE
+
+    run(scenario())
+
+
+def test_a_reader_at_the_tail_is_told_at_once_and_the_cache_is_free(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, bytes(100_000))
+            client.send(wire.ReadSegment(SEGMENT, 100_000, 100, "", 4))
+            await client.drain_to_server()
+            await running.until(lambda: running.listener.held_reads == 1)
+            assert running.store.pool.used_bytes > 0
+            assert await running.store.hand_over(0, 60)
+            assert await client.receive() == wire.WrongHost(4, SEGMENT)
+            assert await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 5)) == wire.WrongHost(5, SEGMENT)
+            assert await client.call(wire.SetupAppend(6, WRITER, SEGMENT)) == wire.WrongHost(6, SEGMENT)
+            assert running.store.pool.used_bytes == 0
+            assert await running.store.hand_over(0, 60), "once is enough"
+
+    run(scenario())
+
+
+def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world, run):
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, b"one")
+            honest = world.metadata.write
+
+            def away(*writes):
+                raise UnavailableError("not now")
+
+            world.metadata.write = away
+            assert not await running.store.hand_over(0, 0.05)
+            world.metadata.write = honest
+            assert running.store.logs_at_rest == [0]
+            with pytest.raises(UnavailableError, match="start the store anew"):
+                await running.store.open_container(0, world.claim(0))
+        async with world.running() as running:
+            assert await (await running.connect()).read_all(SEGMENT) == b"one"
+
+    run(scenario())
+
+
+def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world, run):
+    async def scenario():
+        async with world.running() as running:
+            gate, clock = running.store.gate, world.clock
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            gate.extend(clock.monotonic_s() + 9)
+            await client.append(WRITER, 1, b"in time")
+            clock.advance(9)
+            client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 2, 9))
+            await running.until(lambda: gate.held > 0)
+            assert running.store.owned[0].container.metadata.segments[SEGMENT].readable_length == len(b"in time")
+            gate.extend(clock.monotonic_s() + 9)
+            reply = await client.receive()
+            assert isinstance(reply, wire.DataAppended)
+            assert reply.event_number == 2
+            assert gate.held == 0
+
+    run(scenario())
+
+
+def test_what_was_held_back_is_not_acknowledged_when_the_container_was_given_away(world, run):
+    async def scenario():
+        async with world.running() as running:
+            gate, clock = running.store.gate, world.clock
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            gate.extend(clock.monotonic_s())
+            client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
+            await running.until(lambda: gate.held > 0)
+            running.store.owned[0].container.log.fail(FencedError("given away"))
+            gate.extend(clock.monotonic_s() + 9)
+            assert await client.closed()
+
+    run(scenario())
+
+
+def test_a_gate_keeps_the_order_and_opens_with_its_lease_only():
+    class Clock:
+        now_s = 5.0
+
+        def now_ms(self) -> int:
+            return 0
+
+        def monotonic_s(self) -> float:
+            return self.now_s
+
+    clock, told = Clock(), []
+    gate = LeaseGate(clock)
+    assert gate.is_open
+    gate.extend(6.0)
+    clock.now_s = 6.0
+    assert not gate.is_open
+    for number in range(3):
+        gate.hold(lambda number=number: told.append(number))
+    gate.extend(5.5)
+    assert told == []
+    gate.extend(6.5)
+    assert told == [0, 1, 2]
+    gate.close()
+    assert not gate.is_open
+
+
+def test_a_forgotten_log_frees_its_file_and_begins_anew(world, run):
+    """Also after a restart, whether the mark that it was forgotten is still there or not."""
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+
+        def start() -> tuple[Journal, JournalLedgers]:
+            journal = Journal(
+                world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
+            )
+            journal.start()
+            return journal, JournalLedgers(journal)
+
+        async def append(ledger, payload: bytes) -> None:
+            done: asyncio.Future[None] = loop.create_future()
+            ledger.append(
+                [payload], lambda error: done.set_result(None) if error is None else done.set_exception(error)
+            )
+            await done
+
+        journal, ledgers = start()
+        forgotten, other = ledgers.open(0, 1), ledgers.open(1, 1)
+        await append(forgotten, b"old")
+        ledgers.forget(0)
+        ledgers.forget(7)
+        with pytest.raises(FencedError):
+            forgotten.append([b"late"], lambda _error: None)
+        again = ledgers.open(0, 2)
+        assert (again.found_epoch, list(again.recover())) == (None, [])
+        await append(again, b"new")
+        journal.close()
+
+        journal, ledgers = start()
+        assert ledgers.epochs() == {0: 2}
+        again, other = ledgers.open(0, 3), ledgers.open(1, 3)
+        assert [bytes(entry.payload) for entry in again.recover()] == [b"new"]
+        ledgers.forget(0)
+        for _ in range(40):  # several files
+            await append(other, bytes(8 << 10))
+            other.truncate(other.next_entry)
+        assert 0 not in journal.oldest_containers
+        journal.close()
+
+        journal, ledgers = start()
+        assert 0 not in ledgers.epochs()
+        await append(ledgers.open(0, 4), b"from the beginning")
+        journal.close()
+        journal, ledgers = start()
+        assert [bytes(entry.payload) for entry in ledgers.open(0, 5).recover()] == [b"from the beginning"]
+        journal.close()
+
+    run(scenario())
