@@ -73,7 +73,6 @@ class ControllerService:
             "getSegmentsBetween": self.segments_between,
             "getURI": self.segment_uri,
             "isSegmentValid": self.is_segment_active,
-            "isStreamCutValid": self.is_stream_cut_valid,
             "getDelegationToken": self.delegation_token,
         }
 
@@ -185,7 +184,7 @@ class ControllerService:
 
     def epoch_segments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._segments.segments_of_epoch(scope, stream, request.epoch)
+        found = self._segments.segments_of_epoch(scope, stream, request.epoch, as_recorded=True)
         return messages.segment_ranges_message(scope, stream, found.segments)
 
     def head_segments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
@@ -203,9 +202,12 @@ class ControllerService:
         )
 
     def successors(self, request: pb.SegmentId) -> pb.SuccessorResponse:
-        """None means to clients that the stream is sealed: so it must not be said of a segment that takes events."""
+        """None means to clients that the stream is sealed: so it must not be said of a segment that takes events.
+
+        Of a segment that was truncated they expect what followed it: a reader that was there goes on so.
+        """
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._segments.successors(scope, stream, request.segmentId)
+        found = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
         if not (found.segments or found.is_sealed) and not self._is_ending(scope, stream):
             raise UnavailableError(f"segment {request.segmentId} of stream {scope}/{stream} is still active: repeat")
         return pb.SuccessorResponse(
@@ -233,12 +235,6 @@ class ControllerService:
         found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
         active = any(one.segment.segment_id == request.segmentId for one in found.segments)
         return pb.SegmentValidityResponse(response=active)
-
-    def is_stream_cut_valid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
-        """The service refuses a cut that is none of the stream."""
-        scope, stream = messages.known_stream(request.streamInfo)
-        self._segments.between(scope, stream, messages.offsets_of(request.cut), None)
-        return pb.StreamCutValidityResponse(response=True)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:
         """Empty: segment stores ask for none."""

@@ -58,6 +58,14 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
     "listStreamsInScopeForTag": {
         errors.NotFoundError: pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
     },
+    "updateStream": {
+        errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND),
+        errors.SealedError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_SEALED),
+    },
+    "truncateStream": {
+        errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND),
+        errors.SealedError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_SEALED),
+    },
     "sealStream": {errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND)},
     "deleteStream": {
         errors.NotFoundError: pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_FOUND),
@@ -72,7 +80,6 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
     "isStreamCutValid": {
         errors.NotFoundError: pb.StreamCutValidityResponse(response=False),
         errors.InvalidRequestError: pb.StreamCutValidityResponse(response=False),
-        errors.TruncatedError: pb.StreamCutValidityResponse(response=False),
     },
 }
 """By rpc, then by the error's specific code, else by its class or the nearest parent."""

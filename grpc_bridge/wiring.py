@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpc_bridge.config import BridgeConfig
 from grpc_bridge.server import BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
+from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.waiting import Waits
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.sqs.client import sqs_client
@@ -14,6 +15,7 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
+from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
 
 
@@ -26,14 +28,14 @@ class BridgeProcess:
         metadata = DynamoMetadataStore(config.metadata_table)
         self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
         threads = CallThreads()
+        waits = Waits(threads.run, config.stream_deadline_s)
+        streams = StreamService(metadata, SqsRequestQueue(config.requests_queue_url, sqs_client()), SystemClock())
+        segments = SegmentService(metadata, self._stores, config.container_count)
         service = ControllerService(
-            ScopeService(metadata),
-            StreamService(metadata, SqsRequestQueue(config.requests_queue_url, sqs_client()), SystemClock()),
-            SegmentService(metadata, self._stores, config.container_count),
-            Waits(threads.run, config.stream_deadline_s),
-            lambda: (config.advertised_host, self.port),
+            ScopeService(metadata), streams, segments, waits, lambda: (config.advertised_host, self.port)
         )
-        self._server = BridgeServer(service.rpcs(), threads)
+        changes = StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits)
+        self._server = BridgeServer(service.rpcs() | changes.rpcs(), threads)
 
     async def start(self) -> str:
         """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""

@@ -1,8 +1,8 @@
 """Scopes, streams, segments and stream cuts over the controller's HTTP API: the asynchronous face.
 
-Operations that run in the background (create, scale, seal, delete a stream) are waited for unless `wait=False`. Every
-method raises the errors of `headrace.model.errors` as the controller reports them, and UnavailableError if it cannot be
-reached.
+Operations that run in the background (create, update, truncate, scale, seal, delete a stream) are waited for unless
+`wait=False`. Every method raises the errors of `headrace.model.errors` as the controller reports them, and
+UnavailableError if it cannot be reached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from headrace.client import views
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
-from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
@@ -83,17 +83,10 @@ class AsyncAdmin:
             AlreadyExistsError: the stream exists, and not `exist_ok`.
             NotFoundError: there is no such scope.
         """
-        body: dict[str, Any] = {
-            "streamName": check_stream_name(stream),
-            "scalingPolicy": _scaling(scaling or ScalingPolicy.fixed(2)),
-            "streamTags": list(tags),
-        }
-        if retention is not None:
-            body["retentionPolicy"] = _retention(retention)
-        if timestamp_aggregation_timeout_ms:
-            body["timestampAggregationTimeout"] = timestamp_aggregation_timeout_ms
-        if rollover_size_bytes:
-            body["rolloverSizeBytes"] = rollover_size_bytes
+        configuration = _configuration(
+            scaling or ScalingPolicy.fixed(2), retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes
+        )
+        body = {"streamName": check_stream_name(stream)} | configuration
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         try:
             answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
@@ -109,11 +102,87 @@ class AsyncAdmin:
     async def get_stream(self, scope: str, stream: str) -> views.StreamView:
         return views.parsed(views.stream_view, await self._api.request("GET", _path(scope, stream)))
 
-    async def list_streams(self, scope: str, *, tag: str | None = None) -> list[views.StreamSummary]:
-        """The streams of a scope, by name; with `tag` only those that carry it."""
+    async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[views.StreamSummary]:
+        """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
-        found = self._pages(path, "streams", {"tag": tag} if tag is not None else {})
+        query = {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
+        found = self._pages(path, "streams", query)
         return [views.parsed(views.stream_summary, one) async for one in found]
+
+    async def update_stream(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        scaling: ScalingPolicy,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] = (),
+        timestamp_aggregation_timeout_ms: int = 0,
+        rollover_size_bytes: int = 0,
+        wait: bool = True,
+    ) -> views.StreamView:
+        """Replaces the whole configuration; what is left out is as for a new stream.
+
+        Raises:
+            SealedError: the stream is sealed.
+            IllegalStateError: the update was accepted, and given up later.
+        """
+        body = _configuration(scaling, retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes)
+        answer = await self._api.request("PUT", _path(scope, stream), body=body)
+        version = views.parsed(lambda found: int(found["configurationVersion"]), answer)
+        view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))
+        if wait and view.configuration_version < version:
+            raise IllegalStateError(f"the update of {scope}/{stream} was given up: repeat it")
+        return view
+
+    async def truncate_stream(
+        self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, wait: bool = True
+    ) -> None:
+        """Removes everything before a cut, which becomes the head; at the head it changes nothing.
+
+        Raises:
+            TruncatedError: some of the cut lies before the head.
+            InvalidRequestError: code "invalid_stream_cut".
+            SealedError: the stream is sealed.
+        """
+        path, body = f"{_path(scope, stream)}/truncate", {"cut": _offsets(cut)}
+        answer = await self._api.request("POST", path, body=body)
+        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
+        while wait and answer.get("streamState") == "TRUNCATING":
+            poll_s = await _poll(poll_s, deadline_s, f"truncating {scope}/{stream}")
+            try:
+                answer = await self._api.request("POST", path, body=body)
+            except TruncatedError:
+                return  # Somebody has truncated further meanwhile.
+
+    async def scaling_events(
+        self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
+    ) -> list[views.ScalingEvent]:
+        """The scales between two times, both inclusive, in milliseconds since the Unix epoch; oldest first."""
+        path = f"{_path(scope, stream)}/scaling-events"
+        found: list[views.ScalingEvent] = []
+        following: int | None = from_ms
+        while following is not None:
+            query = {"from": following} | ({} if to_ms is None else {"to": to_ms})
+            answer = await self._api.request("GET", path, query=query)
+            found += views.parsed(lambda page: [views.scaling_event(one) for one in page["events"]], answer)
+            following = answer.get("next")
+        return found
+
+    async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
+        """Whether reading can start or end there: a cut of the stream, not truncated, and written already."""
+        answer = await self._api.request(
+            "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": _offsets(cut)}
+        )
+        return views.parsed(lambda found: bool(found["valid"]), answer)
+
+    async def stream_cut_distance(
+        self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
+    ) -> int:
+        """How many bytes lie between two cuts; None stands for the head and the tail."""
+        body = {"from": _offsets(from_cut), "to": _offsets(to_cut)}
+        answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
+        return views.parsed(lambda found: int(found["bytes"]), answer)
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """After this the stream takes no more events. Raises SealedError if it is sealed already."""
@@ -254,6 +323,23 @@ def _now_s() -> float:
 
 def _path(scope: str, stream: str) -> str:
     return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _configuration(
+    scaling: ScalingPolicy,
+    retention: RetentionPolicy | None,
+    tags: Iterable[str],
+    timestamp_aggregation_timeout_ms: int,
+    rollover_size_bytes: int,
+) -> dict[str, Any]:
+    body: dict[str, Any] = {"scalingPolicy": _scaling(scaling), "streamTags": list(tags)}
+    if retention is not None:
+        body["retentionPolicy"] = _retention(retention)
+    if timestamp_aggregation_timeout_ms:
+        body["timestampAggregationTimeout"] = timestamp_aggregation_timeout_ms
+    if rollover_size_bytes:
+        body["rolloverSizeBytes"] = rollover_size_bytes
+    return body
 
 
 def _scaling(policy: ScalingPolicy) -> dict[str, Any]:

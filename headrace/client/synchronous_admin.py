@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
@@ -64,8 +64,49 @@ class Admin:
     def get_stream(self, scope: str, stream: str) -> views.StreamView:
         return self._run(self._admin.get_stream(scope, stream))
 
-    def list_streams(self, scope: str, *, tag: str | None = None) -> list[views.StreamSummary]:
-        return self._run(self._admin.list_streams(scope, tag=tag))
+    def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[views.StreamSummary]:
+        return self._run(self._admin.list_streams(scope, tag=tag, prefix=prefix))
+
+    def update_stream(
+        self,
+        scope: str,
+        stream: str,
+        *,
+        scaling: ScalingPolicy,
+        retention: RetentionPolicy | None = None,
+        tags: Iterable[str] = (),
+        timestamp_aggregation_timeout_ms: int = 0,
+        rollover_size_bytes: int = 0,
+        wait: bool = True,
+    ) -> views.StreamView:
+        return self._run(
+            self._admin.update_stream(
+                scope,
+                stream,
+                scaling=scaling,
+                retention=retention,
+                tags=tags,
+                timestamp_aggregation_timeout_ms=timestamp_aggregation_timeout_ms,
+                rollover_size_bytes=rollover_size_bytes,
+                wait=wait,
+            )
+        )
+
+    def truncate_stream(
+        self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, wait: bool = True
+    ) -> None:
+        self._run(self._admin.truncate_stream(scope, stream, cut, wait=wait))
+
+    def scaling_events(
+        self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
+    ) -> list[views.ScalingEvent]:
+        return self._run(self._admin.scaling_events(scope, stream, from_ms=from_ms, to_ms=to_ms))
+
+    def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
+        return self._run(self._admin.is_stream_cut_valid(scope, stream, cut))
+
+    def stream_cut_distance(self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None) -> int:
+        return self._run(self._admin.stream_cut_distance(scope, stream, from_cut, to_cut))
 
     def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         self._run(self._admin.seal_stream(scope, stream, wait=wait))

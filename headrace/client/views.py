@@ -14,7 +14,7 @@ from headrace.model.stream_cuts import StreamCut
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """A stream. `state` is Pravega's (CREATING, ACTIVE, SCALING, SEALING, SEALED), `epoch` the number of the current
+    """A stream. `state` is Pravega's (CREATING, ACTIVE, UPDATING, SEALED, ...), `epoch` the number of the current
     epoch, `segments` how many segments that has; times in milliseconds since the Unix epoch."""
 
     scope: str
@@ -28,6 +28,21 @@ class StreamView:
     creation_time_ms: int
     timestamp_aggregation_timeout_ms: int
     rollover_size_bytes: int
+    configuration_version: int = 0
+    """Counts the updates of the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingEvent:
+    """A scale: when the epoch began, what it sealed and created; `splits` sealed segments have several successors,
+    `merges` new ones several predecessors."""
+
+    time_ms: int
+    epoch: int
+    sealed_segments: tuple[int, ...]
+    new_segments: tuple[SegmentView, ...]
+    splits: int
+    merges: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +183,18 @@ def stream_view(answer: Mapping[str, Any]) -> StreamView:
         creation_time_ms=int(answer["creationTime"]),
         timestamp_aggregation_timeout_ms=int(answer.get("timestampAggregationTimeout") or 0),
         rollover_size_bytes=int(answer.get("rolloverSizeBytes") or 0),
+        configuration_version=int(answer.get("configurationVersion") or 0),
+    )
+
+
+def scaling_event(answer: Mapping[str, Any]) -> ScalingEvent:
+    return ScalingEvent(
+        int(answer["time"]),
+        int(answer["epoch"]),
+        _ids(answer["sealedSegments"]),
+        tuple(segment_view(one) for one in answer["newSegments"]),
+        int(answer["splits"]),
+        int(answer["merges"]),
     )
 
 

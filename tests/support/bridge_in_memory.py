@@ -13,6 +13,7 @@ from stream_world import StreamWorld
 
 from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
+from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.waiting import Waits
 
 _DEADLINE_S = 60.0
@@ -42,7 +43,8 @@ class Bridge:
         service = ControllerService(
             self.world.scopes, self.world.streams, self.world.segments, self.waits, lambda: ("bridge.test", self.port)
         )
-        self.server = BridgeServer(service.rpcs(), threads)
+        changes = StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits)
+        self.server = BridgeServer(service.rpcs() | changes.rpcs(), threads)
         return await self.server.start("127.0.0.1", 0)
 
     def call(self, rpc: str, request: Any) -> Any:
