@@ -14,6 +14,8 @@ METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
 REQUESTS_QUEUE_URL = "HEADRACE_REQUESTS_QUEUE_URL"
 TABLES_QUEUE_URL = "HEADRACE_TABLES_QUEUE_URL"
+COMMITS_QUEUE_URL = "HEADRACE_COMMITS_QUEUE_URL"
+ABORTS_QUEUE_URL = "HEADRACE_ABORTS_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
 
@@ -43,6 +45,14 @@ class Environment:
     @property
     def tables_queue_url(self) -> str:
         return self._text(TABLES_QUEUE_URL)
+
+    @property
+    def commits_queue_url(self) -> str:
+        return self._text(COMMITS_QUEUE_URL)
+
+    @property
+    def aborts_queue_url(self) -> str:
+        return self._text(ABORTS_QUEUE_URL)
 
     @property
     def ticks_queue_url(self) -> str:

@@ -8,6 +8,7 @@ importing is most of a cold start.
 from __future__ import annotations
 
 import functools
+import secrets
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -29,14 +30,19 @@ if TYPE_CHECKING:
     from headrace.controller.segments import SegmentService
     from headrace.controller.stream_cuts import StreamCutService
     from headrace.controller.streams import StreamService
+    from headrace.controller.transactions import TransactionService
     from headrace.controller.watermarks import WatermarkService
     from headrace.metadata.request_messages import RequestQueues
+    from headrace.metadata.transaction_messages import TransactionQueues
     from headrace.ports.clock import Clock
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
+    from headrace.workflows.abort_transaction import TransactionAborts
     from headrace.workflows.advance_watermarks import WatermarkAdvancer
+    from headrace.workflows.commit_transactions import CommitProcessor
     from headrace.workflows.request_processor import RequestProcessor
+    from headrace.workflows.steps import Tools
 
 T = TypeVar("T")
 
@@ -105,6 +111,17 @@ def table_queue() -> RequestQueue:
     return SqsRequestQueue(environment().tables_queue_url, sqs_client())
 
 
+@_once
+def transaction_queues() -> TransactionQueues:
+    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+    from headrace.metadata.transaction_messages import TransactionQueues
+
+    return TransactionQueues(
+        SqsRequestQueue(environment().commits_queue_url, sqs_client()),
+        SqsRequestQueue(environment().aborts_queue_url, sqs_client()),
+    )
+
+
 def request_queues() -> RequestQueues:
     """The queue that takes the requests on each noun."""
     return dict.fromkeys(Noun, request_queue()) | {Noun.KEY_VALUE_TABLE: table_queue()}
@@ -154,6 +171,13 @@ def segment_service() -> SegmentService:
 
 
 @_once
+def transaction_service() -> TransactionService:
+    from headrace.controller.transactions import TransactionService
+
+    return TransactionService(metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits)
+
+
+@_once
 def watermark_service() -> WatermarkService:
     from headrace.controller.watermarks import WatermarkService
 
@@ -192,7 +216,12 @@ def history_service() -> HistoryService:
 
 
 def _queues_by_name() -> dict[str, RequestQueue]:
-    return {topology.REQUESTS_QUEUE.name: request_queue(), topology.TABLES_QUEUE.name: table_queue()}
+    return {
+        topology.REQUESTS_QUEUE.name: request_queue(),
+        topology.TABLES_QUEUE.name: table_queue(),
+        topology.COMMITS_QUEUE.name: transaction_queues().commits,
+        topology.ABORTS_QUEUE.name: transaction_queues().aborts,
+    }
 
 
 @_once
@@ -200,6 +229,28 @@ def dead_letter_service() -> DeadLetterService:
     from headrace.controller.dead_letters import DeadLetterService
 
     return DeadLetterService(metadata_store(), _queues_by_name(), stream_service())
+
+
+def _tools() -> Tools:
+    from headrace.metadata.history_records import HistoryRecords
+    from headrace.metadata.stream_records import StreamRecords
+    from headrace.workflows.steps import Tools
+
+    return Tools(StreamRecords(metadata_store()), HistoryRecords(metadata_store()), segment_stores(), clock())
+
+
+@_once
+def commit_processor() -> CommitProcessor:
+    from headrace.workflows.commit_transactions import CommitProcessor
+
+    return CommitProcessor(_tools())
+
+
+@_once
+def transaction_aborts() -> TransactionAborts:
+    from headrace.workflows.abort_transaction import TransactionAborts
+
+    return TransactionAborts(_tools())
 
 
 @_once

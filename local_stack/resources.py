@@ -33,6 +33,8 @@ class Resources:
             "HEADRACE_CHUNK_BUCKET": self.bucket,
             "HEADRACE_REQUESTS_QUEUE_URL": self.queue_urls[topology.REQUESTS_QUEUE.name],
             "HEADRACE_TABLES_QUEUE_URL": self.queue_urls[topology.TABLES_QUEUE.name],
+            "HEADRACE_COMMITS_QUEUE_URL": self.queue_urls[topology.COMMITS_QUEUE.name],
+            "HEADRACE_ABORTS_QUEUE_URL": self.queue_urls[topology.ABORTS_QUEUE.name],
             "HEADRACE_TICKS_QUEUE_URL": self.queue_urls[topology.TICKS_QUEUE.name],
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": self.queue_urls[topology.SCALING_REPORTS_QUEUE.name],
             "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),

@@ -24,12 +24,19 @@ def _resend_intents(bucket: int) -> bool:
     return False  # What is left over is the next tick's: the queue drops what was sent minutes ago.
 
 
+def _expire_transactions(bucket: int) -> bool:
+    from headrace.workflows.expire_transactions import expire_transactions
+
+    return expire_transactions(wiring.metadata_store(), wiring.transaction_queues(), wiring.clock(), bucket)
+
+
 def _advance_watermarks(bucket: int) -> bool:
     return wiring.watermark_advancer().run(bucket)
 
 
 TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "resend-intents": _resend_intents,
+    "transactions": _expire_transactions,
     "watermarks": _advance_watermarks,
 }
 """By the kinds that the topology declares."""

@@ -76,6 +76,8 @@ class WriterMarkRecords:
         stream = stored.stream
         previous = _mark_of(record, stream)
         mark = noted(previous, WriterMark(writer, time, self._positions(stream, offsets)))
+        if mark == previous:
+            return  # A commit that was interrupted is noted twice.
         body = writer_mark_body(mark, stream.first_segment_number)
         key = keys.writer_mark_key(scope, name, writer)
         write = Create(key, body) if record is None else Replace(key, body, record.version)

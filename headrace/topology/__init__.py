@@ -7,8 +7,10 @@ that they agree. Nothing here knows AWS's API, and nothing else of the library i
 from __future__ import annotations
 
 from headrace.topology.functions import (
+    ABORTS_QUEUE,
     BUCKET_COUNT,
     CHUNK_BUCKET,
+    COMMITS_QUEUE,
     CONTAINER_COUNT,
     FUNCTIONS,
     METADATA_TABLE,
@@ -26,8 +28,10 @@ from headrace.topology.routes import ROUTES
 from headrace.topology.segment_stores import SEGMENT_STORES, SegmentStoreService
 
 __all__ = [
+    "ABORTS_QUEUE",
     "BUCKET_COUNT",
     "CHUNK_BUCKET",
+    "COMMITS_QUEUE",
     "CONTAINER_COUNT",
     "FUNCTIONS",
     "METADATA_TABLE",

@@ -15,6 +15,7 @@ BUCKET_COUNT = 8
 
 TICKS = (
     Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),
+    Tick("transactions", every_s=10, buckets=BUCKET_COUNT),
     Tick("watermarks", every_s=10, buckets=BUCKET_COUNT),
 )
 """Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""
@@ -38,6 +39,24 @@ TABLES_QUEUE = Queue(
     batch_size=1,
     concurrency_max=10,
 )
+COMMITS_QUEUE = Queue(
+    "headrace-commits.fifo",
+    function="commits",
+    fifo=True,
+    visibility_timeout_s=360,
+    # A commit comes again while another operation runs on its stream, each time later: a quarter of an hour in all.
+    max_receive_count=20,
+    batch_size=1,
+    concurrency_max=50,
+)
+ABORTS_QUEUE = Queue(
+    "headrace-aborts.fifo",
+    function="aborts",
+    fifo=True,
+    visibility_timeout_s=360,
+    max_receive_count=10,
+    concurrency_max=10,
+)
 TICKS_QUEUE = Queue(
     "headrace-ticks",
     function="ticks",
@@ -56,7 +75,7 @@ SCALING_REPORTS_QUEUE = Queue(
     max_receive_count=25,
     concurrency_max=5,
 )
-QUEUES = (REQUESTS_QUEUE, TABLES_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
+QUEUES = (REQUESTS_QUEUE, TABLES_QUEUE, COMMITS_QUEUE, ABORTS_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
 
 FUNCTIONS = (
     Function(
@@ -76,6 +95,13 @@ FUNCTIONS = (
         handler="functions.controller.segments.handler",
         description="Segments at head, tail, a time or an epoch, successors, predecessors, endpoints, stream cuts",
         grants=("metadata:read",),
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "transactions",
+        handler="functions.controller.transactions.handler",
+        description="Transactions: create, ping, commit, abort, list; commit sets",
+        grants=("metadata:read", "metadata:write", "commits:send", "aborts:send"),
         reaches_segment_stores=True,
     ),
     Function(
@@ -101,7 +127,7 @@ FUNCTIONS = (
         "dead-letters",
         handler="functions.controller.dead_letters.handler",
         description="Dead letters: list, inspect, replay, drop",
-        grants=("metadata:read", "metadata:write", "requests:send", "tables:send"),
+        grants=("metadata:read", "metadata:write", "requests:send", "tables:send", "commits:send", "aborts:send"),
     ),
     Function(
         "key-value-tables",
@@ -113,6 +139,22 @@ FUNCTIONS = (
         "stream-requests",
         handler="functions.processors.stream_requests.handler",
         description="Works on queued operations: create, update, truncate, scale, seal, delete streams",
+        grants=("metadata:read", "metadata:write"),
+        timeout_s=60,
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "commits",
+        handler="functions.processors.commits.handler",
+        description="Commits the transactions of a stream, in order",
+        grants=("metadata:read", "metadata:write"),
+        timeout_s=60,
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "aborts",
+        handler="functions.processors.aborts.handler",
+        description="Aborts transactions, many at a time",
         grants=("metadata:read", "metadata:write"),
         timeout_s=60,
         reaches_segment_stores=True,
@@ -142,7 +184,10 @@ FUNCTIONS = (
         "ticks",
         handler="functions.processors.ticks.handler",
         description="Works on ticks: one bounded piece of periodic work on one bucket each",
-        grants=("metadata:read", "metadata:write", "requests:send", "tables:send", "ticks:send"),
+        grants=(
+            *("metadata:read", "metadata:write"),
+            *("requests:send", "tables:send", "commits:send", "aborts:send", "ticks:send"),
+        ),
         timeout_s=60,
         reaches_segment_stores=True,
     ),

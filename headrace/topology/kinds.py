@@ -13,6 +13,8 @@ Grant = Literal[
     "metadata:write",
     "requests:send",
     "tables:send",
+    "commits:send",
+    "aborts:send",
     "ticks:send",
     "scaling-reports:send",
     "chunks:read",

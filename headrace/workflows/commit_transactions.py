@@ -25,6 +25,7 @@ from headrace.metadata.transaction_records import (
     create_run,
     delete_run,
 )
+from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError, NotFoundError, SealedError, UnavailableError
 from headrace.model.names import segment_name
@@ -86,6 +87,7 @@ class TransactionCommits:
         self._tools = tools
         self._history = tools.history
         self._transactions = TransactionRecords(tools.records.store)
+        self._marks = WriterMarkRecords(tools.records.store, tools.history)
 
     def next_run(self, scope: str, stream: str, *, while_sealing: bool = False) -> bool:
         """Finish the run that was begun, or make one; whether there may be more to commit.
@@ -146,8 +148,11 @@ class TransactionCommits:
         left = batch
         if left is None:
             left = self._transactions.still_open(stored.stream.scope, stored.stream.name, run.transactions)
-        is_timed = any(one.transaction.writer_time is not None for one in left)
-        self._complete(stored, left, self._position(stored.stream, run) if is_timed else ())
+        times = {one.writer: one.timestamp for stored_one in left if (one := stored_one.transaction.writer_time)}
+        position = self._position(stored.stream, run) if times else ()
+        for writer, timestamp in times.items():  # the last of each writer says it all
+            self._marks.note_commit(stored.stream.scope, stored.stream.name, writer, timestamp, dict(position))
+        self._complete(stored, left, position)
 
     def _roll(self, stored: StoredStream, run: CommitRun) -> StoredStream:
         """Past the transactions' epoch. Its segments are filled and sealed before they are shown as successors."""

@@ -90,6 +90,8 @@ def _environment(declared: topology.Function, resources: DeployedResources) -> d
         "chunks": ("HEADRACE_CHUNK_BUCKET", resources.chunk_bucket_name),
         "requests": ("HEADRACE_REQUESTS_QUEUE_URL", resources.queue_url(topology.REQUESTS_QUEUE)),
         "tables": ("HEADRACE_TABLES_QUEUE_URL", resources.queue_url(topology.TABLES_QUEUE)),
+        "commits": ("HEADRACE_COMMITS_QUEUE_URL", resources.queue_url(topology.COMMITS_QUEUE)),
+        "aborts": ("HEADRACE_ABORTS_QUEUE_URL", resources.queue_url(topology.ABORTS_QUEUE)),
         "ticks": ("HEADRACE_TICKS_QUEUE_URL", resources.queue_url(topology.TICKS_QUEUE)),
     }
     return environment | dict(of_grant[grant.partition(":")[0]] for grant in declared.grants)

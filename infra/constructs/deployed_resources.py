@@ -78,6 +78,10 @@ class DeployedResources:
                 return self.queue_arn(topology.REQUESTS_QUEUE)
             case "tables:send":
                 return self.queue_arn(topology.TABLES_QUEUE)
+            case "commits:send":
+                return self.queue_arn(topology.COMMITS_QUEUE)
+            case "aborts:send":
+                return self.queue_arn(topology.ABORTS_QUEUE)
             case "ticks:send":
                 return self.queue_arn(topology.TICKS_QUEUE)
             case "scaling-reports:send":

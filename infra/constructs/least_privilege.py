@@ -23,6 +23,8 @@ GRANTED_ACTIONS: Mapping[Grant, tuple[str, ...]] = MappingProxyType(
         "metadata:write": ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem"),
         "requests:send": ("sqs:SendMessage",),
         "tables:send": ("sqs:SendMessage",),
+        "commits:send": ("sqs:SendMessage",),
+        "aborts:send": ("sqs:SendMessage",),
         "ticks:send": ("sqs:SendMessage",),
         "scaling-reports:send": ("sqs:SendMessage",),
         "chunks:read": ("s3:GetObject",),

@@ -304,16 +304,16 @@ def test_a_creation_behind_a_roll_reads_the_epoch_that_is_repeated_once(stream: 
 
 
 def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
-    """One batch of a hundred: a read, two queries' worth of records, and a merge per segment."""
+    """One batch of a hundred: a merge per segment; two reads and a transaction note the time of their one writer."""
     for _ in range(100):
         stream.transactions.commit_transaction("s", "t", stream.begin(), WriterTime("w", 1))
     message, *_ = stream.bare_commits.receive()
     stream.calls.counts.clear()
     stream.commits.process(message.body)
     assert dict(stream.calls.counts) == {
-        "read": 3,
+        "read": 5,
         "query": 2,
-        "transaction": 6,
+        "transaction": 7,
         "segment store merge_segments": 2,
         "segment store segment_infos": 1,
     }

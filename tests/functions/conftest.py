@@ -15,6 +15,7 @@ from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.topology import ROUTES, Function, function
 
 ROUTE_FUNCTIONS = {(route.method, route.path): function(route.function) for route in ROUTES}
@@ -27,6 +28,8 @@ class World:
     store: MemoryMetadataStore
     queue: MemoryRequestQueue
     segment_stores: MemorySegmentStores
+    commits: MemoryRequestQueue
+    aborts: MemoryRequestQueue
 
     def work(self) -> None:
         """Does all queued stream requests."""
@@ -34,20 +37,32 @@ class World:
             for message in messages:
                 wiring.request_processor().process(message.body)
                 self.queue.acknowledge(message.receipt)
+        for queue, process in (
+            (self.commits, wiring.commit_processor().process),
+            (self.aborts, wiring.transaction_aborts().process),
+        ):
+            while messages := queue.receive():
+                for message in messages:
+                    process(message.body)
+                    queue.acknowledge(message.receipt)
 
     def contents(self) -> str:
         """Everything that is stored or queued, as text to compare before and after."""
-        return repr((self.store._partitions, self.queue._messages, self.segment_stores._segments))
+        queues = [queue._messages for queue in (self.queue, self.commits, self.aborts)]
+        return repr((self.store._partitions, queues, self.segment_stores._segments))
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Services over fresh memory adapters."""
-    made = World(MemoryMetadataStore(), MemoryRequestQueue(), MemorySegmentStores())
+    made = World(
+        MemoryMetadataStore(), MemoryRequestQueue(), MemorySegmentStores(), MemoryRequestQueue(), MemoryRequestQueue()
+    )
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "request_queue", lambda: made.queue)
     monkeypatch.setattr(wiring, "table_queue", lambda: made.queue)
+    monkeypatch.setattr(wiring, "transaction_queues", lambda: TransactionQueues(made.commits, made.aborts))
     monkeypatch.setattr(wiring, "segment_stores", lambda: made.segment_stores)
     wiring.forget_services()
     yield made

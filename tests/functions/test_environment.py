@@ -19,7 +19,16 @@ def test_the_container_count_defaults_to_the_topology():
 
 
 @pytest.mark.parametrize(
-    "name", ["metadata_table", "chunk_bucket", "requests_queue_url", "tables_queue_url", "ticks_queue_url"]
+    "name",
+    [
+        "metadata_table",
+        "chunk_bucket",
+        "requests_queue_url",
+        "tables_queue_url",
+        "commits_queue_url",
+        "aborts_queue_url",
+        "ticks_queue_url",
+    ],
 )
 @pytest.mark.parametrize("value", [None, ""])
 def test_what_is_missing_is_named(name: str, value: str | None):

@@ -44,6 +44,8 @@ def test_a_function_learns_only_of_what_it_may_use(functions, declared, as_text)
         "HEADRACE_CHUNK_BUCKET": ("chunks:", "headrace-chunks-<AWS::AccountId>-<AWS::Region>"),
         "HEADRACE_REQUESTS_QUEUE_URL": ("requests:", "/headrace-requests.fifo"),
         "HEADRACE_TABLES_QUEUE_URL": ("tables:", "/headrace-tables.fifo"),
+        "HEADRACE_COMMITS_QUEUE_URL": ("commits:", "/headrace-commits.fifo"),
+        "HEADRACE_ABORTS_QUEUE_URL": ("aborts:", "/headrace-aborts.fifo"),
         "HEADRACE_TICKS_QUEUE_URL": ("ticks:", "/headrace-ticks"),
     }
     for name, (word, ending) in expected.items():

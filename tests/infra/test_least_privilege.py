@@ -24,6 +24,8 @@ RESOURCES = {
     "metadata:write": TABLE,
     "requests:send": f"{QUEUE}headrace-requests.fifo",
     "tables:send": f"{QUEUE}headrace-tables.fifo",
+    "commits:send": f"{QUEUE}headrace-commits.fifo",
+    "aborts:send": f"{QUEUE}headrace-aborts.fifo",
     "ticks:send": f"{QUEUE}headrace-ticks",
     "scaling-reports:send": f"{QUEUE}headrace-scaling-reports",
     "chunks:read": f"{BUCKET}/*",

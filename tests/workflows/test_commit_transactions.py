@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.codec.records.writer_mark_record import writer_mark_sort
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange
@@ -175,6 +176,8 @@ def test_the_position_of_a_commit_with_a_time_is_kept(world: Any):
     assert done.writer_time == WriterTime("w", 7)
     assert done.position == ((0, 1), (1, 3))
     assert world.transactions.get_transaction("s", "t", plain).position == ()
+    (mark,) = [body for (_, sort), (_, body) in world.everything().items() if sort == writer_mark_sort("w")]
+    assert mark["time"] == 7
 
 
 def test_the_position_of_a_roll_is_in_the_epoch_that_was_passed(world: Any):

@@ -1,0 +1,132 @@
+"""JSON of the transaction routes and the way to and from values. Times are milliseconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from functions.controller.parameters import WireModel
+from headrace.controller.paging import Listing
+from headrace.controller.transaction_views import CommitSetView, CompletedTransaction, CreatedTransaction
+from headrace.model.errors import InvalidRequestError
+from headrace.model.transactions import (
+    COMMIT_SET_KEY_CHARACTERS_MAX,
+    COMMIT_SET_TRANSACTIONS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    Transaction,
+    WriterTime,
+    parse_transaction_id,
+    transaction_text,
+)
+from headrace.model.writer_marks import TIME_MAX, TIME_MIN, check_writer_name
+
+TransactionStateName = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
+TRANSACTION_ID_CHARACTERS = 32
+_LEASE = Field(description=f"Milliseconds, {LEASE_MS_MIN} to {LEASE_MS_MAX}")
+
+
+class LeaseRequest(WireModel):
+    lease: int = _LEASE
+
+
+class TransactionSegmentModel(WireModel):
+    segmentId: int
+    name: str = Field(description="The segment that the events are for")
+    transactionSegment: str = Field(description="The segment that they are written to")
+    low: float
+    high: float
+
+
+class TransactionModel(WireModel):
+    transaction: str = Field(description="32 hex digits")
+    state: TransactionStateName
+    creationTime: int
+    leaseEnd: int
+    completionTime: int | None
+
+
+class NewTransaction(TransactionModel):
+    segments: list[TransactionSegmentModel]
+
+
+class TransactionList(WireModel):
+    transactions: list[TransactionModel]
+    continuationToken: str | None
+
+
+class CompletedEntry(WireModel):
+    transaction: str
+    state: TransactionStateName
+
+
+class CompletedList(WireModel):
+    completed: list[CompletedEntry] = Field(description="The newest first")
+
+
+class TransactionStateRequest(WireModel):
+    state: Literal["COMMITTING", "ABORTING"]
+    writer: str | None = Field(default=None, description="With `time`: whose time this commit tells")
+    time: int | None = Field(default=None, ge=TIME_MIN, le=TIME_MAX, description="No older event of `writer` follows")
+
+    def writer_time(self) -> WriterTime | None:
+        """Raises InvalidRequestError for half of a writer's time, or one that comes with an abort."""
+        if self.writer is None and self.time is None:
+            return None
+        if self.writer is None or self.time is None or self.state == "ABORTING":
+            raise InvalidRequestError("a commit takes both the writer and its time, or none; an abort takes none")
+        return WriterTime(check_writer_name(self.writer), self.time)
+
+
+class CommitSetRequest(WireModel):
+    key: str = Field(min_length=1, max_length=COMMIT_SET_KEY_CHARACTERS_MAX)
+    transactions: list[str] = Field(min_length=1, max_length=COMMIT_SET_TRANSACTIONS_MAX)
+
+    def transaction_ids(self) -> list[int]:
+        return [parse_transaction_id(one) for one in self.transactions]
+
+
+class CommitSetModel(WireModel):
+    key: str
+    transactions: list[str]
+    time: int = Field(description="When they were marked for commit")
+    new: bool = Field(description="Marked by this very request, and not by an earlier one with the key")
+
+
+def transaction(one: Transaction) -> TransactionModel:
+    return TransactionModel(
+        transaction=transaction_text(one.transaction_id),
+        state=one.state.value,
+        creationTime=one.created_ms,
+        leaseEnd=one.lease_end_ms,
+        completionTime=one.completed_ms,
+    )
+
+
+def new_transaction(created: CreatedTransaction) -> NewTransaction:
+    segments = [
+        TransactionSegmentModel(
+            segmentId=one.segment.segment_id,
+            name=one.name,
+            transactionSegment=one.transaction_segment,
+            low=one.segment.key_range.low,
+            high=one.segment.key_range.high,
+        )
+        for one in created.segments
+    ]
+    return NewTransaction(**transaction(created.transaction).model_dump(), segments=segments)
+
+
+def transaction_list(page: Listing[Transaction]) -> TransactionList:
+    return TransactionList(transactions=[transaction(one) for one in page.items], continuationToken=page.next_after)
+
+
+def completed_list(found: tuple[CompletedTransaction, ...]) -> CompletedList:
+    entries = [CompletedEntry(transaction=transaction_text(one.transaction_id), state=one.state.value) for one in found]
+    return CompletedList(completed=entries)
+
+
+def commit_set(view: CommitSetView) -> CommitSetModel:
+    texts = [transaction_text(one) for one in view.transactions]
+    return CommitSetModel(key=view.key, transactions=texts, time=view.marked_ms, new=view.is_new)

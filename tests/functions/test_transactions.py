@@ -1,0 +1,160 @@
+"""Transactions through the handlers: a whole life over HTTP, its messages, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from functions.processors import aborts, commits
+from functions.processors.tick_work import TICK_WORK
+from headrace import topology
+
+UNKNOWN = "0" * 32
+
+
+@pytest.fixture
+def transactions(active_stream: str) -> str:
+    return f"{active_stream}/transactions"
+
+
+@pytest.fixture
+def begun(call: Any, transactions: str) -> str:
+    """Path of an open transaction."""
+    made = call("POST", transactions, {"lease": 20_000})
+    assert made.status == 201
+    return f"{transactions}/{made.body['transaction']}"
+
+
+def test_a_life(call: Any, world: Any, active_stream: str, transactions: str):
+    made = call("POST", transactions, {"lease": 20_000}).body
+    path = f"{transactions}/{made['transaction']}"
+    assert made["state"] == "OPEN"
+    assert made["segments"][0] == {
+        "segmentId": 0,
+        "name": "s/t/0.#epoch.0",
+        "transactionSegment": f"s/t/0.#epoch.0#transaction.{made['transaction']}",
+        "low": 0.0,
+        "high": 0.5,
+    }
+    assert call("GET", path).body == made
+    assert call("PUT", f"{path}/lease", {"lease": 30_000}).body["leaseEnd"] > made["leaseEnd"]
+    world.segment_stores.append(made["segments"][1]["transactionSegment"], b"event", 0)
+    committing = call("PUT", f"{path}/state", {"state": "COMMITTING", "writer": "w", "time": -5})
+    assert (committing.status, committing.body["state"]) == (202, "COMMITTING")
+    assert call("GET", transactions).body["transactions"][0]["state"] == "COMMITTING"
+    world.work()
+    assert world.segment_stores.read("s/t/1.#epoch.0", 0, 100) == b"event"
+    assert call("GET", path).body["state"] == "COMMITTED"
+    assert call("GET", transactions).body == {"transactions": [], "continuationToken": None}
+    completed = call("GET", transactions, which="completed").body
+    assert completed == {"completed": [{"transaction": made["transaction"], "state": "COMMITTED"}]}
+    assert call("PUT", f"{path}/state", {"state": "COMMITTING"}).body["state"] == "COMMITTED"
+    refused = call("PUT", f"{path}/state", {"state": "ABORTING"})
+    assert (refused.status, refused.code) == (412, "transaction_committed")
+    assert call("GET", active_stream).body["state"] == "ACTIVE"
+
+
+def test_an_abort(call: Any, world: Any, begun: str):
+    assert call("PUT", f"{begun}/state", {"state": "ABORTING"}).body["state"] == "ABORTING"
+    world.work()
+    assert call("GET", begun).body["state"] == "ABORTED"
+    assert call("PUT", f"{begun}/lease", {"lease": 20_000}).code == "transaction_aborted"
+    assert world.segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
+
+
+def test_open_ones_by_page(call: Any, transactions: str):
+    made = sorted(call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3))
+    first = call("GET", transactions, limit="2").body
+    assert [one["transaction"] for one in first["transactions"]] == made[:2]
+    rest = call("GET", transactions, continuationToken=first["continuationToken"]).body
+    assert [one["transaction"] for one in rest["transactions"]] == made[2:]
+    assert call("GET", transactions, continuationToken="t").code == "invalid_transaction_id"
+
+
+def test_a_commit_set(call: Any, world: Any, active_stream: str, transactions: str):
+    members = [call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3)]
+    asked = {"key": "batch:7", "transactions": members}
+    made = call("POST", f"{active_stream}/commit-sets", asked)
+    assert made.status == 202
+    assert made.body == asked | {"time": made.body["time"], "new": True}
+    world.work()
+    assert call("POST", f"{active_stream}/commit-sets", asked).body == made.body | {"new": False}
+    assert call("GET", f"{active_stream}/commit-sets/batch:7").body == made.body | {"new": False}
+    assert call("GET", f"{active_stream}/commit-sets/batch:8").code == "commit_set_not_found"
+    other = call("POST", f"{active_stream}/commit-sets", asked | {"transactions": members[:1]})
+    assert (other.status, other.code) == (409, "commit_set_differs")
+    assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "", {}, 400),
+        ("POST", "", {"lease": 9_999}, 400),
+        ("POST", "", {"lease": 1 << 70}, 400),
+        ("POST", "", {"lease": "10000"}, 400),
+        ("GET", "/abc", None, 400),
+        ("GET", f"/{UNKNOWN}", None, 404),
+        ("PUT", f"/{UNKNOWN}/lease", {"lease": 10_000}, 404),
+        ("PUT", f"/{UNKNOWN}/lease", {"lease": 0}, 400),
+        ("PUT", f"/{UNKNOWN}/state", {"state": "COMMITTING"}, 404),
+        ("PUT", f"/{UNKNOWN}/state", {"state": "COMMITTED"}, 400),
+        ("PUT", f"/{UNKNOWN}/state", {"state": "COMMITTING", "writer": "w"}, 400),
+        ("PUT", f"/{UNKNOWN}/state", {"state": "COMMITTING", "writer": "a/b", "time": 1}, 400),
+        ("PUT", f"/{UNKNOWN}/state", {"state": "ABORTING", "writer": "w", "time": 1}, 400),
+    ],
+)
+def test_bad_input_changes_nothing(
+    call: Any, world: Any, transactions: str, method: str, path: str, body: Any, status: int
+):
+    before = world.contents()
+    assert call(method, f"{transactions}{path}", body).status == status
+    assert world.contents() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"key": "k", "transactions": []}, 400),
+        ({"key": "k", "transactions": [UNKNOWN] * 2}, 400),
+        ({"key": "k", "transactions": ["x"]}, 400),
+        ({"key": "", "transactions": [UNKNOWN]}, 400),
+        ({"key": "a b", "transactions": [UNKNOWN]}, 400),
+        ({"key": "k", "transactions": [UNKNOWN]}, 404),
+    ],
+)
+def test_bad_commit_sets_change_nothing(call: Any, world: Any, active_stream: str, body: Any, status: int):
+    before = world.contents()
+    assert call("POST", f"{active_stream}/commit-sets", body).status == status
+    assert world.contents() == before
+
+
+def _event(queue: topology.Queue, body: Any, group: str) -> dict[str, Any]:
+    record = {
+        "messageId": "m",
+        "receiptHandle": "r",
+        "body": json.dumps(body),
+        "attributes": {"MessageGroupId": group, "ApproximateReceiveCount": "1"},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:us-east-1:123456789012:{queue.name}",
+    }
+    return {"Records": [record]}
+
+
+@pytest.mark.parametrize("state", ["COMMITTING", "ABORTING"])
+def test_the_processors_do_what_is_queued(call: Any, world: Any, context: Any, begun: str, state: str):
+    call("PUT", f"{begun}/state", {"state": state})
+    queue, module, declared, group = {
+        "COMMITTING": (world.commits, commits, topology.COMMITS_QUEUE, "s/t"),
+        "ABORTING": (world.aborts, aborts, topology.ABORTS_QUEUE, begun.rpartition("/")[2]),
+    }[state]
+    (message,) = queue.receive()
+    assert message.group == group, "commits are one after the other for each stream, aborts for each transaction"
+    assert module.handler(_event(declared, message.body, group), context) == {"batchItemFailures": []}
+    assert call("GET", begun).body["state"] == {"COMMITTING": "COMMITTED", "ABORTING": "ABORTED"}[state]
+
+
+def test_the_tick_is_wired(world: Any, begun: str):
+    assert [TICK_WORK["transactions"](bucket) for bucket in range(topology.BUCKET_COUNT)] == [False] * 8
