@@ -21,6 +21,7 @@ from headrace.client.headrace import AsyncHeadrace, Headrace, connect
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.synchronous import EventReader, EventWriter
+from headrace.client.time_windows import TimeWindow
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -68,6 +69,7 @@ __all__ = [
     "SegmentReads",
     "StreamCut",
     "ThrottledError",
+    "TimeWindow",
     "TruncatedError",
     "UnauthorizedError",
     "UnavailableError",

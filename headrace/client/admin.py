@@ -14,6 +14,7 @@ from typing import Any, Literal
 from headrace.client import views
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
+from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.names import check_scope_name, check_stream_name
@@ -37,6 +38,7 @@ class AsyncAdmin:
     def __init__(self, api: HttpApi) -> None:
         self._api = api
         self.dead_letters = AsyncDeadLettersAdmin(api)
+        self.watermarks = AsyncWatermarksAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Raises AlreadyExistsError unless `exist_ok`."""

@@ -17,6 +17,7 @@ from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
+from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.client.views import RangeBetween
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
@@ -73,6 +74,7 @@ class AsyncEventReader:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._arrived: asyncio.Queue[EventBatch | _SegmentEnded | BaseException] = asyncio.Queue(BATCHES_WAITING_MAX)
         self._progress = ReadProgress({})
+        self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
 
     async def open(self) -> None:
         """Learns where to begin.
@@ -122,6 +124,15 @@ class AsyncEventReader:
         """Behind the last event handed out: a reader that starts here goes on without gap and repetition."""
         return StreamCut.of(self.scope, self.stream, self._progress.offsets)
 
+    async def time_window(self) -> TimeWindow:
+        """Between which times `position` is, as far as the writers have noted theirs (`note_time`).
+
+        Raises:
+            NotFoundError: the stream was deleted.
+            UnavailableError: a store or the controller could not be reached for too long.
+        """
+        return await self._windows.at(self._progress.offsets)
+
     async def __aiter__(self) -> AsyncIterator[EventRead]:
         """Event after event; `position` is behind the last one. Ends when `ended`."""
         while (batch := await self._next_batch(None)) is not None:
@@ -136,6 +147,7 @@ class AsyncEventReader:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
         await self._connections.close()
+        await self._windows.close()
 
     async def __aenter__(self) -> AsyncEventReader:
         return self

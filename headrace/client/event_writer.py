@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -31,6 +32,7 @@ from headrace.model.errors import (
 )
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
 from headrace.model.names import segment_name
+from headrace.model.writer_marks import check_writer_name
 
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
@@ -44,14 +46,18 @@ class WriterOptions:
     """`buffer_bytes` bounds what is not yet acknowledged; beyond it `write` waits. One event may go beyond it.
 
     `give_up_after_s` without any progress of a segment, its events fail with UnavailableError; whether they were
-    stored is then unknown.
+    stored is then unknown. `writer_id` is the name under which `note_time` speaks: a random one, unless a writer that
+    comes back is to be known as the same.
     """
 
     block_bytes: int = BLOCK_BYTES
     buffer_bytes: int = BUFFER_BYTES
     give_up_after_s: float = 120.0
+    writer_id: str | None = None
 
     def __post_init__(self) -> None:
+        if self.writer_id is not None:
+            check_writer_name(self.writer_id)
         if not 1 <= self.block_bytes <= EVENT_BYTES_MAX or self.buffer_bytes < self.block_bytes:
             raise InvalidRequestError(
                 f"a writer needs 1 <= block_bytes <= {EVENT_BYTES_MAX} and a buffer of at least one block"
@@ -68,6 +74,8 @@ class WriterCore:
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)
         self._appenders: dict[int, SegmentAppender] = {}
+        self._writer_id = options.writer_id or secrets.token_hex(_WRITER_ID_BITS // 8)
+        self._noted: dict[int, int] = {}
 
     async def open(self) -> None:
         """Learns the stream's segments.
@@ -89,6 +97,28 @@ class WriterCore:
             self.packer.fail(appender.queue, appender.in_flight, reason)
         self._appenders.clear()
         await self._connections.close()
+
+    async def note_time(self, time: int) -> None:
+        """Tells the controller that everything acknowledged so far was written before `time`."""
+        offsets: dict[int, int] = {}
+        for identifier, appender in self._appenders.items():
+            if appender.acknowledged_offset is None:
+                # Only the store knows how far a reconnect got: the end of the stream is behind that for sure.
+                offsets = (await self._admin.stream_cut(self.scope, self.stream, at="tail")).offsets
+                break
+            offsets[identifier] = appender.acknowledged_offset
+        newest = max(offsets, default=0)
+        for identifier, offset in self._noted.items():
+            if identifier in offsets or identifier > newest:
+                offsets[identifier] = max(offset, offsets.get(identifier, 0))
+        await self._admin.watermarks.note_position(self.scope, self.stream, self._writer_id, time, offsets)
+        self._noted = offsets
+
+    async def shut_down(self) -> None:
+        """Nobody shall wait for this writer's time; if that cannot be said, the stream's time-out will do."""
+        if self._noted:
+            with suppress(HeadraceError):
+                await self._admin.watermarks.remove_writer(self.scope, self.stream, self._writer_id)
 
     # AppendOwner
 
@@ -186,11 +216,24 @@ class AsyncEventWriter:
         if self._packer.failure is not None:
             raise self._packer.failure
 
+    async def note_time(self, time: int) -> None:
+        """Says that everything this writer wrote so far is before `time`, by the events' own clock; waits for `flush`.
+
+        Watermarks of the stream follow from what all its writers say; readers learn them from `time_window`.
+
+        Raises:
+            InvalidRequestError: code "invalid_time": the writer has noted a later time before.
+            HeadraceError: as `flush`, or the controller cannot be reached.
+        """
+        await self.flush()
+        await self._core.note_time(time)
+
     async def close(self) -> None:
         """Flushes, then lets go of the connections; raises as `flush`."""
         try:
             if self._packer.failure is None:
                 await self.flush()
+                await self._core.shut_down()
         finally:
             await self._core.close(closed_error())
 

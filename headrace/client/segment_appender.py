@@ -68,6 +68,8 @@ class SegmentAppender:
         self.segment_id = segment_id
         self.segment_name = segment_name
         self.in_flight: deque[Block] = deque()
+        self.acknowledged_offset: int | None = 0
+        """Behind the last event acknowledged, in bytes; 0 before the first one, None where the store did not say."""
         self.queue: SegmentQueue = packer.new_queue(segment_id, lambda: wake(self.pump))
         self._owner = owner
         self._connections = connections
@@ -210,8 +212,8 @@ class SegmentAppender:
             wire.AppendBlockEnd(self._writer_id, len(data), data, len(block.keys), block.last_number, flow.next_id())
         )
 
-    def _complete(self, last_event_number: int) -> bool:
-        """Settles the blocks up to this number; whether there were any."""
+    def _complete(self, last_event_number: int, offset: int | None = None) -> bool:
+        """Settles the blocks up to this number, which end before `offset` if that is known; whether there were any."""
         done: list[Block] = []
         while self.in_flight and self.in_flight[0].last_number <= last_event_number:
             done.append(self.in_flight.popleft())
@@ -224,6 +226,7 @@ class SegmentAppender:
                 details={"segment": self.segment_name, "event_number": last_event_number},
             )
         if done:
+            self.acknowledged_offset = offset
             self._back_off.progress()
             self._packer.complete(done)
         return bool(done)
@@ -235,7 +238,8 @@ class SegmentAppender:
             if self._ended is None or self._ended.done():
                 return  # a late one; the next set-up tells the same
             try:
-                if self._complete(reply.event_number):
+                offset = reply.current_segment_write_offset
+                if self._complete(reply.event_number, offset if offset >= 0 else None):
                     self._send(acknowledged=True)
             except HeadraceError as error:
                 self._ended.set_exception(error)

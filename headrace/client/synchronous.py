@@ -21,6 +21,7 @@ from headrace.client.event_writer import (
 )
 from headrace.client.loop_thread import LoopThread
 from headrace.client.segment_stream import EventBatch
+from headrace.client.time_windows import TimeWindow
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_cuts import StreamCut
 
@@ -79,6 +80,11 @@ class EventWriter:
         if self._packer.failure is not None:
             raise self._packer.failure
 
+    def note_time(self, time: int) -> None:
+        """As `AsyncEventWriter.note_time`."""
+        self.flush()
+        self._thread.run(self._core.note_time(time))
+
     def close(self) -> None:
         """Flushes, then lets go of the connections; raises as `flush`. Closing again does nothing."""
         if self.closed:
@@ -86,6 +92,7 @@ class EventWriter:
         try:
             if self._packer.failure is None:
                 self.flush()
+                self._thread.run(self._core.shut_down())
         finally:
             self._leave()
 
@@ -142,6 +149,10 @@ class EventReader:
     def position(self) -> StreamCut:
         """Behind the last event handed out: a reader that starts here goes on without gap and repetition."""
         return self._reader.position
+
+    def time_window(self) -> TimeWindow:
+        """As `AsyncEventReader.time_window`."""
+        return self._thread.run(self._reader.time_window())
 
     def close(self) -> None:
         """Stops reading. `position` stays. Closing again does nothing."""

@@ -62,6 +62,8 @@ class Cluster:
         self.replies: dict[type[wire.WireCommand], list[wire.WireCommand]] = {}
         self.hello: wire.WireCommand = wire.Hello(17, 5)
         self.requests: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, int, dict[int, int]]] = []
+        self.removed_writers: list[str] = []
         self.answers: list[httpx.Response | Exception] = []
         self.lock = threading.RLock()
         self.thread = LoopThread()
@@ -164,6 +166,13 @@ class Cluster:
             case ["segments", identifier, "endpoint"]:
                 container = int(identifier) & 7
                 return {"host": "127.0.0.1", "port": self.port, "zone": "local", "container": container, "epoch": 0}
+            case ["writers", writer, "position"]:
+                position = {int(key): offset for key, offset in body["position"].items()}
+                self.notes.append((writer, body["time"], position))
+                return {}
+            case ["writers", writer]:
+                self.removed_writers.append(writer)
+                return {}
             case ["stream-cut"]:
                 return {"scopeName": SCOPE, "streamName": STREAM, "cut": self._cut(query["at"]), "text": ""}
         raise AssertionError(parts)

@@ -14,7 +14,7 @@ from headrace.model import errors
 PUBLIC = {
     "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "EventBatch", "EventRead", "EventReader",
     "EventWriter", "Headrace", "KeyRange", "ReaderOptions", "RetentionPolicy", "RetentionType", "ScalingPolicy",
-    "ScalingType", "SegmentReads", "StreamCut", "WriterOptions", "connect",
+    "ScalingType", "SegmentReads", "StreamCut", "TimeWindow", "WriterOptions", "connect",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

@@ -1,0 +1,99 @@
+"""Watermarks over the controller's HTTP API: `admin.watermarks`, in both faces.
+
+Writers and readers use this by themselves (`note_time`, `time_window`); it is here for programs that write by other
+means and know their positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.http_api import HttpApi
+from headrace.client.loop_thread import LoopThread
+from headrace.client.views import SegmentEndpoint, parsed, segment_endpoint
+from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import check_writer_name, positions_of
+
+
+@dataclass(frozen=True, slots=True)
+class NewestWatermark:
+    """`watermark` is None as long as there was none; it begins at `offset` of the segment `mark_segment`, in bytes."""
+
+    watermark: Watermark | None
+    mark_segment: str
+    offset: int
+
+
+class AsyncWatermarksAdmin:
+    """Notes of writers, and the newest watermark."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
+        """A writer has written everything before `time` in front of these offsets (bytes, by segment id).
+
+        Raises:
+            InvalidRequestError: code "invalid_time" or "invalid_position": the writer has been further before, or the
+                stream never had such a segment; code "too_many_writers".
+            NotFoundError: there is no such stream.
+        """
+        body = {"time": time, "position": {str(segment): offset for segment, offset in offsets.items()}}
+        await self._api.request("PUT", f"{_writer_path(scope, stream, writer)}/position", body=body)
+
+    async def remove_writer(self, scope: str, stream: str, writer: str) -> None:
+        """Watermarks wait no longer for this writer.
+
+        Raises NotFoundError if there is no such stream; with code "writer_not_found", if the writer has noted nothing.
+        """
+        await self._api.request("DELETE", _writer_path(scope, stream, writer))
+
+    async def newest(self, scope: str, stream: str) -> NewestWatermark:
+        """Raises NotFoundError if there is no such stream."""
+        return parsed(_newest, await self._api.request("GET", f"{_stream_path(scope, stream)}/watermark"))
+
+    async def mark_segment_endpoint(self, scope: str, stream: str) -> SegmentEndpoint:
+        """Where the store of the stream's mark segment listens."""
+        path = f"/v1/scopes/{check_scope_name(scope)}/streams/{mark_stream_name(check_stream_name(stream))}"
+        return parsed(segment_endpoint, await self._api.request("GET", f"{path}/segments/0/endpoint"))
+
+
+class WatermarksAdmin:
+    """The same for programs without an event loop. Every method is described at its twin."""
+
+    def __init__(self, thread: LoopThread, admin: AsyncWatermarksAdmin) -> None:
+        self._run = thread.run
+        self._admin = admin
+
+    def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
+        self._run(self._admin.note_position(scope, stream, writer, time, offsets))
+
+    def remove_writer(self, scope: str, stream: str, writer: str) -> None:
+        self._run(self._admin.remove_writer(scope, stream, writer))
+
+    def newest(self, scope: str, stream: str) -> NewestWatermark:
+        return self._run(self._admin.newest(scope, stream))
+
+
+def _stream_path(scope: str, stream: str) -> str:
+    return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
+
+
+def _writer_path(scope: str, stream: str, writer: str) -> str:
+    return f"{_stream_path(scope, stream)}/writers/{check_writer_name(writer)}"
+
+
+def _newest(found: Mapping[str, Any]) -> NewestWatermark:
+    shown = found["watermark"]
+    watermark = None
+    if shown is not None:
+        cut = {
+            StreamSegment(int(one["segmentId"]), KeyRange(float(one["low"]), float(one["high"]))): int(one["offset"])
+            for one in shown["cut"]
+        }
+        watermark = Watermark(int(shown["lowerTime"]), int(shown["upperTime"]), positions_of(cut))
+    return NewestWatermark(watermark, str(found["markSegment"]), int(found["offset"]))

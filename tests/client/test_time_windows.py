@@ -1,0 +1,169 @@
+"""Writers note their time, readers ask for their window: on a real segment store, over scales, drops and kills."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+from real_cluster import RealCluster, client_of, serve_functions
+
+from functions import wiring
+from headrace import topology
+from headrace.client import (
+    Headrace,
+    InvalidRequestError,
+    NotFoundError,
+    ScalingPolicy,
+    StreamCut,
+    TimeWindow,
+    WriterOptions,
+)
+
+SMALL_BLOCKS = WriterOptions(block_bytes=1_000, buffer_bytes=100_000)
+SILENT_MS = 3_600_000
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
+    cluster = RealCluster()
+    serve_functions(cluster, monkeypatch)
+    yield cluster
+    cluster.close()
+    wiring.forget_services()
+
+
+@pytest.fixture
+def headrace(real: RealCluster) -> Iterator[Headrace]:
+    """With the stream shop/orders of two segments."""
+    with client_of(real) as client:
+        client.admin.create_scope("shop")
+        client.admin.create_stream(
+            "shop", "orders", scaling=ScalingPolicy.fixed(2), timestamp_aggregation_timeout_ms=SILENT_MS
+        )
+        yield client
+
+
+def _tick() -> None:
+    for bucket in range(topology.BUCKET_COUNT):
+        wiring.watermark_advancer().run(bucket)
+
+
+def test_the_window_moves_with_the_reader(headrace: Headrace) -> None:
+    ends: list[StreamCut] = []
+    with headrace.reader("shop", "orders") as reader, headrace.writer("shop", "orders") as writer:
+        assert reader.time_window() == TimeWindow(None, None)
+        for time in (10, 20, 30):
+            for number in range(50):
+                writer.write(b"%d" % number, str(number))
+            writer.note_time(time)
+            _tick()
+            ends.append(headrace.admin.stream_cut("shop", "orders"))
+        assert reader.time_window() == TimeWindow(None, 10)
+        assert len(list(islice(reader, 150))) == 150
+        assert reader.time_window() == TimeWindow(30, None)
+        writer.write(b"late", "late")
+        writer.note_time(40)
+        _tick()
+        assert reader.time_window() == TimeWindow(30, 40)
+    for index, cut in enumerate(ends):
+        with headrace.reader("shop", "orders", start=cut) as reader:
+            assert reader.time_window() == TimeWindow(10 * index + 10, 10 * index + 20)
+
+
+def test_a_writer_that_is_closed_holds_nobody_up(headrace: Headrace) -> None:
+    with headrace.writer("shop", "orders") as first, headrace.writer("shop", "orders") as second:
+        for writer in (first, second):
+            writer.write(b"event")
+            writer.note_time(1)
+        _tick()
+        first.note_time(2)
+        _tick()
+        newest = headrace.admin.watermarks.newest("shop", "orders").watermark
+        assert newest is not None
+        assert (newest.lower_time, newest.upper_time) == (1, 1)
+        second.close()
+        _tick()
+        newest = headrace.admin.watermarks.newest("shop", "orders").watermark
+        assert newest is not None
+        assert (newest.lower_time, newest.upper_time) == (2, 2)
+
+
+def test_a_writer_may_have_a_name_and_nothing_to_say_but_its_time(headrace: Headrace) -> None:
+    with headrace.writer("shop", "orders", WriterOptions(writer_id="w-1")) as writer:
+        writer.note_time(5)
+        _tick()
+        with pytest.raises(InvalidRequestError) as back:
+            writer.note_time(4)
+        assert back.value.specific_code == "invalid_time"
+        headrace.admin.watermarks.note_position("shop", "orders", "w-1", 6, {0: 0, 1: 0})
+    newest = headrace.admin.watermarks.newest("shop", "orders").watermark
+    assert newest is not None
+    assert [(one.segment.segment_id, one.offset) for one in newest.cut] == [(0, 0), (1, 0)]
+    headrace.admin.watermarks.remove_writer("shop", "orders", "w-1")
+    with pytest.raises(NotFoundError):
+        headrace.admin.watermarks.remove_writer("shop", "orders", "w-2")
+    with pytest.raises(InvalidRequestError):
+        WriterOptions(writer_id="a/b")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_event_is_older_than_the_window_it_is_read_in(real: RealCluster, headrace: Headrace, seed: int) -> None:
+    """Events carry the time of their writer: none may come that is before the lower bound, whatever happens."""
+    chance = random.Random(seed)
+    writers = [headrace.writer("shop", "orders", SMALL_BLOCKS) for _ in range(2)]
+    times = [0, 0]
+
+    def write(index: int, count: int) -> None:
+        for _ in range(count):
+            times[index] += 1
+            writers[index].write(b"%d" % times[index], str(chance.randrange(20)))
+
+    troubles = [
+        lambda: None,
+        real.drop_connections,
+        lambda: _scale(headrace, chance),
+        lambda: (real.kill_store(), real.start_store()),
+    ]
+    for round_number in range(8):
+        trouble = threading.Thread(target=troubles[round_number % 4])
+        trouble.start()
+        for index in chance.sample([0, 1], 2):
+            write(index, chance.randrange(1, 60))
+            writers[index].note_time(times[index])
+            write(index, chance.randrange(0, 10))
+        trouble.join()
+        _tick()
+    for writer in writers:
+        writer.close()
+    _check_windows(headrace, sum(times))
+
+
+def _scale(headrace: Headrace, chance: random.Random) -> None:
+    segment = chance.choice(headrace.admin.segments("shop", "orders"))
+    low, high = segment.key_range.low, segment.key_range.high
+    middle = (low + high) / 2
+    headrace.admin.scale_stream(
+        "shop", "orders", seal=[segment.segment_id], ranges=[(low, middle), (middle, high)], wait=False
+    )
+
+
+def _check_windows(headrace: Headrace, count: int) -> None:
+    seen: list[int] = []
+    bounds: list[int] = []
+    with headrace.reader("shop", "orders") as reader:
+        while len(seen) < count:
+            window = reader.time_window()
+            if window.lower is not None and window.upper is not None:
+                assert window.lower < window.upper
+            bounds += [window.lower] if window.lower is not None else []
+            batch = reader.read_batch(10)
+            assert batch is not None
+            found = [int(event) for event in batch.events]
+            if window.lower is not None:
+                assert min(found) >= window.lower
+            seen += found
+    assert len(bounds) >= 2
+    assert bounds == sorted(bounds)
