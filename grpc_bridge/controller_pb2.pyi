@@ -455,6 +455,56 @@ class StreamCutValidityResponse(_message.Message):
     response: bool
     def __init__(self, response: _Optional[bool] = ...) -> None: ...
 
+class TimestampFromWriter(_message.Message):
+    __slots__ = ("writer", "position", "timestamp")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    position: StreamCut
+    timestamp: int
+    def __init__(self, writer: _Optional[str] = ..., position: _Optional[_Union[StreamCut, _Mapping]] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class TimestampResponse(_message.Message):
+    __slots__ = ("result",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[TimestampResponse.Status]
+        INVALID_TIME: _ClassVar[TimestampResponse.Status]
+        INVALID_POSITION: _ClassVar[TimestampResponse.Status]
+        INTERNAL_ERROR: _ClassVar[TimestampResponse.Status]
+    SUCCESS: TimestampResponse.Status
+    INVALID_TIME: TimestampResponse.Status
+    INVALID_POSITION: TimestampResponse.Status
+    INTERNAL_ERROR: TimestampResponse.Status
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: TimestampResponse.Status
+    def __init__(self, result: _Optional[_Union[TimestampResponse.Status, str]] = ...) -> None: ...
+
+class RemoveWriterRequest(_message.Message):
+    __slots__ = ("writer", "stream")
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    writer: str
+    stream: StreamInfo
+    def __init__(self, writer: _Optional[str] = ..., stream: _Optional[_Union[StreamInfo, _Mapping]] = ...) -> None: ...
+
+class RemoveWriterResponse(_message.Message):
+    __slots__ = ("result",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[RemoveWriterResponse.Status]
+        UNKNOWN_WRITER: _ClassVar[RemoveWriterResponse.Status]
+        STREAM_DOES_NOT_EXIST: _ClassVar[RemoveWriterResponse.Status]
+        INTERNAL_ERROR: _ClassVar[RemoveWriterResponse.Status]
+    SUCCESS: RemoveWriterResponse.Status
+    UNKNOWN_WRITER: RemoveWriterResponse.Status
+    STREAM_DOES_NOT_EXIST: RemoveWriterResponse.Status
+    INTERNAL_ERROR: RemoveWriterResponse.Status
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: RemoveWriterResponse.Status
+    def __init__(self, result: _Optional[_Union[RemoveWriterResponse.Status, str]] = ...) -> None: ...
+
 class DelegationToken(_message.Message):
     __slots__ = ("delegationToken",)
     DELEGATIONTOKEN_FIELD_NUMBER: _ClassVar[int]

@@ -76,6 +76,14 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         errors.IllegalStateError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
     },
     "checkScale": {errors.NotFoundError: pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)},
+    "noteTimestampFromWriter": {
+        "invalid_time": pb.TimestampResponse(result=pb.TimestampResponse.INVALID_TIME),
+        "invalid_position": pb.TimestampResponse(result=pb.TimestampResponse.INVALID_POSITION),
+    },
+    "removeWriter": {
+        "writer_not_found": pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.UNKNOWN_WRITER),
+        errors.NotFoundError: pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST),
+    },
     "isSegmentValid": {errors.NotFoundError: pb.SegmentValidityResponse(response=False)},
     "isStreamCutValid": {
         errors.NotFoundError: pb.StreamCutValidityResponse(response=False),

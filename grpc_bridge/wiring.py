@@ -7,16 +7,19 @@ from grpc_bridge.server import BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.waiting import Waits
+from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.sqs.client import sqs_client
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.controller.mark_streams import MarkStreamService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
+from headrace.controller.watermarks import WatermarkService
 
 
 class BridgeProcess:
@@ -35,7 +38,10 @@ class BridgeProcess:
             ScopeService(metadata), streams, segments, waits, lambda: (config.advertised_host, self.port)
         )
         changes = StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits)
-        self._server = BridgeServer(service.rpcs() | changes.rpcs(), threads)
+        watermarks = WatermarkRpcs(
+            WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()
+        )
+        self._server = BridgeServer(service.rpcs() | changes.rpcs() | watermarks.rpcs(), threads)
 
     async def start(self) -> str:
         """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""

@@ -24,6 +24,7 @@ from headrace.codec.watermark_event import watermark_of_payload, watermark_paylo
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.mark_segments import make_mark_segment
 from headrace.metadata.stream_records import StoredStream, StreamRecords, stored_stream
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, NotFoundError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
@@ -33,7 +34,7 @@ from headrace.model.watermarks import Watermark, WatermarkState, next_round
 from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write, WriteConflictError
-from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
+from headrace.ports.segment_stores import SegmentStores
 from headrace.workflows.bucket_lease import under_lease
 
 TICK_KIND = "watermarks"
@@ -183,11 +184,8 @@ class WatermarkAdvancer:
         try:
             return self._segment_stores.append(name, data, offset)
         except NotFoundError:
-            self._segment_stores.create_segment(name, SegmentScaleRate())
-        found = self._records.find(stream.scope, stream.name)
-        if found is None or found.stream.is_deleting:
-            self._segment_stores.delete_segment(name)  # A deletion may have passed it before it was there.
-            return None
+            if not make_mark_segment(self._records, self._segment_stores, stream.scope, stream.name):
+                return None
         return self._segment_stores.append(name, data, offset)
 
     def _found(self, stream: Stream, name: str, state: WatermarkState, length: int) -> WatermarkState:

@@ -15,6 +15,9 @@ from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.waiting import Waits
+from grpc_bridge.watermark_rpcs import WatermarkRpcs
+from headrace.controller.mark_streams import MarkStreamService
+from headrace.controller.watermarks import WatermarkService
 
 _DEADLINE_S = 60.0
 """Far away: what waits here is helped by the test."""
@@ -44,7 +47,12 @@ class Bridge:
             self.world.scopes, self.world.streams, self.world.segments, self.waits, lambda: ("bridge.test", self.port)
         )
         changes = StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits)
-        self.server = BridgeServer(service.rpcs() | changes.rpcs(), threads)
+        watermarks = WatermarkRpcs(
+            WatermarkService(self.world.store),
+            MarkStreamService(self.world.store, self.world.segment_stores),
+            service.rpcs(),
+        )
+        self.server = BridgeServer(service.rpcs() | changes.rpcs() | watermarks.rpcs(), threads)
         return await self.server.start("127.0.0.1", 0)
 
     def call(self, rpc: str, request: Any) -> Any:

@@ -1,0 +1,43 @@
+"""Mark streams as clients of Pravega see them: `_MARK<stream>`, of one segment, there as long as its stream is.
+
+There is no record of such a stream. Its segment is made when somebody asks for it, if no watermark has made it before.
+"""
+
+from __future__ import annotations
+
+from headrace.controller.segment_views import SegmentAt, SegmentsAt
+from headrace.metadata.mark_segments import make_mark_segment
+from headrace.metadata.stream_records import StreamRecords, no_such_stream
+from headrace.model.errors import NotFoundError
+from headrace.model.key_ranges import KEY_SPACE
+from headrace.model.names import mark_segment_name
+from headrace.model.segments import StreamSegment, segment_id
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+
+_SEGMENT = StreamSegment(segment_id(0, 0), KEY_SPACE)
+
+
+class MarkStreamService:
+    """What the bridge asks about mark streams; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores) -> None:
+        self._records = StreamRecords(store)
+        self._segment_stores = segment_stores
+
+    def segments(self, scope: str, stream: str) -> SegmentsAt:
+        """The segment of the mark stream of `stream`, at the head and at the tail alike, with its start offset.
+
+        One read and one request to its store. Raises NotFoundError if there is no such stream.
+        """
+        found = self._records.find(scope, stream)
+        if found is None or found.stream.is_deleting:
+            raise no_such_stream(scope, stream)
+        name = mark_segment_name(scope, stream)
+        try:
+            start = self._segment_stores.segment_info(name).start_offset
+        except NotFoundError:
+            start = 0
+            if not make_mark_segment(self._records, self._segment_stores, scope, stream):
+                raise no_such_stream(scope, stream) from None
+        return SegmentsAt((SegmentAt(_SEGMENT, name, start),), 0, is_sealed=False)
