@@ -25,6 +25,7 @@ BUILT_IN: Mapping[str, str] = {
     "scope": "headrace.cli.scope",
     "segment": "headrace.cli.segment",
     "stream": "headrace.cli.stream",
+    "watermark": "headrace.cli.watermark",
 }
 """Sub-commands of the library: modules with a `main`, imported when they are asked for."""
 
