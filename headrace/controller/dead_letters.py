@@ -7,16 +7,20 @@ services and processors know a request that they have seen.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headrace.codec.records.dead_letter_record import dead_letter_of_body
+from headrace.codec.records.stream_record import configuration_of_fields
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.streams import StreamService
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
+from headrace.model.requests import RequestKind
 from headrace.model.segments import KeyRange
 from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, MetadataStore, Record, WriteConflictError
 from headrace.ports.request_queue import RequestQueue
@@ -33,7 +37,11 @@ class DeadLetterService:
         self._records = DeadLetterRecords(store)
         self._queues = queues
         self._streams = streams
-        self._ask_anew: Mapping[str, Callable[[DeadLetter, str, str], object]] = {"scale_stream": self._scale}
+        self._ask_anew: Mapping[str, Callable[[DeadLetter, str, str], object]] = {
+            RequestKind.SCALE_STREAM: self._scale,
+            RequestKind.UPDATE_STREAM: self._update,
+            RequestKind.TRUNCATE_STREAM: self._truncate,
+        }
 
     def list_letters(self, limit: int, after: str | None = None) -> Listing[DeadLetter]:
         """Letters by the time of their first death; one query, and one batch read per 100 that are stuck.
@@ -124,20 +132,37 @@ class DeadLetterService:
         ask(letter, str(body["scope"]), str(body["stream"]))
 
     def _scale(self, letter: DeadLetter, scope: str, stream: str) -> object:
-        try:
-            ranges = [KeyRange(low, high) for low, high in letter.parameters["newRanges"]]
-            sealed = [int(identifier) for identifier in letter.parameters["sealedSegments"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"dead letter {letter.letter_id} does not hold the parameters of a scale") from error
+        with _parameters_of(letter) as parameters:
+            ranges = [KeyRange(low, high) for low, high in parameters["newRanges"]]
+            sealed = [int(identifier) for identifier in parameters["sealedSegments"]]
         return self._streams.scale_stream(scope, stream, sealed, ranges)
+
+    def _update(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        with _parameters_of(letter) as parameters:
+            configuration = configuration_of_fields(parameters["configuration"])
+        return self._streams.update_stream(scope, stream, configuration)
+
+    def _truncate(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        with _parameters_of(letter) as parameters:
+            offsets = {int(identifier): int(offset) for identifier, offset in parameters["cut"].items()}
+        return self._streams.truncate_stream(scope, stream, offsets)
+
+
+@contextlib.contextmanager
+def _parameters_of(letter: DeadLetter) -> Iterator[Mapping[str, Any]]:
+    """Around decoding them: CorruptError for what does not decode."""
+    try:
+        yield letter.parameters
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptError(f"dead letter {letter.letter_id} does not hold the parameters of {letter.kind}") from error
 
 
 def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
-    """A stuck request is done when its intent is gone, or that of a later request has taken its place."""
+    """A stuck request is done when the record is gone that asks for it, or a later request has taken its place."""
     if letter.status is not DeadLetterStatus.STUCK or letter.intent is None:
         return False
     standing = intents.get(Key(*letter.intent))
-    return standing is None or standing.body.get("request") != letter.request_id
+    return standing is None or (letter.request_id != "" and standing.body.get("request") != letter.request_id)
 
 
 def _not_replayable(letter: DeadLetter, why: str) -> IllegalStateError:

@@ -63,7 +63,8 @@ class DeadLetter:
     """Times are milliseconds since the Unix epoch, `tries` counts deliveries of all messages of the request.
 
     `kind`, `subject` and `request_id` are empty where the message tells none. `parameters` are those of an undone
-    request, with which it can be asked for anew; `intent` is where the intent of a stuck request lies: partition, sort.
+    request, with which it can be asked for anew; `intent` is where the record lies that asks for what is stuck
+    (partition, sort).
     """
 
     letter_id: str

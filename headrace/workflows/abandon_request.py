@@ -4,6 +4,9 @@ A scale can be given up while its epoch is not on record yet, for then nothing i
 it may have created stay behind, empty, and are noted: the next scale has the same numbers, takes over what it wants and
 removes the rest (leftovers.py).
 
+An update can be given up while its configuration is not in force, a truncation while its cut is not on record. Segments
+that have learned the rate of such an update keep it until they learn another.
+
 Requests of other kinds are never given up: each of their steps can be repeated for ever, and the sweeper does.
 """
 
@@ -13,22 +16,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.codec.records.stream_record import configuration_fields
 from headrace.metadata import keys
+from headrace.metadata.stream_indexes import unindex_tags
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.streams import Stream, scaling_abandoned
+from headrace.model.streams import Stream, scaling_abandoned, truncating_abandoned, updating_abandoned
 from headrace.ports.metadata_store import Delete, Write
 from headrace.workflows.leftovers import note_leftovers
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The stream without the request, what else is written with it, and what the request asked for, as JSON values."""
+    """The stream without the request, what else is written with it, and what the request asked for, as JSON values.
+
+    `added_tags` were on their way into the index: more than one write may hold, so they go out of it before.
+    """
 
     after: Stream
     writes: tuple[Write, ...]
     parameters: Mapping[str, Any]
+    added_tags: tuple[str, ...] = ()
 
 
 def undo_request(records: StreamRecords, stored: StoredStream, request: PendingRequest) -> Undo:
@@ -48,7 +57,11 @@ def undo_request(records: StreamRecords, stored: StoredStream, request: PendingR
 
 
 def write_undo(records: StreamRecords, stored: StoredStream, undo: Undo, *others: Write) -> None:
-    """Take the request back, all or nothing with `others`; raises WriteConflictError if the workflow was faster."""
+    """Take the request back, all or nothing with `others`; raises WriteConflictError if the workflow was faster.
+
+    A processor that is late may index a tag again in between: the index only says which streams may have a tag.
+    """
+    unindex_tags(records, stored, undo.added_tags)
     records.replace(stored, undo.after, *undo.writes, delete_intent(stored.stream), *others)
 
 
@@ -65,7 +78,31 @@ def _undo_scale(records: StreamRecords, stream: Stream) -> Undo:
     return Undo(after, writes, parameters)
 
 
+def _undo_update(records: StreamRecords, stream: Stream) -> Undo:
+    update = records.configuration_update(stream)
+    if update is None:
+        raise ConflictError(f"the update of {stream.scoped_name} has just ended")
+    after = updating_abandoned(stream, update)
+    parameters = {"configuration": configuration_fields(update.after)}
+    gone = Delete(keys.configuration_update_key(stream.scope, stream.name), None)
+    return Undo(after, (gone,), parameters, update.added_tags)
+
+
+def _undo_truncation(records: StreamRecords, stream: Stream) -> Undo:
+    found = records.running_truncation(stream)
+    if found is None:
+        raise ConflictError(f"the truncation of {stream.scoped_name} has just ended")
+    running, version = found
+    after = truncating_abandoned(stream, running)
+    cut = {str(identifier): offset for identifier, offset in running.target.cut.positions}
+    # Under its version: the cut goes on record without a change of the stream's current record.
+    gone = Delete(keys.running_truncation_key(stream.scope, stream.name), version)
+    return Undo(after, (gone,), {"cut": cut})
+
+
 _UNDO: Mapping[RequestKind, Callable[[StreamRecords, Stream], Undo]] = {
     RequestKind.SCALE_STREAM: _undo_scale,
+    RequestKind.UPDATE_STREAM: _undo_update,
+    RequestKind.TRUNCATE_STREAM: _undo_truncation,
 }
 """How a request of each kind is undone, and what to ask for to have it again; what is not here must complete."""

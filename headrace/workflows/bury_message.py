@@ -7,6 +7,7 @@ every few minutes, for ever, and its letter says that it is stuck and why.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from headrace.codec.records.intent_record import intent_of_body
@@ -14,10 +15,13 @@ from headrace.metadata import keys
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, put_letter
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction_keys import open_key
+from headrace.metadata.transaction_messages import ABORT, COMMIT
+from headrace.metadata.transaction_messages import parse_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
 from headrace.model.requests import Noun, PendingRequest
-from headrace.ports.metadata_store import Check, Key, MetadataStore
+from headrace.ports.metadata_store import ANY_VERSION, Check, Key, MetadataStore
 from headrace.workflows.abandon_request import undo_request, write_undo
 
 _ATTEMPTS_MAX = 5
@@ -51,8 +55,7 @@ def _try_to_bury(
         return known.letter
     request = _request_of(letter)
     if request is None:
-        store.write(*put_letter(known, letter))
-        return letter
+        return _bury_other_message(store, known, letter)
     bury = _bury_stream_request if request[2].kind.noun is Noun.STREAM else _bury_other_request
     return bury(store, known, letter, *request)
 
@@ -104,6 +107,28 @@ def _bury_other_request(
     stuck = _stuck(letter, place)
     store.write(Check(place, intent.version), *put_letter(known, stuck))
     return stuck
+
+
+def _bury_other_message(store: MetadataStore, known: StoredLetter | None, letter: DeadLetter) -> DeadLetter | None:
+    """About a transaction: stuck until that is completed, for a tick sends it again. Anything else is kept as it is."""
+    place = _open_transaction(letter)
+    if place is None:
+        store.write(*put_letter(known, letter))
+        return letter
+    if store.get(place) is None:
+        return None
+    stuck = _stuck(letter, place)
+    store.write(Check(place, ANY_VERSION), *put_letter(known, stuck))
+    return stuck
+
+
+def _open_transaction(letter: DeadLetter) -> Key | None:
+    """Where the record lies of the transaction that the letter's message is about, as long as it is not completed."""
+    for kind in (COMMIT, ABORT):
+        with contextlib.suppress(InvalidRequestError):
+            message = parse_transaction_message(letter.body or {}, kind)
+            return open_key(message.scope, message.stream, message.transaction_id)
+    return None
 
 
 def _stuck(letter: DeadLetter, intent: Key) -> DeadLetter:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from soundness import assert_sound
 
 from headrace.model.dead_letters import PROCESSOR_DIED, Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import UnavailableError
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.topology import REQUESTS_QUEUE, TICKS_QUEUE
 from headrace.workflows.bury_message import bury_message
@@ -165,3 +167,110 @@ def test_a_store_that_does_not_answer_leaves_everything_as_it_was(world: Any, st
     with pytest.raises(UnavailableError):
         _bury(world, message.body)
     assert world.everything() == before
+
+
+CONFIGURATION = StreamConfiguration(ScalingPolicy.by_event_rate(7, 2, 2), tags=("a", "c"))
+
+
+def _accept_update(world: Any, ranges: Callable[..., Any]) -> Any:
+    world.create(tags=("a", "b"))
+    world.streams.update_stream("s", "t", CONFIGURATION)
+    (message,) = world.bare_queue.receive()
+    return message
+
+
+def _accept_truncation(world: Any, ranges: Callable[..., Any]) -> Any:
+    world.create()
+    world.append(0, 100)
+    world.streams.truncate_stream("s", "t", {0: 40, 1: 0})
+    (message,) = world.bare_queue.receive()
+    return message
+
+
+POINTS_OF_NO_RETURN = {
+    "update": (_accept_update, ["teach the rate", "index added tags"], "put in force"),
+    "truncation": (_accept_truncation, [], "record the head"),
+}
+
+
+@pytest.mark.parametrize(("accept", "before", "point"), POINTS_OF_NO_RETURN.values(), ids=POINTS_OF_NO_RETURN)
+def test_up_to_the_point_of_no_return_a_request_is_undone(
+    stream_world: Any, accept: Any, before: list[str], point: str
+):
+    for done in range(len(before) + 1):
+        world = stream_world.StreamWorld()
+        message = accept(world, stream_world.ranges)
+        shown = world.streams.get_stream("s", "t").configuration
+        steps = world.processor.work(message.body)
+        assert [next(steps) for _ in range(done)] == before[:done]
+        letter = _bury(world, message.body)
+        assert letter.status is DeadLetterStatus.UNDONE
+        view = world.streams.get_stream("s", "t")
+        assert (view.state, view.configuration) == (StreamState.ACTIVE, shown)
+        assert [key for key in world.everything() if key[0] == "tag/s/c"] == []
+        world.processor.process(message.body)
+        assert world.streams.get_stream("s", "t") == view, "a message that is late changes nothing"
+        world.bare_queue.acknowledge(message.receipt)
+        assert world.dead_letters.replay_letter(letter.letter_id).status is DeadLetterStatus.REPLAYED
+        assert world.drain() == 1
+        assert_sound(world)
+        _assert_done(world, accept)
+
+
+@pytest.mark.parametrize(("accept", "before", "point"), POINTS_OF_NO_RETURN.values(), ids=POINTS_OF_NO_RETURN)
+def test_behind_the_point_of_no_return_a_request_is_stuck_until_it_is_done(
+    world: Any, stream_world: Any, accept: Any, before: list[str], point: str
+):
+    message = accept(world, stream_world.ranges)
+    steps = world.processor.work(message.body)
+    while next(steps) != point:
+        continue
+    letter = _bury(world, message.body)
+    assert letter.status is DeadLetterStatus.STUCK
+    world.processor.process(message.body)
+    world.bare_queue.acknowledge(message.receipt)
+    assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
+    assert_sound(world)
+    _assert_done(world, accept)
+
+
+def _assert_done(world: Any, accept: Any) -> None:
+    if accept is _accept_update:
+        assert world.streams.get_stream("s", "t").configuration == CONFIGURATION
+        assert [one.stream for one in world.streams.list_streams("s", 10, tag="c").items] == ["t"]
+    else:
+        assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}
+
+
+def test_a_truncation_that_goes_on_record_meanwhile_is_not_undone(world: Any, stream_world: Any):
+    """Putting the cut on record leaves the stream's current record as it is: the running truncation decides."""
+    message = _accept_truncation(world, stream_world.ranges)
+    steps = world.processor.work(message.body)
+
+    def run_ahead(kind: str) -> None:
+        if kind == "transaction":
+            world.calls.calm()
+            assert next(steps) == "record the head"
+
+    world.calls.before = run_ahead
+    assert _bury(world, message.body).status is DeadLetterStatus.STUCK
+    world.processor.process(message.body)
+    world.bare_queue.acknowledge(message.receipt)
+    assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}
+    assert_sound(world)
+
+
+@pytest.mark.parametrize("ending", ["commit", "abort"])
+def test_the_commit_or_abort_of_a_transaction_is_stuck_until_it_is_done(world: Any, ending: str):
+    world.create()
+    identifier = world.begin()
+    queue = world.bare_commits if ending == "commit" else world.bare_aborts
+    getattr(world.transactions, f"{ending}_transaction")("s", "t", identifier)
+    (message,) = queue.receive()
+    letter = _bury(world, message.body)
+    assert (letter.status, letter.subject) == (DeadLetterStatus.STUCK, f"s/t/{message.body['transaction']}")
+    assert world.dead_letters.get_letter(letter.letter_id) == letter
+    queue.release(message.receipt)
+    world.drain_transactions()
+    assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
+    assert _bury(world, message.body) is None

@@ -1,0 +1,119 @@
+"""A world with something of everything in it, for requests that nobody would think of."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from api_in_memory import ApiInMemory
+
+from functions import wiring
+from headrace.model.dead_letters import Cause
+
+CAUSE = Cause("unavailable", "no segment store answers")
+FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
+SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
+TABLE = {"tableName": "table", "partitionCount": 2, "primaryKeyLength": 8}
+
+
+class FuzzWorld:
+    """The API over a world that `reset` puts back to how it was; `names` are values that path parameters may have."""
+
+    def __init__(self, api: ApiInMemory) -> None:
+        self.api = api
+        self.names: dict[str, list[str]] = {}
+        self._populate()
+        self._kept = copy.deepcopy(api.state())
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        answer = self.api.respond(httpx.Request(method, f"http://api{path}", content=content))
+        assert answer.is_success, (method, path, answer.text)
+        return answer.json() if answer.content else None
+
+    def reset(self) -> None:
+        partitions, queued, segments = copy.deepcopy(self._kept)
+        self.api.store._partitions = partitions
+        for name, messages in queued.items():
+            self.api.queues[name]._messages = messages
+        vars(self.api.segment_stores).update(segments)
+
+    def _populate(self) -> None:
+        self.api.claim_containers()
+        for scope in ("s", "empty"):
+            self.ask("POST", "/v1/scopes", {"scopeName": scope})
+        for stream in ("active", "sealed", "busy", "dead"):
+            body = {"streamName": stream, "scalingPolicy": FIXED, "streamTags": ["a"]}
+            self.ask("POST", "/v1/scopes/s/streams", body)
+        self.ask("POST", "/v1/scopes/s/streams/active/scale", SCALE)
+        self.ask("PUT", "/v1/scopes/s/streams/sealed/state", {"streamState": "SEALED"})
+        self.ask("POST", "/v1/scopes/s/key-value-tables", TABLE)
+        self.api.works = False
+        self.ask("POST", "/v1/scopes/s/streams/dead/scale", SCALE)
+        undone = self.api.die(CAUSE)
+        self.ask("PUT", "/v1/scopes/s/streams/dead/state", {"streamState": "SEALED"})
+        stuck = self.api.die(CAUSE)
+        self.ask("POST", "/v1/scopes/s/streams/busy/scale", SCALE)
+        assert undone is not None
+        assert stuck is not None
+        self.names = {
+            "scope": ["s", "empty"],
+            "stream": ["active", "sealed", "busy", "dead"],
+            "segment": ["0", "1", str(1 << 32 | 2), str(2 << 32 | 4)],
+            "epoch": ["0", "1", "2"],
+            "table": ["table", "active"],
+            "writer": ["w"],
+            "letter": [undone.letter_id, stuck.letter_id],
+        }
+
+
+@pytest.fixture(scope="module")
+def fuzz_world() -> Iterator[FuzzWorld]:
+    """One for all examples; each begins with `reset`."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield FuzzWorld(ApiInMemory(patch))
+    wiring.forget_services()
+
+
+@pytest.fixture(scope="session")
+def good_bodies() -> Callable[[str], list[Any]]:
+    """Bodies that an operation takes, by its label; what mistakes are made from."""
+    cut = {str(1 << 32 | 2): 0, str(1 << 32 | 3): 0, "1": 0}
+    bodies: dict[str, list[Any]] = {
+        "POST /v1/scopes": [{"scopeName": "new"}, {"scopeName": "s"}],
+        "POST /v1/scopes/{scope}/streams": [
+            {"streamName": "new", "scalingPolicy": FIXED},
+            {
+                "streamName": "new",
+                "scalingPolicy": {
+                    "type": "BY_RATE_IN_EVENTS_PER_SEC",
+                    "minSegments": 1,
+                    "targetRate": 5,
+                    "scaleFactor": 2,
+                },
+                "retentionPolicy": {"type": "LIMITED_DAYS", "value": 1, "maxValue": 2},
+                "streamTags": ["x", "y"],
+                "timestampAggregationTimeout": 5,
+                "rolloverSizeBytes": 5,
+            },
+        ],
+        "POST /v1/scopes/{scope}/key-value-tables": [
+            {"tableName": "new", "partitionCount": 2, "primaryKeyLength": 8},
+            TABLE | {"secondaryKeyLength": 3, "rolloverSizeBytes": 5},
+        ],
+        "PUT /v1/scopes/{scope}/streams/{stream}/writers/{writer}/position": [{"time": 5, "position": cut}],
+        "PUT /v1/scopes/{scope}/streams/{stream}/state": [{"streamState": "SEALED"}],
+        "POST /v1/scopes/{scope}/streams/{stream}/scale": [
+            SCALE,
+            {"sealedSegments": [1], "newRanges": [{"low": 0.5, "high": 1.0}]},
+        ],
+        "POST /v1/scopes/{scope}/streams/{stream}/segments/between": [
+            {"from": {"0": 0, "1": 0}, "to": cut},
+            {"from": None, "to": None},
+        ],
+    }
+    return lambda label: bodies.get(label, [])
