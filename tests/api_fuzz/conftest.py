@@ -83,6 +83,7 @@ def fuzz_world() -> Iterator[FuzzWorld]:
 def good_bodies() -> Callable[[str], list[Any]]:
     """Bodies that an operation takes, by its label; what mistakes are made from."""
     cut = {str(1 << 32 | 2): 0, str(1 << 32 | 3): 0, "1": 0}
+    between = [{"from": {"0": 0, "1": 0}, "to": cut}, {"from": None, "to": None}]
     bodies: dict[str, list[Any]] = {
         "POST /v1/scopes": [{"scopeName": "new"}, {"scopeName": "s"}],
         "POST /v1/scopes/{scope}/streams": [
@@ -111,9 +112,13 @@ def good_bodies() -> Callable[[str], list[Any]]:
             SCALE,
             {"sealedSegments": [1], "newRanges": [{"low": 0.5, "high": 1.0}]},
         ],
-        "POST /v1/scopes/{scope}/streams/{stream}/segments/between": [
-            {"from": {"0": 0, "1": 0}, "to": cut},
-            {"from": None, "to": None},
+        "PUT /v1/scopes/{scope}/streams/{stream}": [
+            {"scalingPolicy": FIXED},
+            {"scalingPolicy": FIXED | {"minSegments": 3}, "streamTags": ["a", "b"]},
         ],
+        "POST /v1/scopes/{scope}/streams/{stream}/segments/between": between,
+        "POST /v1/scopes/{scope}/streams/{stream}/stream-cuts/distance": between,
+        "POST /v1/scopes/{scope}/streams/{stream}/stream-cuts/check": [{"cut": cut}, {"cut": {"0": 0, "1": 0}}],
+        "POST /v1/scopes/{scope}/streams/{stream}/truncate": [{"cut": cut}, {"cut": {"0": 0, "1": 0}}],
     }
     return lambda label: bodies.get(label, [])
