@@ -12,6 +12,7 @@ from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange
 
 T = TypeVar("T")
+CUT_HELP = "SEGMENT:OFFSET,... or the text of a stream cut"
 INT64_MAX = (1 << 63) - 1
 
 
@@ -97,6 +98,11 @@ def stream_of(options: argparse.Namespace) -> ScopedName:
 
 def add_scope(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scope", type=scope_name, metavar="SCOPE")
+
+
+def add_from_and_to(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="from_cut", type=cut, metavar="CUT", help=f"{CUT_HELP} (default: the head)")
+    parser.add_argument("--to", dest="to_cut", type=cut, metavar="CUT", help=f"{CUT_HELP} (default: the tail)")
 
 
 def add_no_wait(parser: argparse.ArgumentParser) -> None:

@@ -6,15 +6,27 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.cli.arguments import INT64_MAX, add_stream, cut, number, positive, stream_of
+from headrace.cli.arguments import INT64_MAX, add_from_and_to, add_stream, number, positive, stream_of
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
 from headrace.client import Headrace
-from headrace.client.views import SegmentView
+from headrace.client.views import SegmentEndpoint, SegmentView
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 
 
-def _document(one: SegmentView) -> dict[str, Any]:
+def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
+    """Where a segment is served, as JSON."""
+    return {
+        "host": found.host,
+        "port": found.port,
+        "zone": found.zone,
+        "container": found.container,
+        "epoch": found.epoch,
+    }
+
+
+def segment_document(one: SegmentView) -> dict[str, Any]:
+    """A segment as JSON."""
     return {
         "segment": one.segment_id,
         "name": one.name,
@@ -24,45 +36,42 @@ def _document(one: SegmentView) -> dict[str, Any]:
     }
 
 
-def _rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
+def segment_rows(segments: Iterable[SegmentView]) -> list[tuple[Any, ...]]:
     return [(one.segment_id, one.key_range.low, one.key_range.high, one.name) for one in segments]
 
 
-_COLUMNS = ("SEGMENT", "LOW", "HIGH", "NAME")
+SEGMENT_COLUMNS = ("SEGMENT", "LOW", "HIGH", "NAME")
 
 
 def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
     found = client.admin.epoch_segments(*stream_of(options), at=options.at, epoch=options.epoch)
-    document = {"epoch": found.epoch, "sealed": found.sealed, "segments": [_document(one) for one in found.segments]}
-    return Outcome(document, _COLUMNS, _rows(found.segments))
+    document = {
+        "epoch": found.epoch,
+        "sealed": found.sealed,
+        "segments": [segment_document(one) for one in found.segments],
+    }
+    return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
 
 
 def _successors(client: Headrace, options: argparse.Namespace) -> Outcome:
     found = client.admin.successors(*stream_of(options), options.segment)
     document = {
         "sealed": found.sealed,
-        "segments": [_document(one.segment) | {"predecessors": list(one.predecessors)} for one in found.segments],
+        "segments": [
+            segment_document(one.segment) | {"predecessors": list(one.predecessors)} for one in found.segments
+        ],
     }
-    rows = [(*_rows([one.segment])[0], one.predecessors) for one in found.segments]
-    return Outcome(document, (*_COLUMNS, "PREDECESSORS"), rows)
+    rows = [(*segment_rows([one.segment])[0], one.predecessors) for one in found.segments]
+    return Outcome(document, (*SEGMENT_COLUMNS, "PREDECESSORS"), rows)
 
 
 def _predecessors(client: Headrace, options: argparse.Namespace) -> Outcome:
     found = client.admin.predecessors(*stream_of(options), options.segment)
-    return Outcome({"segments": [_document(one) for one in found]}, _COLUMNS, _rows(found))
+    return Outcome({"segments": [segment_document(one) for one in found]}, SEGMENT_COLUMNS, segment_rows(found))
 
 
 def _endpoint(client: Headrace, options: argparse.Namespace) -> Outcome:
-    found = client.admin.endpoint(*stream_of(options), options.segment)
-    return Outcome(
-        {
-            "host": found.host,
-            "port": found.port,
-            "zone": found.zone,
-            "container": found.container,
-            "epoch": found.epoch,
-        }
-    )
+    return Outcome(endpoint_document(client.admin.endpoint(*stream_of(options), options.segment)))
 
 
 def _between(client: Headrace, options: argparse.Namespace) -> Outcome:
@@ -134,10 +143,7 @@ def _command() -> NounCommand:
 
     parser = command.action("between", _between, "List the bytes between two stream cuts.")
     add_stream(parser)
-    parser.add_argument(
-        "--from", dest="from_cut", type=cut, metavar="CUT", help="SEGMENT:OFFSET,... (default: the head)"
-    )
-    parser.add_argument("--to", dest="to_cut", type=cut, metavar="CUT", help="SEGMENT:OFFSET,... (default: the tail)")
+    add_from_and_to(parser)
 
     parser = command.action("chunks", _chunks, "List links to what S3 has of a segment.")
     _add_segment(parser)

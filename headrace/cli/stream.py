@@ -1,14 +1,35 @@
-"""`headrace stream`: create, list, get, scale, seal, delete, and stream cuts."""
+"""`headrace stream`: create, update, list, get, scale, truncate, seal, delete, and stream cuts."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
-from headrace.cli.arguments import add_no_wait, add_scope, add_stream, key_range, number, positive, stream_of
+from headrace.cli.arguments import (
+    CUT_HELP,
+    add_from_and_to,
+    add_no_wait,
+    add_scope,
+    add_stream,
+    cut,
+    key_range,
+    number,
+    positive,
+    stream_of,
+)
 from headrace.cli.noun import NounCommand
-from headrace.cli.outcome import Outcome
-from headrace.client import Headrace, RetentionPolicy, RetentionType, ScalingPolicy, StreamCut
+from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.segment import segment_document
+from headrace.client import (
+    Headrace,
+    InvalidRequestError,
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    ScalingType,
+    StreamCut,
+)
 from headrace.client.views import ScaleProgress, StreamView
 from headrace.codec.stream_cut_text import stream_cut_text
 
@@ -37,32 +58,92 @@ def stream_document(view: StreamView) -> dict[str, Any]:
         "tags": list(view.tags),
         "timestampAggregationTimeoutMs": view.timestamp_aggregation_timeout_ms,
         "rolloverSizeBytes": view.rollover_size_bytes,
+        "configurationVersion": view.configuration_version,
         "creationTimeMs": view.creation_time_ms,
     }
 
 
-def cut_document(cut: StreamCut) -> dict[str, Any]:
+def cut_document(position: StreamCut) -> dict[str, Any]:
     """A stream cut as JSON: the offsets by segment id, and the text that Pravega's clients take."""
-    offsets = {str(segment): offset for segment, offset in cut.positions}
-    return {"scope": cut.scope, "stream": cut.stream, "cut": offsets, "text": stream_cut_text(cut)}
+    offsets = {str(segment): offset for segment, offset in position.positions}
+    text = stream_cut_text(position)
+    return {"scope": position.scope, "stream": position.stream, "cut": offsets, "text": text}
 
 
 def _create(client: Headrace, options: argparse.Namespace) -> Outcome:
     view = client.admin.create_stream(
         *stream_of(options),
-        scaling=_scaling(options),
-        retention=_retention(options),
+        scaling=_scaling(options, ScalingPolicy.fixed(SEGMENTS_DEFAULT)),
+        retention=_retention(options, None),
         tags=options.tag,
-        timestamp_aggregation_timeout_ms=options.timestamp_aggregation_timeout_ms,
-        rollover_size_bytes=options.rollover_size_bytes,
+        timestamp_aggregation_timeout_ms=options.timestamp_aggregation_timeout_ms or 0,
+        rollover_size_bytes=options.rollover_size_bytes or 0,
         exist_ok=options.exist_ok,
         wait=not options.no_wait,
     )
     return Outcome(stream_document(view))
 
 
+def _update(client: Headrace, options: argparse.Namespace) -> Outcome:
+    """The API replaces the whole configuration: what is not named is asked for as it is."""
+    known = client.admin.get_stream(*stream_of(options))
+    timeout_ms, rollover = options.timestamp_aggregation_timeout_ms, options.rollover_size_bytes
+    view = client.admin.update_stream(
+        *stream_of(options),
+        scaling=_scaling(options, known.scaling),
+        retention=None if options.retain_everything else _retention(options, known.retention),
+        tags=(set(known.tags) | set(options.tag)) - set(options.untag),
+        timestamp_aggregation_timeout_ms=known.timestamp_aggregation_timeout_ms if timeout_ms is None else timeout_ms,
+        rollover_size_bytes=known.rollover_size_bytes if rollover is None else rollover,
+        wait=not options.no_wait,
+    )
+    return Outcome(stream_document(view))
+
+
+def _truncate(client: Headrace, options: argparse.Namespace) -> Outcome:
+    client.admin.truncate_stream(*stream_of(options), options.cut, wait=not options.no_wait)
+    return _done(options, "truncated", "being truncated")
+
+
+def _scaling_events(client: Headrace, options: argparse.Namespace) -> Outcome:
+    events = client.admin.scaling_events(*stream_of(options), from_ms=options.from_ms, to_ms=options.to_ms)
+    document = [
+        {
+            "epoch": one.epoch,
+            "timeMs": one.time_ms,
+            "splits": one.splits,
+            "merges": one.merges,
+            "sealedSegments": list(one.sealed_segments),
+            "newSegments": [segment_document(segment) for segment in one.new_segments],
+        }
+        for one in events
+    ]
+    rows = [
+        (
+            time_text(one.time_ms),
+            one.epoch,
+            one.splits,
+            one.merges,
+            one.sealed_segments,
+            [segment.segment_id for segment in one.new_segments],
+        )
+        for one in events
+    ]
+    return Outcome({"scalingEvents": document}, ("TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"), rows)
+
+
+def _check_cut(client: Headrace, options: argparse.Namespace) -> Outcome:
+    valid = client.admin.is_stream_cut_valid(*stream_of(options), options.cut)
+    return Outcome({"valid": valid}, text="valid" if valid else "not valid")
+
+
+def _distance(client: Headrace, options: argparse.Namespace) -> Outcome:
+    distance = client.admin.stream_cut_distance(*stream_of(options), options.from_cut, options.to_cut)
+    return Outcome({"bytes": distance}, text=f"{distance} bytes")
+
+
 def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
-    streams = client.admin.list_streams(options.scope, tag=options.tag)
+    streams = client.admin.list_streams(options.scope, tag=options.tag, prefix=options.prefix)
     document = {"streams": [{"scope": one.scope, "stream": one.stream, "tags": list(one.tags)} for one in streams]}
     return Outcome(document, ("STREAM", "TAGS"), [(f"{one.scope}/{one.stream}", one.tags) for one in streams])
 
@@ -109,51 +190,51 @@ def _done(options: argparse.Namespace, done: str, accepted: str) -> Outcome:
 
 
 def _cut(client: Headrace, options: argparse.Namespace) -> Outcome:
-    cut = client.admin.stream_cut(*stream_of(options), at=options.at)
-    return Outcome(cut_document(cut), ("SEGMENT", "OFFSET"), cut.positions)
+    found = client.admin.stream_cut(*stream_of(options), at=options.at)
+    return Outcome(cut_document(found), ("SEGMENT", "OFFSET"), found.positions)
 
 
-def _scaling(options: argparse.Namespace) -> ScalingPolicy:
+def _scaling(options: argparse.Namespace, known: ScalingPolicy) -> ScalingPolicy:
+    """As the options say, and otherwise as known."""
+    segments = known.min_segments if options.segments is None else options.segments
+    factor = options.scale_factor or known.scale_factor or SCALE_FACTOR_DEFAULT
     if options.events_per_s is not None:
-        return ScalingPolicy.by_event_rate(options.events_per_s, options.scale_factor, options.segments)
+        return ScalingPolicy.by_event_rate(options.events_per_s, factor, segments)
     if options.kbytes_per_s is not None:
-        return ScalingPolicy.by_data_rate(options.kbytes_per_s, options.scale_factor, options.segments)
-    return ScalingPolicy.fixed(options.segments)
+        return ScalingPolicy.by_data_rate(options.kbytes_per_s, factor, segments)
+    if options.fixed or known.type is ScalingType.FIXED_NUM_SEGMENTS:
+        return ScalingPolicy.fixed(segments)
+    return ScalingPolicy(known.type, segments, known.target_rate, factor)
 
 
-def _retention(options: argparse.Namespace) -> RetentionPolicy | None:
+def _retention(options: argparse.Namespace, known: RetentionPolicy | None) -> RetentionPolicy | None:
     if options.retain_days is not None:
         return RetentionPolicy(RetentionType.LIMITED_DAYS, options.retain_days, options.retain_max)
     if options.retain_mb is not None:
         return RetentionPolicy(RetentionType.LIMITED_SIZE_MB, options.retain_mb, options.retain_max)
-    return None
+    if options.retain_max is not None:
+        if known is None:
+            raise InvalidRequestError("--retain-max needs --retain-days or --retain-mb")
+        return replace(known, max_value=options.retain_max)
+    return known
 
 
-def _add_configuration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--segments",
-        type=positive,
-        default=SEGMENTS_DEFAULT,
-        metavar="N",
-        help=f"how many, at least if it scales by itself (default {SEGMENTS_DEFAULT})",
-    )
+def _add_configuration(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """The group of the options on retention is returned: an update has one more."""
+    parser.add_argument("--segments", type=positive, metavar="N", help="how many, at least if it scales by itself")
     rate = parser.add_mutually_exclusive_group()
+    rate.add_argument("--fixed", action="store_true", help="scale by hand only (as a new stream does by default)")
     rate.add_argument("--events-per-s", type=positive, metavar="N", help="of one segment: more splits it")
     rate.add_argument("--kbytes-per-s", type=positive, metavar="N", help="of one segment: more splits it")
-    parser.add_argument(
-        "--scale-factor",
-        type=positive,
-        default=SCALE_FACTOR_DEFAULT,
-        metavar="N",
-        help=f"into how many segments a hot one is split (default {SCALE_FACTOR_DEFAULT})",
-    )
+    parser.add_argument("--scale-factor", type=positive, metavar="N", help="into how many segments a hot one is split")
     retain = parser.add_mutually_exclusive_group()
     retain.add_argument("--retain-days", type=positive, metavar="N", help="keep events at least so long")
     retain.add_argument("--retain-mb", type=positive, metavar="N", help="keep at least so much")
     parser.add_argument("--retain-max", type=positive, metavar="N", help="and at most so many days or MB")
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given often")
-    parser.add_argument("--timestamp-aggregation-timeout-ms", type=number, default=0, metavar="MS")
-    parser.add_argument("--rollover-size-bytes", type=number, default=0, metavar="BYTES")
+    parser.add_argument("--timestamp-aggregation-timeout-ms", type=number, metavar="MS")
+    parser.add_argument("--rollover-size-bytes", type=number, metavar="BYTES")
+    return retain
 
 
 def _command() -> NounCommand:
@@ -165,9 +246,17 @@ def _command() -> NounCommand:
     parser.add_argument("--exist-ok", action="store_true", help="take a stream that exists as it is")
     add_no_wait(parser)
 
+    parser = command.action("update", _update, "Change the configuration of a stream; what is not named stays.")
+    add_stream(parser)
+    retain = _add_configuration(parser)
+    retain.add_argument("--retain-everything", action="store_true", help="truncate no more")
+    parser.add_argument("--untag", action="append", default=[], metavar="TAG", help="take a tag away")
+    add_no_wait(parser)
+
     parser = command.action("list", _list, "List the streams of a scope by name.")
     add_scope(parser)
     parser.add_argument("--tag", metavar="TAG", help="only streams that carry it")
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="only streams whose names begin so")
 
     add_stream(command.action("get", _get, "Show a stream: state, epoch, configuration."))
 
@@ -196,7 +285,29 @@ def _command() -> NounCommand:
     parser = command.action("cut", _cut, "Show the stream cut at an end.")
     add_stream(parser)
     parser.add_argument("--at", choices=["head", "tail"], default="tail")
+
+    _add_cuts_and_events(command)
     return command
+
+
+def _add_cuts_and_events(command: NounCommand) -> None:
+    parser = command.action("truncate", _truncate, "Delete everything before a stream cut.")
+    add_stream(parser)
+    parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
+    add_no_wait(parser)
+
+    parser = command.action("check-cut", _check_cut, "Say whether reading can begin or end at a stream cut.")
+    add_stream(parser)
+    parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
+
+    parser = command.action("distance", _distance, "Say how many bytes lie between two stream cuts.")
+    add_stream(parser)
+    add_from_and_to(parser)
+
+    parser = command.action("scaling-events", _scaling_events, "List the scales between two times, oldest first.")
+    add_stream(parser)
+    parser.add_argument("--from-ms", type=number, default=0, metavar="MS", help="milliseconds since 1970")
+    parser.add_argument("--to-ms", type=number, metavar="MS", help="milliseconds since 1970 (default: now)")
 
 
 main = _command()

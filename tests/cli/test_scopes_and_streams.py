@@ -10,7 +10,7 @@ from headrace.codec.stream_cut_text import parse_stream_cut_text
 
 STREAM_FIELDS = {
     "scope", "stream", "state", "epoch", "segments", "scaling", "retention", "tags", "timestampAggregationTimeoutMs",
-    "rolloverSizeBytes", "creationTimeMs",
+    "rolloverSizeBytes", "configurationVersion", "creationTimeMs",
 }  # fmt: skip
 
 

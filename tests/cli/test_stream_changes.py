@@ -1,0 +1,107 @@
+"""`headrace stream` on a stream that changes: update, truncate, cuts, distances, scaling events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+FIRST, SECOND = 1 << 32 | 2, 1 << 32 | 3
+
+
+def test_an_update_changes_what_is_named_and_nothing_else(ok: Any, as_json: Any):
+    ok("scope", "create", "s")
+    before = as_json(
+        "stream", "create", "s/t", "--segments", "2", "--events-per-s", "9", "--retain-days", "3", "--tag", "a",
+        "--tag", "b", "--rollover-size-bytes", "6",
+    )  # fmt: skip
+    after = as_json("stream", "update", "s/t", "--tag", "c", "--untag", "a", "--retain-max", "5")
+    assert after == before | {
+        "configurationVersion": 1,
+        "tags": ["b", "c"],
+        "retention": {"type": "LIMITED_DAYS", "value": 3, "maxValue": 5},
+    }
+    assert as_json("stream", "update", "s/t", "--kbytes-per-s", "4")["scaling"] == {
+        "type": "BY_RATE_IN_KBYTES_PER_SEC", "minSegments": 2, "targetRate": 4, "scaleFactor": 2,
+    }  # fmt: skip
+    assert as_json("stream", "update", "s/t", "--fixed")["scaling"]["type"] == "FIXED_NUM_SEGMENTS"
+    assert as_json("stream", "update", "s/t", "--retain-everything")["retention"] is None
+    assert "state" in ok("stream", "update", "s/t", "--no-wait")
+
+
+def test_streams_are_listed_by_prefix(stream: str, ok: Any, as_json: Any):
+    ok("stream", "create", "s/target")
+    ok("stream", "create", "s/u")
+    assert [one["stream"] for one in as_json("stream", "list", "s", "--prefix", "t")["streams"]] == ["t", "target"]
+
+
+def test_truncation_moves_the_head(stream: str, api: Any, ok: Any, as_json: Any, run: Any):
+    api.segment_stores.extend("s/t/0.#epoch.0", 100)
+    assert ok("stream", "truncate", stream, "0:40,1:0") == "stream s/t is truncated\n"
+    assert as_json("stream", "cut", stream, "--at", "head")["cut"] == {"0": 40, "1": 0}
+    refused = run("stream", "truncate", stream, "0:30,1:0")
+    assert (refused.code, refused.out) == (1, "")
+    tail = as_json("stream", "cut", stream)["text"]
+    assert as_json("stream", "truncate", stream, tail, "--no-wait") == {
+        "scope": "s", "stream": "t", "truncated": False,
+    }  # fmt: skip
+
+
+def test_cuts_are_checked_and_measured(stream: str, api: Any, ok: Any, as_json: Any):
+    api.segment_stores.extend("s/t/0.#epoch.0", 100)
+    assert ok("stream", "check-cut", stream, "0:40,1:0") == "valid\n"
+    assert ok("stream", "check-cut", stream, "0:400,1:0") == "not valid\n"
+    assert as_json("stream", "check-cut", stream, "0:40,1:0") == {"valid": True}
+    assert ok("stream", "distance", stream) == "100 bytes\n"
+    assert as_json("stream", "distance", stream, "--from", "0:30,1:0", "--to", "0:70,1:0") == {"bytes": 40}
+
+
+def test_scaling_events(stream: str, ok: Any, as_json: Any):
+    ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25", "0.25:0.5")
+    (event,) = as_json("stream", "scaling-events", stream)["scalingEvents"]
+    assert (event["epoch"], event["splits"], event["merges"], event["sealedSegments"]) == (1, 1, 0, [0])
+    assert [one["segment"] for one in event["newSegments"]] == [FIRST, SECOND]
+    assert as_json("stream", "scaling-events", stream, "--to-ms", "5") == {"scalingEvents": []}
+    header, row = ok("stream", "scaling-events", stream, "--from-ms", str(event["timeMs"])).splitlines()
+    assert header.split() == ["TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"]
+    assert f"{FIRST}, {SECOND}" in row
+
+
+REFUSED = [
+    (("stream", "update", "s/none", "--fixed"), 3),
+    (("stream", "update", "s/t", "--retain-max", "3"), 1),
+    (("stream", "truncate", "s/none", "0:0"), 3),
+    (("stream", "truncate", "s/t", "7:0"), 1),
+    (("stream", "truncate", "s/t", "0:9,1:0"), 1),
+    (("stream", "distance", "s/t", "--from", "7:0"), 1),
+    (("stream", "scaling-events", "s/none"), 3),
+    (("stream", "check-cut", "s/none", "0:0"), 3),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code"), REFUSED, ids=[" ".join(arguments) for arguments, _ in REFUSED])
+def test_what_is_refused(stream: str, api: Any, run: Any, arguments: tuple[str, ...], code: int):
+    before = api.contents()
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.count("\n") == 1
+    assert api.contents() == before
+
+
+USAGE = [
+    ("stream", "update", "s/t", "--fixed", "--events-per-s", "5"),
+    ("stream", "update", "s/t", "--retain-days", "5", "--retain-everything"),
+    ("stream", "truncate", "s/t"),
+    ("stream", "truncate", "s/t", "0:-1"),
+    ("stream", "truncate", "s/t", "zero:0"),
+    ("stream", "check-cut", "s/t", "0:1,0:2"),
+    ("stream", "distance", "s/t", "--from", "head"),
+    ("stream", "scaling-events", "s/t", "--from-ms", "yesterday"),
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
+def test_a_command_line_that_makes_no_sense(run: Any, arguments: tuple[str, ...]):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "usage: headrace" in ran.err
