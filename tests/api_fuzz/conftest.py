@@ -17,6 +17,7 @@ from headrace.model.dead_letters import Cause
 CAUSE = Cause("unavailable", "no segment store answers")
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
 SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
+LEASE = {"lease": 60_000}
 TABLE = {"tableName": "table", "partitionCount": 2, "primaryKeyLength": 8}
 
 
@@ -52,6 +53,11 @@ class FuzzWorld:
         self.ask("POST", "/v1/scopes/s/streams/active/scale", SCALE)
         self.ask("PUT", "/v1/scopes/s/streams/sealed/state", {"streamState": "SEALED"})
         self.ask("POST", "/v1/scopes/s/key-value-tables", TABLE)
+        transactions = [
+            self.ask("POST", "/v1/scopes/s/streams/active/transactions", LEASE)["transaction"] for _ in range(3)
+        ]
+        set_of_one = {"key": "key", "transactions": transactions[:1]}
+        self.ask("POST", "/v1/scopes/s/streams/active/commit-sets", set_of_one)
         self.api.works = False
         self.ask("POST", "/v1/scopes/s/streams/dead/scale", SCALE)
         undone = self.api.die(CAUSE)
@@ -67,6 +73,8 @@ class FuzzWorld:
             "epoch": ["0", "1", "2"],
             "table": ["table", "active"],
             "writer": ["w"],
+            "transaction": transactions[::-1],
+            "key": ["key"],
             "letter": [undone.letter_id, stuck.letter_id],
         }
 
@@ -79,8 +87,8 @@ def fuzz_world() -> Iterator[FuzzWorld]:
     wiring.forget_services()
 
 
-@pytest.fixture(scope="session")
-def good_bodies() -> Callable[[str], list[Any]]:
+@pytest.fixture(scope="module")
+def good_bodies(fuzz_world: FuzzWorld) -> Callable[[str], list[Any]]:
     """Bodies that an operation takes, by its label; what mistakes are made from."""
     cut = {str(1 << 32 | 2): 0, str(1 << 32 | 3): 0, "1": 0}
     between = [{"from": {"0": 0, "1": 0}, "to": cut}, {"from": None, "to": None}]
@@ -107,6 +115,17 @@ def good_bodies() -> Callable[[str], list[Any]]:
             TABLE | {"secondaryKeyLength": 3, "rolloverSizeBytes": 5},
         ],
         "PUT /v1/scopes/{scope}/streams/{stream}/writers/{writer}/position": [{"time": 5, "position": cut}],
+        "POST /v1/scopes/{scope}/streams/{stream}/transactions": [LEASE],
+        "PUT /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/lease": [LEASE],
+        "PUT /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/state": [
+            {"state": "COMMITTING"},
+            {"state": "COMMITTING", "writer": "w", "time": 5},
+            {"state": "ABORTING"},
+        ],
+        "POST /v1/scopes/{scope}/streams/{stream}/commit-sets": [
+            {"key": "new", "transactions": fuzz_world.names["transaction"][:2]},
+            {"key": "key", "transactions": fuzz_world.names["transaction"][2:]},
+        ],
         "PUT /v1/scopes/{scope}/streams/{stream}/state": [{"streamState": "SEALED"}],
         "POST /v1/scopes/{scope}/streams/{stream}/scale": [
             SCALE,

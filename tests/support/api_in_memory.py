@@ -6,6 +6,7 @@ Requests become events and results become responses as the local stack's gateway
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.history import HistoryService
+from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery
 from headrace.ports.metadata_store import Create, Key
@@ -38,14 +40,17 @@ class ApiInMemory:
         self.store = MemoryMetadataStore()
         self.queues = {name: MemoryRequestQueue() for name in vars(wiring) if name.endswith("_queue")}
         self.queue = self.queues["request_queue"]
+        self.queues |= {"commits": MemoryRequestQueue(), "aborts": MemoryRequestQueue()}
+        transaction_queues = TransactionQueues(self.queues["commits"], self.queues["aborts"])
         self.segment_stores = MemorySegmentStores(self.clock)
         self.works = True
         history = HistoryService(self.store, MemoryChunkLinks(MemoryChunkStorage(), 900, self.clock))
         monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
         monkeypatch.setattr(wiring, "clock", lambda: self.clock)
         monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
-        for name, queue in self.queues.items():
-            monkeypatch.setattr(wiring, name, partial(_itself, queue))
+        for name in set(self.queues) & set(vars(wiring)):
+            monkeypatch.setattr(wiring, name, partial(_itself, self.queues[name]))
+        monkeypatch.setattr(wiring, "transaction_queues", lambda: transaction_queues)
         monkeypatch.setattr(wiring, "segment_stores", lambda: self.segment_stores)
         monkeypatch.setattr(wiring, "history_service", lambda: history)
         wiring.forget_services()
@@ -76,11 +81,15 @@ class ApiInMemory:
     def work(self) -> int:
         """Does all queued requests; how many there were."""
         done = 0
-        while batches := [(queue, messages) for queue in self.queues.values() if (messages := queue.receive())]:
-            for queue, messages in batches:
+        processes: dict[str, Callable[[dict[str, Any]], object]] = {
+            "commits": wiring.commit_processor().process,
+            "aborts": wiring.transaction_aborts().process,
+        }
+        while batches := [(name, messages) for name, queue in self.queues.items() if (messages := queue.receive())]:
+            for name, messages in batches:
                 for message in messages:
-                    wiring.request_processor().process(message.body)
-                    queue.acknowledge(message.receipt)
+                    processes.get(name, wiring.request_processor().process)(message.body)
+                    self.queues[name].acknowledge(message.receipt)
                     done += 1
         return done
 
