@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 
 from headrace import topology
+from headrace.model.retention import CUT_PERIOD_MS
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
@@ -18,6 +19,7 @@ COMMITS_QUEUE_URL = "HEADRACE_COMMITS_QUEUE_URL"
 ABORTS_QUEUE_URL = "HEADRACE_ABORTS_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
+RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 
 
 class EnvironmentVariableError(RuntimeError):
@@ -61,9 +63,17 @@ class Environment:
     @property
     def container_count(self) -> int:
         """Segment containers of this deployment; the topology's where nothing else is said."""
-        text = self._variables.get(CONTAINER_COUNT, str(topology.CONTAINER_COUNT))
+        return self._number(CONTAINER_COUNT, topology.CONTAINER_COUNT)
+
+    @property
+    def retention_period_ms(self) -> int:
+        """How often retention looks at a stream; half an hour where nothing else is said."""
+        return self._number(RETENTION_PERIOD_S, CUT_PERIOD_MS // 1_000) * 1_000
+
+    def _number(self, name: str, default: int) -> int:
+        text = self._variables.get(name, str(default))
         if not text.isdecimal() or int(text) < 1:
-            raise EnvironmentVariableError(f"{CONTAINER_COUNT} is {text!r}: expected a number, at least 1")
+            raise EnvironmentVariableError(f"{name} is {text!r}: expected a number, at least 1")
         return int(text)
 
     def _text(self, name: str) -> str:

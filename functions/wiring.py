@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
     from headrace.controller.key_value_tables import KeyValueTableService
+    from headrace.controller.retention import RetentionService
     from headrace.controller.scaling_events import ScalingEventService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
     from headrace.controller.stream_cuts import StreamCutService
     from headrace.controller.streams import StreamService
+    from headrace.controller.subscribers import SubscriberService
     from headrace.controller.transactions import TransactionService
     from headrace.controller.watermarks import WatermarkService
     from headrace.metadata.request_messages import RequestQueues
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.ports.segment_stores import SegmentStores
     from headrace.workflows.abort_transaction import TransactionAborts
     from headrace.workflows.advance_watermarks import WatermarkAdvancer
+    from headrace.workflows.apply_retention import RetentionTicks
     from headrace.workflows.commit_transactions import CommitProcessor
     from headrace.workflows.request_processor import RequestProcessor
     from headrace.workflows.steps import Tools
@@ -203,6 +206,28 @@ def scaling_event_service() -> ScalingEventService:
     from headrace.controller.scaling_events import ScalingEventService
 
     return ScalingEventService(metadata_store())
+
+
+@_once
+def subscriber_service() -> SubscriberService:
+    from headrace.controller.subscribers import SubscriberService
+
+    return SubscriberService(metadata_store(), clock())
+
+
+@_once
+def retention_service() -> RetentionService:
+    from headrace.controller.retention import RetentionService
+
+    return RetentionService(metadata_store(), segment_stores(), clock())
+
+
+@_once
+def retention_ticks() -> RetentionTicks:
+    from headrace.workflows.apply_retention import RetentionTicks
+
+    truncate, period_ms = stream_service().truncate_stream, environment().retention_period_ms
+    return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms)
 
 
 @_once

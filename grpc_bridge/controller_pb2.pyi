@@ -510,3 +510,51 @@ class DelegationToken(_message.Message):
     DELEGATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
     delegationToken: str
     def __init__(self, delegationToken: _Optional[str] = ...) -> None: ...
+
+class SubscribersResponse(_message.Message):
+    __slots__ = ("subscribers", "status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[SubscribersResponse.Status]
+        FAILURE: _ClassVar[SubscribersResponse.Status]
+        STREAM_NOT_FOUND: _ClassVar[SubscribersResponse.Status]
+    SUCCESS: SubscribersResponse.Status
+    FAILURE: SubscribersResponse.Status
+    STREAM_NOT_FOUND: SubscribersResponse.Status
+    SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    subscribers: _containers.RepeatedScalarFieldContainer[str]
+    status: SubscribersResponse.Status
+    def __init__(self, subscribers: _Optional[_Iterable[str]] = ..., status: _Optional[_Union[SubscribersResponse.Status, str]] = ...) -> None: ...
+
+class SubscriberStreamCut(_message.Message):
+    __slots__ = ("subscriber", "generation", "readerGroupId", "streamCut")
+    SUBSCRIBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    READERGROUPID_FIELD_NUMBER: _ClassVar[int]
+    STREAMCUT_FIELD_NUMBER: _ClassVar[int]
+    subscriber: str
+    generation: int
+    readerGroupId: str
+    streamCut: StreamCut
+    def __init__(self, subscriber: _Optional[str] = ..., generation: _Optional[int] = ..., readerGroupId: _Optional[str] = ..., streamCut: _Optional[_Union[StreamCut, _Mapping]] = ...) -> None: ...
+
+class UpdateSubscriberStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[UpdateSubscriberStatus.Status]
+        FAILURE: _ClassVar[UpdateSubscriberStatus.Status]
+        STREAM_NOT_FOUND: _ClassVar[UpdateSubscriberStatus.Status]
+        SUBSCRIBER_NOT_FOUND: _ClassVar[UpdateSubscriberStatus.Status]
+        STREAM_CUT_NOT_VALID: _ClassVar[UpdateSubscriberStatus.Status]
+        GENERATION_MISMATCH: _ClassVar[UpdateSubscriberStatus.Status]
+    SUCCESS: UpdateSubscriberStatus.Status
+    FAILURE: UpdateSubscriberStatus.Status
+    STREAM_NOT_FOUND: UpdateSubscriberStatus.Status
+    SUBSCRIBER_NOT_FOUND: UpdateSubscriberStatus.Status
+    STREAM_CUT_NOT_VALID: UpdateSubscriberStatus.Status
+    GENERATION_MISMATCH: UpdateSubscriberStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: UpdateSubscriberStatus.Status
+    def __init__(self, status: _Optional[_Union[UpdateSubscriberStatus.Status, str]] = ...) -> None: ...

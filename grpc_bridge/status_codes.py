@@ -84,6 +84,13 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         "writer_not_found": pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.UNKNOWN_WRITER),
         errors.NotFoundError: pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST),
     },
+    "listSubscribers": {errors.NotFoundError: pb.SubscribersResponse(status=pb.SubscribersResponse.STREAM_NOT_FOUND)},
+    "updateSubscriberStreamCut": {
+        errors.NotFoundError: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_NOT_FOUND),
+        "subscriber_not_found": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUBSCRIBER_NOT_FOUND),
+        "stream_cut_not_valid": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID),
+        "generation_mismatch": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.GENERATION_MISMATCH),
+    },
     "isSegmentValid": {errors.NotFoundError: pb.SegmentValidityResponse(response=False)},
     "isStreamCutValid": {
         errors.NotFoundError: pb.StreamCutValidityResponse(response=False),

@@ -6,6 +6,7 @@ from grpc_bridge.config import BridgeConfig
 from grpc_bridge.server import BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
+from grpc_bridge.subscriber_rpcs import SubscriberRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -19,6 +20,7 @@ from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
+from headrace.controller.subscribers import SubscriberService
 from headrace.controller.watermarks import WatermarkService
 
 
@@ -41,7 +43,9 @@ class BridgeProcess:
         watermarks = WatermarkRpcs(
             WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()
         )
-        self._server = BridgeServer(service.rpcs() | changes.rpcs() | watermarks.rpcs(), threads)
+        subscribers = SubscriberRpcs(SubscriberService(metadata, SystemClock()))
+        rpcs = service.rpcs() | changes.rpcs() | watermarks.rpcs() | subscribers.rpcs()
+        self._server = BridgeServer(rpcs, threads)
 
     async def start(self) -> str:
         """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""

@@ -34,9 +34,14 @@ def _advance_watermarks(bucket: int) -> bool:
     return wiring.watermark_advancer().run(bucket)
 
 
+def _apply_retention(bucket: int) -> bool:
+    return wiring.retention_ticks().run(bucket)
+
+
 TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "resend-intents": _resend_intents,
     "transactions": _expire_transactions,
     "watermarks": _advance_watermarks,
+    "retention": _apply_retention,
 }
 """By the kinds that the topology declares."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from headrace.client import views
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
+from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
@@ -39,6 +40,8 @@ class AsyncAdmin:
         self._api = api
         self.dead_letters = AsyncDeadLettersAdmin(api)
         self.watermarks = AsyncWatermarksAdmin(api)
+        self.retention = AsyncRetentionAdmin(api)
+        self.subscribers = AsyncSubscribersAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Raises AlreadyExistsError unless `exist_ok`."""

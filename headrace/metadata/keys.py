@@ -14,9 +14,11 @@ from headrace.codec.records import (
     leftovers_record,
     listing_record,
     reader_group_record,
+    retention_record,
     scope_record,
     sealed_segments_record,
     stream_record,
+    subscriber_record,
     truncation_record,
     watermark_record,
     watermark_schedule_record,
@@ -149,3 +151,20 @@ def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:
 
 def bucket_lease_key(kind: str, bucket: int) -> Key:
     return Key(bucket_lease_record.BUCKET_LEASES_PARTITION, bucket_lease_record.bucket_lease_sort(kind, bucket))
+
+
+def retention_key(scope: str, stream: str, first_segment_number: int) -> Key:
+    return Key(stream_partition(scope, stream), retention_record.retention_sort(first_segment_number))
+
+
+def retention_cut_key(scope: str, stream: str, first_segment_number: int, time_ms: int) -> Key:
+    return Key(stream_partition(scope, stream), retention_record.retention_cut_sort(first_segment_number, time_ms))
+
+
+def retention_due_key(due: retention_record.DueStream) -> Key:
+    bucket = bucket_of_stream(scoped_stream_name(due.scope, due.stream), topology.BUCKET_COUNT)
+    return Key(retention_record.retention_due_partition(bucket), retention_record.retention_due_sort(due))
+
+
+def subscriber_key(scope: str, stream: str, first_segment_number: int, name: str) -> Key:
+    return Key(stream_partition(scope, stream), subscriber_record.subscriber_sort(first_segment_number, name))

@@ -11,6 +11,11 @@ from collections.abc import Sequence
 
 from headrace.codec.records.listing_record import listing_body, tag_body
 from headrace.metadata import keys
+from headrace.metadata.retention_records import (
+    retention_writes_of_creation,
+    retention_writes_of_end,
+    retention_writes_of_update,
+)
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import CorruptError
 from headrace.model.stream_configuration import StreamConfiguration
@@ -24,16 +29,18 @@ _RECORDS_PER_WRITE = 90
 
 def writes_of_creation(stream: Stream) -> list[Write]:
     """What is written together with a new stream."""
-    return [Create(keys.listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))]
+    listed = Create(keys.listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))
+    return [listed, *retention_writes_of_creation(stream)]
 
 
 def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfiguration) -> list[Write]:
-    """What is written together with a new configuration; one read."""
+    """What is written together with a new configuration; one read, and one more if the retention policy changes."""
     key = keys.listing_key(stream.scope, stream.name)
     listed = records.store.get(key)
     if listed is None:
         raise CorruptError(f"stream {stream.scoped_name} is missing in the list of its scope")
-    return [Replace(key, listing_body(after.tags), listed.version)]
+    retention = retention_writes_of_update(records.store, stream, after)
+    return [Replace(key, listing_body(after.tags), listed.version), *retention]
 
 
 def writes_of_deletion(stream: Stream) -> list[Write]:
@@ -42,6 +49,13 @@ def writes_of_deletion(stream: Stream) -> list[Write]:
         Delete(keys.listing_key(stream.scope, stream.name), None),
         Delete(keys.watermark_schedule_key(stream.scope, stream.name), None),
     ]
+
+
+def leave_due_index(records: StreamRecords, stored: StoredStream) -> None:
+    """Take a stream that is to be deleted out of the index of streams whose retention is due; one read."""
+    writes = retention_writes_of_end(records.store, stored.stream)
+    if writes:
+        records.while_unchanged(stored, *writes)
 
 
 def index_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]) -> None:

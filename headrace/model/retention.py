@@ -15,6 +15,9 @@ from enum import StrEnum
 from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 
+CUT_PERIOD_MS = 30 * 60 * 1000
+"""How often a cut at the tail joins the set, and how often it is decided anew where to truncate."""
+
 CUTS_MAX = 128
 """Stream cuts that are kept of one stream: with more, what is kept is at most some 2 % more than asked for."""
 
@@ -29,6 +32,19 @@ class RetentionCut:
 
 Cuts = tuple[RetentionCut, ...]
 """The retention set: times and sizes grow strictly."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionState:
+    """Where a stream's retention is. Times are milliseconds since the Unix epoch.
+
+    `due_ms` is when it is looked at next, None while the stream has no policy. What was written before `head_time_ms`
+    is gone, as far as is known; it starts with the stream's creation.
+    """
+
+    due_ms: int | None
+    head_time_ms: int
+    cuts: Cuts = ()
 
 
 class RetentionCase(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.epochs import overlapping
 from headrace.model.errors import IllegalStateError, InvalidRequestError
@@ -47,6 +47,24 @@ def moved(subscriber: Subscriber, generation: int, position: PlacedCut, now_ms: 
             {"position": {str(segment): offset for segment, offset in subscriber.position.cut.positions}},
         )
     return Subscriber(subscriber.name, generation, position, now_ms)
+
+
+def registered_again(before: Subscriber, after: Subscriber, *, from_start: bool) -> Subscriber:
+    """The subscriber when its group registers again; raises as `check_not_newer` does.
+
+    The same generation changes nothing. A later one takes over: at its own position if it begins anew (`from_start`),
+    else where the former one was.
+    """
+    check_not_newer(before, after.generation)
+    if after.generation == before.generation:
+        return before
+    return after if from_start else replace(after, position=before.position)
+
+
+def check_not_newer(subscriber: Subscriber, generation: int) -> None:
+    """Raises IllegalStateError, code "generation_mismatch", if the subscriber is in a later generation."""
+    if generation < subscriber.generation:
+        check_generation(subscriber, generation)
 
 
 def check_generation(subscriber: Subscriber, generation: int) -> None:

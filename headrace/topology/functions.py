@@ -17,6 +17,7 @@ TICKS = (
     Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),
     Tick("transactions", every_s=10, buckets=BUCKET_COUNT),
     Tick("watermarks", every_s=10, buckets=BUCKET_COUNT),
+    Tick("retention", every_s=60, buckets=BUCKET_COUNT),
 )
 """Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""
 
@@ -63,7 +64,9 @@ TICKS_QUEUE = Queue(
     fifo=False,
     visibility_timeout_s=360,
     max_receive_count=5,
-    concurrency_max=BUCKET_COUNT,
+    # A tick may work for half a minute: of another kind or bucket, none waits for it.
+    batch_size=1,
+    concurrency_max=3 * BUCKET_COUNT,
 )
 SCALING_REPORTS_QUEUE = Queue(
     "headrace-scaling-reports",
@@ -116,6 +119,19 @@ FUNCTIONS = (
         description="Stream cuts: truncate there, check one, distance of two",
         grants=("metadata:read", "metadata:write", "requests:send"),
         reaches_segment_stores=True,
+    ),
+    Function(
+        "retention",
+        handler="functions.controller.retention.handler",
+        description="What is kept of a stream, and what goes next and why",
+        grants=("metadata:read",),
+        reaches_segment_stores=True,
+    ),
+    Function(
+        "subscribers",
+        handler="functions.controller.subscribers.handler",
+        description="Subscribers of streams: list, register, publish a position, unregister",
+        grants=("metadata:read", "metadata:write"),
     ),
     Function(
         "history",

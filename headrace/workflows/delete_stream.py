@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
 from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
-from headrace.metadata.stream_indexes import unindex_tags, writes_of_deletion
+from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
 from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.requests import RequestKind
@@ -73,6 +73,14 @@ def _unindex_tags(tools: Tools, stored: StoredStream) -> None:
     unindex_tags(tools.records, stored, stored.stream.configuration.tags)
 
 
+def _has_retention(stream: Stream) -> bool:
+    return stream.configuration.retention is not None
+
+
+def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
+    leave_due_index(tools.records, stored)
+
+
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
     """Everything in the stream's partition that the last step does not need."""
     partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
@@ -108,6 +116,7 @@ DELETE_STREAM = Workflow(
         Step("delete last segments", _delete_last_segments),
         Step("delete leftovers", delete_leftovers),
         Step("unindex tags", _unindex_tags, applies=_has_tags),
+        Step("leave the index of due retention", _leave_due_index, applies=_has_retention),
         Step("delete remaining records", _delete_remaining_records),
         Step("forget", _forget),
     ),

@@ -14,9 +14,11 @@ from stream_world import StreamWorld
 from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
+from grpc_bridge.subscriber_rpcs import SubscriberRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.mark_streams import MarkStreamService
+from headrace.controller.subscribers import SubscriberService
 from headrace.controller.watermarks import WatermarkService
 
 _DEADLINE_S = 60.0
@@ -52,7 +54,9 @@ class Bridge:
             MarkStreamService(self.world.store, self.world.segment_stores),
             service.rpcs(),
         )
-        self.server = BridgeServer(service.rpcs() | changes.rpcs() | watermarks.rpcs(), threads)
+        subscribers = SubscriberRpcs(SubscriberService(self.world.store, self.world.clock))
+        rpcs = service.rpcs() | changes.rpcs() | watermarks.rpcs() | subscribers.rpcs()
+        self.server = BridgeServer(rpcs, threads)
         return await self.server.start("127.0.0.1", 0)
 
     def call(self, rpc: str, request: Any) -> Any:

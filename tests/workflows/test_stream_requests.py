@@ -56,6 +56,7 @@ def test_the_order_of_the_steps():
             "delete last segments",
             "delete leftovers",
             "unindex tags",
+            "leave the index of due retention",
             "delete remaining records",
             "forget",
         ],

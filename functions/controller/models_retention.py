@@ -1,0 +1,110 @@
+"""JSON of the retention and subscriber routes and the way to and from values."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.controller.models_segments import Offsets, StreamCutModel, stream_cut
+from functions.controller.models_streams import RetentionPolicyModel
+from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
+from headrace.controller.paging import Listing
+from headrace.controller.retention import RetentionView
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid
+
+GENERATION_MAX = (1 << 63) - 1
+
+
+class NextTruncation(WireModel):
+    """What would go if it were decided now."""
+
+    case: str = Field(description="Which of the documented cases of retention applies")
+    why: str = Field(description="The same in words")
+    bytes: int = Field(description="What would go; 0 if nothing would")
+    streamCut: StreamCutModel | None = Field(description="Where the stream would begin then; null if nothing would go")
+
+
+class Retention(WireModel):
+    scopeName: str
+    streamName: str
+    retentionPolicy: RetentionPolicyModel | None
+    time: int = Field(description="When this was so, ms since 1970, as all times here")
+    oldestEventAfter: int = Field(description="Every event that is still there was written after this time")
+    keptBytes: int = Field(description="Between head and tail")
+    retentionSet: int = Field(description="Stream cuts that are kept as places to truncate at")
+    oldestCutTime: int | None
+    newestCutTime: int | None
+    subscribers: int
+    nextCutTime: int | None = Field(description="When the next cut is taken and decided upon; null without a policy")
+    nextTruncation: NextTruncation
+
+
+def retention(scope: str, stream: str, view: RetentionView) -> Retention:
+    return Retention(
+        scopeName=scope,
+        streamName=stream,
+        retentionPolicy=RetentionPolicyModel.of(view.policy) if view.policy else None,
+        time=view.time_ms,
+        oldestEventAfter=view.oldest_event_ms,
+        keptBytes=view.kept_bytes,
+        retentionSet=view.cuts,
+        oldestCutTime=view.oldest_cut_ms,
+        newestCutTime=view.newest_cut_ms,
+        subscribers=view.subscribers,
+        nextCutTime=view.next_ms,
+        nextTruncation=NextTruncation(
+            case=str(view.case),
+            why=view.words,
+            bytes=view.next_bytes,
+            streamCut=stream_cut(view.next_cut) if view.next_cut else None,
+        ),
+    )
+
+
+class RegisterSubscriberRequest(WireModel):
+    generation: int = Field(default=0, ge=0, le=GENERATION_MAX, description="Of the reader group's configuration")
+    streamCut: Offsets | None = Field(default=None, description="Where the group begins; null: at the head")
+
+
+class SubscriberPositionRequest(WireModel):
+    generation: int = Field(default=0, ge=0, le=GENERATION_MAX)
+    streamCut: Offsets = Field(description="Nothing before it is needed any more; -1 for a segment not reached yet")
+
+
+class SubscriberModel(WireModel):
+    subscriber: str
+    generation: int
+    streamCut: Offsets
+    updated: int = Field(description="When it registered or published, ms since 1970")
+
+
+class SubscriberList(WireModel):
+    subscribers: list[SubscriberModel]
+    continuationToken: str | None
+
+
+def subscriber(found: Subscriber) -> SubscriberModel:
+    return SubscriberModel(
+        subscriber=found.name,
+        generation=found.generation,
+        streamCut={str(identifier): offset for identifier, offset in found.position.cut.positions},
+        updated=found.updated_ms,
+    )
+
+
+def subscriber_list(page: Listing[Subscriber]) -> SubscriberList:
+    return SubscriberList(subscribers=[subscriber(one) for one in page.items], continuationToken=page.next_after)
+
+
+def published_offsets(cut: Offsets) -> dict[int, int]:
+    """The offsets of a published cut.
+
+    Raises:
+        InvalidRequestError: code "stream_cut_not_valid", or what is no segment id at all.
+    """
+    if len(cut) > 2 * SEGMENTS_PER_STREAM_MAX:  # Segments that are not reached yet come beside those being read.
+        raise cut_not_valid(f"it names more than {2 * SEGMENTS_PER_STREAM_MAX} segments", {})
+    offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
+    if len(offsets) != len(cut) or not all(FUTURE_OFFSET <= offset <= OFFSET_MAX for offset in offsets.values()):
+        raise cut_not_valid(f"it names a segment twice or holds an offset outside -1..{OFFSET_MAX}", {})
+    return offsets

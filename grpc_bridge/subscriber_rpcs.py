@@ -1,0 +1,37 @@
+"""The rpcs of Pravega's controller service about subscribers: reader groups that retention waits for."""
+
+from __future__ import annotations
+
+from grpc_bridge import controller_pb2 as pb
+from grpc_bridge import messages
+from grpc_bridge.service import Rpc
+from headrace.controller.subscribers import SubscriberService
+from headrace.model.limits import PAGE_ITEMS_MAX
+
+
+class SubscriberRpcs:
+    """Each method takes the request message and returns the reply; they block and are called in threads."""
+
+    def __init__(self, subscribers: SubscriberService) -> None:
+        self._subscribers = subscribers
+
+    def rpcs(self) -> dict[str, Rpc]:
+        """By the name on the wire."""
+        return {"listSubscribers": self.list_subscribers, "updateSubscriberStreamCut": self.update_stream_cut}
+
+    def list_subscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
+        """All at once: the message has no pages."""
+        scope, stream = messages.known_stream(request)
+        page = self._subscribers.list_subscribers(scope, stream, PAGE_ITEMS_MAX)
+        names = [one.name for one in page.items]
+        while page.next_after is not None:
+            page = self._subscribers.list_subscribers(scope, stream, PAGE_ITEMS_MAX, page.next_after)
+            names += [one.name for one in page.items]
+        return pb.SubscribersResponse(subscribers=names)
+
+    def update_stream_cut(self, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
+        scope, stream = messages.known_stream(request.streamCut.streamInfo)
+        self._subscribers.update_stream_cut(
+            scope, stream, request.subscriber, request.generation, dict(request.streamCut.cut)
+        )
+        return pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUCCESS)

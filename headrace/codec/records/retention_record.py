@@ -1,0 +1,97 @@
+"""Retention of a stream: its state, the cuts of its retention set, and its entry in the index of what is due.
+
+State and cuts carry the first segment number of the stream's life in their keys: who slept through the end of one life
+cannot write into the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.codec.records.truncation_record import placed_cut_fields, placed_cut_of_fields
+from headrace.model.retention import RetentionCut, RetentionState
+from headrace.model.truncation import Truncation
+
+_TIME_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DueStream:
+    """A stream whose retention is to be looked at, from `due_ms` since the Unix epoch on."""
+
+    due_ms: int
+    scope: str
+    stream: str
+    first_segment_number: int
+
+
+def retention_sort(first_segment_number: int) -> str:
+    return f"retention/{first_segment_number:010d}"
+
+
+def retention_cut_sort(first_segment_number: int, time_ms: int) -> str:
+    return f"retention-cut/{first_segment_number:010d}/{time_ms:0{_TIME_DIGITS}d}"
+
+
+def retention_due_partition(bucket: int) -> str:
+    return f"retention-due/{bucket:04d}"
+
+
+def retention_due_sort(due: DueStream) -> str:
+    """Two lives of a stream have two entries: to forget one never takes the other."""
+    return f"{retention_due_last(due.due_ms)}{due.scope}/{due.stream}/{due.first_segment_number:010d}"
+
+
+def retention_due_last(time_ms: int) -> str:
+    """Sorts before all that is due at this time, and after all that is due before it."""
+    return f"{time_ms:0{_TIME_DIGITS}d}/"
+
+
+def retention_body(state: RetentionState) -> dict[str, Any]:
+    return versioned(
+        due=state.due_ms, head_time=state.head_time_ms, cuts=[[cut.time_ms, cut.size_bytes] for cut in state.cuts]
+    )
+
+
+def retention_of_body(body: Body) -> RetentionState:
+    return decoded("retention", body, _state)
+
+
+def retention_cut_body(cut: Truncation) -> dict[str, Any]:
+    """A place to truncate at has the shape of a truncation."""
+    return versioned(cut=placed_cut_fields(cut.head), first_epoch=cut.first_epoch, size_bytes=cut.size_bytes)
+
+
+def retention_cut_of_body(body: Body) -> Truncation:
+    return decoded(
+        "retention cut",
+        body,
+        lambda fields: Truncation(
+            placed_cut_of_fields(fields["cut"]), int(fields["first_epoch"]), int(fields["size_bytes"])
+        ),
+    )
+
+
+def retention_due_body(due: DueStream) -> dict[str, Any]:
+    return versioned(due=due.due_ms, scope=due.scope, stream=due.stream, first_number=due.first_segment_number)
+
+
+def retention_due_of_body(body: Body) -> DueStream:
+    return decoded(
+        "due retention",
+        body,
+        lambda fields: DueStream(
+            int(fields["due"]), str(fields["scope"]), str(fields["stream"]), int(fields["first_number"])
+        ),
+    )
+
+
+def _state(body: Body) -> RetentionState:
+    due = body["due"]
+    return RetentionState(
+        due_ms=None if due is None else int(due),
+        head_time_ms=int(body["head_time"]),
+        cuts=tuple(RetentionCut(int(time_ms), int(size_bytes)) for time_ms, size_bytes in body["cuts"]),
+    )

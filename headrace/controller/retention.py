@@ -1,0 +1,115 @@
+"""What retention does with a stream: how much is kept, since when, and what goes next and why.
+
+It reads what a tick would read and decides by the same rules; it writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.metadata.retention_plans import Plan, RetentionPlanner, tail_of
+from headrace.metadata.retention_records import RetainedStream, RetentionRecords
+from headrace.metadata.stream_records import StreamRecords, no_such_stream
+from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.model.errors import UnavailableError
+from headrace.model.retention import WORDS, RetentionCase, RetentionCut, cuts_after_head
+from headrace.model.stream_configuration import RetentionPolicy
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_state import StreamState
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+
+NO_POLICY = "the stream has no retention policy: everything stays"
+NOTHING_YET = "nothing lies before the place where the stream may be truncated: everything stays"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionView:
+    """The retention of a stream at `time_ms`; sizes in bytes, times in milliseconds since the Unix epoch.
+
+    Every event that is still there was written after `oldest_event_ms`. `kept_bytes` lie between head and tail, of
+    which `newest_cut_bytes` lie before the newest of `cuts` cuts. `next_ms` is when it is decided anew, None without a
+    policy. If that were now, `next_bytes` would go, at `next_cut`, for the reason in `case` and `words`.
+    """
+
+    policy: RetentionPolicy | None
+    time_ms: int
+    oldest_event_ms: int
+    kept_bytes: int
+    cuts: int
+    oldest_cut_ms: int | None
+    newest_cut_ms: int | None
+    subscribers: int
+    next_ms: int | None
+    next_bytes: int
+    next_cut: StreamCut | None
+    case: RetentionCase
+    words: str
+
+
+class RetentionService:
+    """What the API's retention route calls; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
+        self._streams = StreamRecords(store)
+        self._records = RetentionRecords(store)
+        self._planner = RetentionPlanner(store)
+        self._subscribers = SubscriberRecords(store)
+        self._segment_stores = segment_stores
+        self._clock = clock
+
+    def describe(self, scope: str, stream: str) -> RetentionView:
+        """Three reads, two queries and a question to the segment stores, and the cuts that the rules ask for.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            UnavailableError: the stream is being created, a segment store does not answer, or segments are just being
+                sealed.
+        """
+        found = self._streams.get(scope, stream).stream
+        if found.state is StreamState.CREATING:
+            raise UnavailableError(
+                f"stream {found.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+            )
+        retained = self._records.load(scope, stream, found.first_segment_number)
+        if retained is None:
+            raise no_such_stream(scope, stream)
+        now_ms = self._clock.now_ms()
+        state = retained.retention.state if retained.retention else None
+        cuts, passed = cuts_after_head(state.cuts if state else (), retained.head_bytes)
+        plan = self._planner.plan(retained, cuts, {}, now_ms)
+        policy = retained.stream.configuration.retention
+        return RetentionView(
+            policy=policy,
+            time_ms=now_ms,
+            oldest_event_ms=passed[-1].time_ms if passed else _created_or_known(retained),
+            kept_bytes=self._tail_bytes(retained, cuts[-1] if cuts else None) - retained.head_bytes,
+            cuts=len(cuts),
+            oldest_cut_ms=cuts[0].time_ms if cuts else None,
+            newest_cut_ms=cuts[-1].time_ms if cuts else None,
+            subscribers=len(self._subscribers.all(retained.stream)),
+            next_ms=None if state is None or state.due_ms is None else max(now_ms, state.due_ms),
+            next_bytes=plan.size_bytes - retained.head_bytes if plan.target else 0,
+            next_cut=plan.target.cut if plan.target else None,
+            case=plan.decision.case,
+            words=_words(plan, policy),
+        )
+
+    def _tail_bytes(self, retained: RetainedStream, newest: RetentionCut | None) -> int:
+        """What was written to the stream since its creation."""
+        stream = retained.stream
+        place = tail_of(self._segment_stores, stream)
+        before = self._records.cut(stream, newest) if newest else retained.truncation
+        return self._planner.size_at(stream, place, before)
+
+
+def _created_or_known(retained: RetainedStream) -> int:
+    known = retained.retention.state.head_time_ms if retained.retention else 0
+    return max(known, retained.stream.creation_time_ms)
+
+
+def _words(plan: Plan, policy: RetentionPolicy | None) -> str:
+    if policy is None:
+        return NO_POLICY
+    return NOTHING_YET if plan.target is None and plan.decision.cut else WORDS[plan.decision.case]

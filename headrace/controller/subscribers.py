@@ -1,0 +1,149 @@
+"""Subscribers of streams: reader groups that retention waits for. List, register, publish a position, unregister.
+
+A reader group registers with the generation of its configuration and then publishes, at its checkpoints or when told
+to, the cut before which it needs nothing any more. Positions only move on, and only within one generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from headrace.controller.paging import Listing, check_page_limit
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber_records import (
+    SubscriberRecords,
+    register_writes,
+    unregister_writes,
+)
+from headrace.metadata.subscriptions import SubscriberPlaces
+from headrace.model.names import check_known_name
+from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.subscribers import (
+    Subscriber,
+    check_generation,
+    moved,
+    registered_again,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore, WriteConflictError
+
+T = TypeVar("T")
+
+_ATTEMPTS_MAX = 8
+GENERATION_MAX = (1 << 63) - 1
+
+
+class SubscriberService:
+    """What the API's subscriber routes and reader groups call; safe for any number of threads.
+
+    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_name", for what
+    cannot be a subscriber's name.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._records = SubscriberRecords(store)
+        self._places = SubscriberPlaces(HistoryRecords(store))
+        self._clock = clock
+
+    def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
+        """Subscribers by name, those after `after`."""
+        found = self._streams.get(scope, stream).stream
+        page = self._records.page(found, check_page_limit(limit), after)
+        return Listing(page.subscribers, page.next_after)
+
+    def get_subscriber(self, scope: str, stream: str, name: str) -> Subscriber:
+        """Raises NotFoundError, code "subscriber_not_found"."""
+        return self._records.get(self._streams.get(scope, stream).stream, check_subscriber_name(name)).subscriber
+
+    def register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None = None
+    ) -> Subscriber:
+        """Make a reader group a subscriber that needs everything from `start` on (offset by segment id), or the head.
+
+        The same generation again changes nothing; a later one takes over, from `start` on if that is given.
+
+        Raises:
+            InvalidRequestError: code "stream_cut_not_valid".
+            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+        """
+        check_subscriber_name(name)
+        return self._repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
+
+    def update_stream_cut(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        """Publish that nothing before a cut is needed any more; the same cut again changes nothing.
+
+        An offset of -1 marks a segment that is not reached yet, as Java readers send it.
+
+        Raises:
+            NotFoundError: code "subscriber_not_found".
+            IllegalStateError: code "generation_mismatch".
+            InvalidRequestError: code "stream_cut_not_valid": it is no cut of the stream, or lies before the last one.
+        """
+        check_subscriber_name(name)
+        return self._repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
+
+    def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
+        """Retention no longer waits for the group; nothing happens if it is no subscriber.
+
+        Raises:
+            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+        """
+        check_subscriber_name(name)
+
+        def attempt() -> None:
+            found = self._streams.get(scope, stream).stream
+            before = self._records.find(found, name)
+            writes = unregister_writes(found, before, generation)
+            if writes:
+                self._store.write(*writes)
+
+        self._repeat_on_conflict(attempt)
+
+    def _try_to_register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
+    ) -> Subscriber:
+        stored, truncation = self._streams.get_with_truncation(scope, stream)
+        before = self._records.find(stored.stream, name)
+        place = self._places.begin(stored.stream, truncation, start)
+        after = Subscriber(name, generation, place, self._clock.now_ms())
+        writes = register_writes(stored, before, after, from_start=start is not None)
+        if writes:
+            self._store.write(*writes)
+        return registered_again(before.subscriber, after, from_start=start is not None) if before else after
+
+    def _try_to_update(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        found = self._streams.get(scope, stream).stream
+        stored = self._records.get(found, name)
+        check_generation(stored.subscriber, generation)
+        place = self._places.place(found, offsets)
+        after = moved(stored.subscriber, generation, place, self._clock.now_ms())
+        if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
+            return stored.subscriber
+        self._records.replace(found, stored, after)
+        return after
+
+    def _repeat_on_conflict(self, attempt: Callable[[], T]) -> T:
+        """A lost race is settled by reading again."""
+        for _ in range(_ATTEMPTS_MAX - 1):
+            try:
+                return attempt()
+            except WriteConflictError:
+                continue
+        return attempt()
+
+
+def check_subscriber_name(name: str) -> str:
+    """Returns the name of a reader group, or `scope/group`; raises InvalidRequestError for anything else."""
+    scope, slash, group = name.rpartition("/")
+    if slash:
+        check_known_name("scope", scope)
+    check_known_name("reader group", group)
+    return name

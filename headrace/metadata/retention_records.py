@@ -1,0 +1,172 @@
+"""The records of a stream's retention: state and index entry, which change together, and the cuts of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.codec.records.retention_record import (
+    DueStream,
+    retention_body,
+    retention_cut_body,
+    retention_cut_of_body,
+    retention_due_body,
+    retention_due_last,
+    retention_due_of_body,
+    retention_due_partition,
+    retention_of_body,
+)
+from headrace.codec.records.truncation_record import truncation_of_body
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream, stored_stream
+from headrace.model.errors import ConflictError
+from headrace.model.retention import RetentionCut, RetentionState
+from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation
+from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, Write
+
+DUE_AT_ONCE_MS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRetention:
+    """A state as it was read, and the version of its record."""
+
+    state: RetentionState
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedStream:
+    """What one read tells of a stream and its retention; `retention` is None if it never had a policy."""
+
+    stored: StoredStream
+    truncation: Truncation | None
+    retention: StoredRetention | None
+
+    @property
+    def stream(self) -> Stream:
+        return self.stored.stream
+
+    @property
+    def head_bytes(self) -> int:
+        """What lay before the head, since the creation of the stream."""
+        return self.truncation.size_bytes if self.truncation else 0
+
+
+class RetentionRecords:
+    """Reads and writes; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def due(self, bucket: int, now_ms: int, limit: int) -> list[DueStream]:
+        """At most `limit` streams of a bucket that are due, longest due first; one query."""
+        page = self._store.query(retention_due_partition(bucket), last=retention_due_last(now_ms + 1), limit=limit)
+        return [retention_due_of_body(record.body) for record in page.records]
+
+    def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
+        """A stream in the life with this first segment number; one batch read. None if that life is over."""
+        current, truncation, retention = self._store.get_many(
+            [
+                keys.current_key(scope, stream),
+                keys.truncation_key(scope, stream),
+                keys.retention_key(scope, stream, first_segment_number),
+            ]
+        )
+        stored = stored_stream(current)
+        if stored is None or stored.stream.first_segment_number != first_segment_number:
+            return None
+        return RetainedStream(
+            stored, truncation_of_body(truncation.body) if truncation else None, _stored_retention(retention)
+        )
+
+    def cut(self, stream: Stream, cut: RetentionCut) -> Truncation:
+        """A cut of the set with its positions; one read.
+
+        Raises:
+            ConflictError: the set was changed since it was read.
+        """
+        record = self._store.get(
+            keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
+        )
+        if record is None:
+            raise ConflictError(f"the retention set of {stream.scoped_name} has changed: read it again")
+        return retention_cut_of_body(record.body)
+
+    def replace(self, stream: Stream, before: StoredRetention, after: RetentionState, *others: Write) -> None:
+        """Write state and index entry, and the others with them, if nobody else was faster.
+
+        Raises:
+            WriteConflictError: the state is not the one that was read.
+        """
+        self._store.write(*writes_of_state(stream, before, after), *others)
+
+    def forget_due(self, due: DueStream) -> None:
+        """Remove the entry of a life that is over."""
+        self._store.write(Delete(keys.retention_due_key(due), None))
+
+
+def create_cut(stream: Stream, cut: RetentionCut, place: Truncation) -> Create:
+    key = keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
+    return Create(key, retention_cut_body(place))
+
+
+def delete_cuts(stream: Stream, cuts: Sequence[RetentionCut]) -> list[Write]:
+    return [
+        Delete(keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms), None)
+        for cut in cuts
+    ]
+
+
+def retention_writes_of_creation(stream: Stream) -> list[Write]:
+    """What is written together with a new stream."""
+    if stream.configuration.retention is None:
+        return []
+    return writes_of_state(stream, None, RetentionState(DUE_AT_ONCE_MS, stream.creation_time_ms))
+
+
+def retention_writes_of_update(store: MetadataStore, stream: Stream, after: StreamConfiguration) -> list[Write]:
+    """What is written together with a new configuration; one read if the policy changes.
+
+    Without a policy the set stays, in case there is one again.
+    """
+    if stream.configuration.retention == after.retention:
+        return []
+    found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    due_ms = None if after.retention is None else DUE_AT_ONCE_MS
+    if found is None:
+        return writes_of_state(stream, None, RetentionState(due_ms, stream.creation_time_ms))
+    return writes_of_state(stream, found, replace(found.state, due_ms=due_ms))
+
+
+def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]:
+    """What takes a stream out of the index for good; one read."""
+    found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    if found is None or found.state.due_ms is None:
+        return []
+    return writes_of_state(stream, found, replace(found.state, due_ms=None))
+
+
+def writes_of_state(stream: Stream, before: StoredRetention | None, after: RetentionState) -> list[Write]:
+    """The state, and its entry in the index if that moves."""
+    key = keys.retention_key(stream.scope, stream.name, stream.first_segment_number)
+    body = retention_body(after)
+    writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]
+    due_before_ms = before.state.due_ms if before else None
+    if due_before_ms != after.due_ms:
+        if due_before_ms is not None:
+            writes.append(Delete(keys.retention_due_key(_due(stream, due_before_ms)), None))
+        if after.due_ms is not None:
+            due = _due(stream, after.due_ms)
+            writes.append(Create(keys.retention_due_key(due), retention_due_body(due)))
+    return writes
+
+
+def _due(stream: Stream, due_ms: int) -> DueStream:
+    return DueStream(due_ms, stream.scope, stream.name, stream.first_segment_number)
+
+
+def _stored_retention(record: Record | None) -> StoredRetention | None:
+    return StoredRetention(retention_of_body(record.body), record.version) if record else None

@@ -1,0 +1,117 @@
+"""The subscribers of a stream: what registers, moves and removes one, as writes for the transactions of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.codec.records.subscriber_record import subscriber_body, subscriber_of_body, subscribers_prefix
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream
+from headrace.model.errors import NotFoundError
+from headrace.model.streams import Stream
+from headrace.model.subscribers import Subscriber, check_not_newer, registered_again
+from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Replace, Write
+
+_RECORDS_PER_READ = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSubscriber:
+    """A subscriber as it was read, and the version of its record."""
+
+    subscriber: Subscriber
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberPage:
+    """Subscribers by name; `next_after` is the name to continue after, None at the end."""
+
+    subscribers: tuple[Subscriber, ...]
+    next_after: str | None
+
+
+class SubscriberRecords:
+    """Reads and writes; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    def find(self, stream: Stream, name: str) -> StoredSubscriber | None:
+        """One read."""
+        record = self.store.get(keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, name))
+        return StoredSubscriber(subscriber_of_body(record.body), record.version) if record else None
+
+    def get(self, stream: Stream, name: str) -> StoredSubscriber:
+        """One read; raises NotFoundError, code "subscriber_not_found"."""
+        found = self.find(stream, name)
+        if found is None:
+            raise no_such_subscriber(stream, name)
+        return found
+
+    def page(self, stream: Stream, limit: int, after: str | None = None) -> SubscriberPage:
+        """At most `limit` subscribers, those after the name `after`; one query."""
+        prefix = subscribers_prefix(stream.first_segment_number)
+        partition = keys.stream_partition(stream.scope, stream.name)
+        first = prefix if after is None else f"{prefix}{after}\0"
+        found = self.store.query(partition, first=first, last=f"{prefix}\U0010ffff", limit=limit)
+        next_after = None if found.next_after is None else found.next_after.removeprefix(prefix)
+        return SubscriberPage(tuple(subscriber_of_body(record.body) for record in found.records), next_after)
+
+    def all(self, stream: Stream) -> list[Subscriber]:
+        """One query for each thousand of them."""
+        page = self.page(stream, _RECORDS_PER_READ)
+        found = list(page.subscribers)
+        while page.next_after is not None:
+            page = self.page(stream, _RECORDS_PER_READ, page.next_after)
+            found += page.subscribers
+        return found
+
+    def replace(self, stream: Stream, before: StoredSubscriber, after: Subscriber) -> None:
+        """One write; raises WriteConflictError if the subscriber is not the one that was read."""
+        key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
+        self.store.write(Replace(key, subscriber_body(after), before.version))
+
+
+def register_writes(
+    stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, *, from_start: bool
+) -> list[Write]:
+    """What makes a reader group of a generation a subscriber: `after`, with the position where it begins.
+
+    One that is there keeps its position, unless its generation grows and the group begins anew (`from_start`). The same
+    generation again writes nothing.
+
+    Raises:
+        IllegalStateError: code "generation_mismatch": the group has gone on since.
+    """
+    stream = stored.stream
+    key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
+    if before is None:
+        # Nothing may appear in the partition of a stream that is gone.
+        unchanged = Check(keys.current_key(stream.scope, stream.name), stored.version)
+        return [unchanged, Create(key, subscriber_body(after))]
+    registered = registered_again(before.subscriber, after, from_start=from_start)
+    if registered == before.subscriber:
+        return []
+    return [Replace(key, subscriber_body(registered), before.version)]
+
+
+def unregister_writes(stream: Stream, before: StoredSubscriber | None, generation: int) -> list[Write]:
+    """What ends a subscription; nothing if there is none.
+
+    Raises:
+        IllegalStateError: code "generation_mismatch": the group has gone on since.
+    """
+    if before is None:
+        return []
+    check_not_newer(before.subscriber, generation)
+    name = before.subscriber.name
+    return [Delete(keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, name), before.version)]
+
+
+def no_such_subscriber(stream: Stream, name: str) -> NotFoundError:
+    return NotFoundError(
+        f"stream {stream.scoped_name} has no subscriber {name}: register it first",
+        details={"subscriber": name},
+        code="subscriber_not_found",
+    )

@@ -1,0 +1,134 @@
+"""Where subscribers of a stream are in it, and the subscriptions of reader groups as their workflows change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.placed_cuts import PlacedCuts
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber_records import SubscriberRecords, register_writes, unregister_writes
+from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.reader_groups import GroupStream
+from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.stream_cut_order import PlacedCut
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.streams import Stream
+from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid, reached_predecessors
+from headrace.model.truncation import Truncation, very_beginning
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
+
+_ATTEMPTS_MAX = 8
+
+
+class SubscriberPlaces:
+    """Makes of offsets, as readers publish them, a cut with its segments; safe for any number of threads."""
+
+    def __init__(self, history: HistoryRecords) -> None:
+        self._history = history
+        self._cuts = PlacedCuts(history)
+
+    def place(self, stream: Stream, offsets: Mapping[int, int]) -> PlacedCut:
+        """The cut at these offsets, with its segments; those that are not reached yet give way to what they follow.
+
+        Raises:
+            InvalidRequestError: code "stream_cut_not_valid".
+        """
+        try:
+            reached = self._without_future(stream, offsets)
+            return self._cuts.check(stream, StreamCut.of(stream.scope, stream.name, reached))
+        except (InvalidRequestError, NotFoundError) as error:
+            raise cut_not_valid(error.message, error.details) from error
+
+    def begin(self, stream: Stream, truncation: Truncation | None, start: Mapping[int, int] | None) -> PlacedCut:
+        """Where a new subscriber begins: at `start` (offset by segment id), or else at the head of the stream.
+
+        Raises:
+            InvalidRequestError: code "stream_cut_not_valid".
+        """
+        if start is not None:
+            return self.place(stream, start)
+        if truncation is not None:
+            return truncation.head
+        first = self._history.epoch(stream, 0)
+        return PlacedCut(very_beginning(stream.scope, stream.name, first), first.segments)
+
+    def _without_future(self, stream: Stream, offsets: Mapping[int, int]) -> dict[int, int]:
+        future = [identifier for identifier, offset in offsets.items() if offset == FUTURE_OFFSET]
+        if not future:
+            return dict(offsets)
+        known = [self._segment(stream, identifier) for identifier in offsets]
+        reached = {identifier: offset for identifier, offset in offsets.items() if offset != FUTURE_OFFSET}
+        ended: set[int] = set()
+        for identifier in future:
+            before = self._history.epoch(stream, segment_epoch(identifier)).predecessors_of(
+                self._segment(stream, identifier)
+            )
+            ended |= {one.segment_id for one in reached_predecessors(offsets, before, known)}
+        sealed = self._history.sealed_segments(stream, sorted(ended))
+        return reached | {identifier: one.length for identifier, one in sealed.items()}
+
+    def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
+        segment = self._history.epoch(stream, segment_epoch(identifier)).by_id.get(identifier)
+        if segment is None:
+            raise NotFoundError(f"stream {stream.scoped_name} never had segment {identifier}")
+        return segment
+
+
+class Subscriptions:
+    """Subscribes reader groups to streams on behalf of their workflows; every step may be repeated.
+
+    A stream that is gone has no subscribers: then nothing happens. `condition` is what must still hold when it is
+    written. Both methods raise WriteConflictError when it does not, and IllegalStateError, code "generation_mismatch",
+    when the group has gone on since.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._records = SubscriberRecords(store)
+        self._places = SubscriberPlaces(HistoryRecords(store))
+        self._clock = clock
+
+    def subscribe(self, stream: GroupStream, subscriber: str, generation: int, condition: Check) -> None:
+        """The stream's retention waits for the group from its start in the stream on.
+
+        A start that is no cut of the stream, which may have been made anew since, counts as its head.
+        """
+
+        def writes() -> list[Write]:
+            stored, truncation = self._streams.get_with_truncation(stream.scope, stream.stream)
+            before = self._records.find(stored.stream, subscriber)
+            start = stream.start.offsets if stream.start else None
+            try:
+                place = self._places.begin(stored.stream, truncation, start)
+            except InvalidRequestError:
+                start, place = None, self._places.begin(stored.stream, truncation, None)
+            after = Subscriber(subscriber, generation, place, self._clock.now_ms())
+            return register_writes(stored, before, after, from_start=start is not None)
+
+        self._write(condition, writes)
+
+    def unsubscribe(self, scope: str, stream: str, subscriber: str, generation: int, condition: Check) -> None:
+        """The stream's retention no longer waits for the group."""
+
+        def writes() -> list[Write]:
+            found = self._streams.get(scope, stream).stream
+            return unregister_writes(found, self._records.find(found, subscriber), generation)
+
+        self._write(condition, writes)
+
+    def _write(self, condition: Check, writes: Callable[[], list[Write]]) -> None:
+        for attempt in range(_ATTEMPTS_MAX):
+            try:
+                wanted = writes()
+                if wanted:
+                    self._store.write(condition, *wanted)
+            except NotFoundError:
+                return
+            except WriteConflictError as error:
+                if 0 in error.failed or attempt == _ATTEMPTS_MAX - 1:
+                    raise
+            else:
+                return
