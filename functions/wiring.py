@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
     from headrace.controller.key_value_tables import KeyValueTableService
+    from headrace.controller.reader_groups import ReaderGroupService
     from headrace.controller.retention import RetentionService
     from headrace.controller.scaling_events import ScalingEventService
     from headrace.controller.scopes import ScopeService
@@ -157,6 +158,13 @@ def auto_scaling_service() -> AutoScalingService:
     from headrace.controller.auto_scaling import AutoScalingService
 
     return AutoScalingService(metadata_store(), stream_service(), clock())
+
+
+@_once
+def reader_group_service() -> ReaderGroupService:
+    from headrace.controller.reader_groups import ReaderGroupService
+
+    return ReaderGroupService(metadata_store(), request_queue(), clock())
 
 
 @_once

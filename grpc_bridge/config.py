@@ -4,7 +4,8 @@
 |---|---|---|
 | HEADRACE_GRPC_LISTEN_HOST, HEADRACE_GRPC_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 9090 |
 | HEADRACE_ADVERTISED_HOST | the address that clients are told that ask for controllers | LISTEN_HOST |
-| HEADRACE_METADATA_TABLE, HEADRACE_REQUESTS_QUEUE_URL | DynamoDB table and SQS queue | required |
+| HEADRACE_METADATA_TABLE | DynamoDB table | required |
+| HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
@@ -40,6 +41,7 @@ class BridgeConfig:
     advertised_host: str
     metadata_table: str
     requests_queue_url: str
+    tables_queue_url: str
     container_count: int
     stream_deadline_s: int
     stop_deadline_s: int
@@ -58,6 +60,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or listen_host,
         metadata_table=_text(environment, "HEADRACE_METADATA_TABLE"),
         requests_queue_url=_text(environment, "HEADRACE_REQUESTS_QUEUE_URL"),
+        tables_queue_url=_text(environment, "HEADRACE_TABLES_QUEUE_URL"),
         container_count=_integer(environment, "HEADRACE_CONTAINER_COUNT", topology.CONTAINER_COUNT, 1),
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),

@@ -558,3 +558,213 @@ class UpdateSubscriberStatus(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: UpdateSubscriberStatus.Status
     def __init__(self, status: _Optional[_Union[UpdateSubscriberStatus.Status, str]] = ...) -> None: ...
+
+class ReaderGroupConfiguration(_message.Message):
+    __slots__ = ("scope", "readerGroupName", "groupRefreshTimeMillis", "automaticCheckpointIntervalMillis", "maxOutstandingCheckpointRequest", "retentionType", "generation", "readerGroupId", "startingStreamCuts", "endingStreamCuts", "rolloverSizeBytes")
+    class RetentionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[ReaderGroupConfiguration.RetentionType]
+        MANUAL: _ClassVar[ReaderGroupConfiguration.RetentionType]
+        AUTOMATIC: _ClassVar[ReaderGroupConfiguration.RetentionType]
+    NONE: ReaderGroupConfiguration.RetentionType
+    MANUAL: ReaderGroupConfiguration.RetentionType
+    AUTOMATIC: ReaderGroupConfiguration.RetentionType
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    READERGROUPNAME_FIELD_NUMBER: _ClassVar[int]
+    GROUPREFRESHTIMEMILLIS_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATICCHECKPOINTINTERVALMILLIS_FIELD_NUMBER: _ClassVar[int]
+    MAXOUTSTANDINGCHECKPOINTREQUEST_FIELD_NUMBER: _ClassVar[int]
+    RETENTIONTYPE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    READERGROUPID_FIELD_NUMBER: _ClassVar[int]
+    STARTINGSTREAMCUTS_FIELD_NUMBER: _ClassVar[int]
+    ENDINGSTREAMCUTS_FIELD_NUMBER: _ClassVar[int]
+    ROLLOVERSIZEBYTES_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    readerGroupName: str
+    groupRefreshTimeMillis: int
+    automaticCheckpointIntervalMillis: int
+    maxOutstandingCheckpointRequest: int
+    retentionType: int
+    generation: int
+    readerGroupId: str
+    startingStreamCuts: _containers.RepeatedCompositeFieldContainer[StreamCut]
+    endingStreamCuts: _containers.RepeatedCompositeFieldContainer[StreamCut]
+    rolloverSizeBytes: int
+    def __init__(self, scope: _Optional[str] = ..., readerGroupName: _Optional[str] = ..., groupRefreshTimeMillis: _Optional[int] = ..., automaticCheckpointIntervalMillis: _Optional[int] = ..., maxOutstandingCheckpointRequest: _Optional[int] = ..., retentionType: _Optional[int] = ..., generation: _Optional[int] = ..., readerGroupId: _Optional[str] = ..., startingStreamCuts: _Optional[_Iterable[_Union[StreamCut, _Mapping]]] = ..., endingStreamCuts: _Optional[_Iterable[_Union[StreamCut, _Mapping]]] = ..., rolloverSizeBytes: _Optional[int] = ...) -> None: ...
+
+class ReaderGroupInfo(_message.Message):
+    __slots__ = ("scope", "readerGroup", "readerGroupId", "generation")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    READERGROUP_FIELD_NUMBER: _ClassVar[int]
+    READERGROUPID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    readerGroup: str
+    readerGroupId: str
+    generation: int
+    def __init__(self, scope: _Optional[str] = ..., readerGroup: _Optional[str] = ..., readerGroupId: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class CreateReaderGroupResponse(_message.Message):
+    __slots__ = ("status", "config")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[CreateReaderGroupResponse.Status]
+        FAILURE: _ClassVar[CreateReaderGroupResponse.Status]
+        SCOPE_NOT_FOUND: _ClassVar[CreateReaderGroupResponse.Status]
+        INVALID_RG_NAME: _ClassVar[CreateReaderGroupResponse.Status]
+    SUCCESS: CreateReaderGroupResponse.Status
+    FAILURE: CreateReaderGroupResponse.Status
+    SCOPE_NOT_FOUND: CreateReaderGroupResponse.Status
+    INVALID_RG_NAME: CreateReaderGroupResponse.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    status: CreateReaderGroupResponse.Status
+    config: ReaderGroupConfiguration
+    def __init__(self, status: _Optional[_Union[CreateReaderGroupResponse.Status, str]] = ..., config: _Optional[_Union[ReaderGroupConfiguration, _Mapping]] = ...) -> None: ...
+
+class UpdateReaderGroupResponse(_message.Message):
+    __slots__ = ("status", "generation")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[UpdateReaderGroupResponse.Status]
+        FAILURE: _ClassVar[UpdateReaderGroupResponse.Status]
+        RG_NOT_FOUND: _ClassVar[UpdateReaderGroupResponse.Status]
+        INVALID_CONFIG: _ClassVar[UpdateReaderGroupResponse.Status]
+    SUCCESS: UpdateReaderGroupResponse.Status
+    FAILURE: UpdateReaderGroupResponse.Status
+    RG_NOT_FOUND: UpdateReaderGroupResponse.Status
+    INVALID_CONFIG: UpdateReaderGroupResponse.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    status: UpdateReaderGroupResponse.Status
+    generation: int
+    def __init__(self, status: _Optional[_Union[UpdateReaderGroupResponse.Status, str]] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ReaderGroupConfigResponse(_message.Message):
+    __slots__ = ("config", "status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[ReaderGroupConfigResponse.Status]
+        FAILURE: _ClassVar[ReaderGroupConfigResponse.Status]
+        RG_NOT_FOUND: _ClassVar[ReaderGroupConfigResponse.Status]
+    SUCCESS: ReaderGroupConfigResponse.Status
+    FAILURE: ReaderGroupConfigResponse.Status
+    RG_NOT_FOUND: ReaderGroupConfigResponse.Status
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    config: ReaderGroupConfiguration
+    status: ReaderGroupConfigResponse.Status
+    def __init__(self, config: _Optional[_Union[ReaderGroupConfiguration, _Mapping]] = ..., status: _Optional[_Union[ReaderGroupConfigResponse.Status, str]] = ...) -> None: ...
+
+class DeleteReaderGroupStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[DeleteReaderGroupStatus.Status]
+        FAILURE: _ClassVar[DeleteReaderGroupStatus.Status]
+        RG_NOT_FOUND: _ClassVar[DeleteReaderGroupStatus.Status]
+    SUCCESS: DeleteReaderGroupStatus.Status
+    FAILURE: DeleteReaderGroupStatus.Status
+    RG_NOT_FOUND: DeleteReaderGroupStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: DeleteReaderGroupStatus.Status
+    def __init__(self, status: _Optional[_Union[DeleteReaderGroupStatus.Status, str]] = ...) -> None: ...
+
+class KeyValueTableConfig(_message.Message):
+    __slots__ = ("scope", "kvtName", "partitionCount", "primaryKeyLength", "secondaryKeyLength", "rolloverSizeBytes")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    KVTNAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONCOUNT_FIELD_NUMBER: _ClassVar[int]
+    PRIMARYKEYLENGTH_FIELD_NUMBER: _ClassVar[int]
+    SECONDARYKEYLENGTH_FIELD_NUMBER: _ClassVar[int]
+    ROLLOVERSIZEBYTES_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    kvtName: str
+    partitionCount: int
+    primaryKeyLength: int
+    secondaryKeyLength: int
+    rolloverSizeBytes: int
+    def __init__(self, scope: _Optional[str] = ..., kvtName: _Optional[str] = ..., partitionCount: _Optional[int] = ..., primaryKeyLength: _Optional[int] = ..., secondaryKeyLength: _Optional[int] = ..., rolloverSizeBytes: _Optional[int] = ...) -> None: ...
+
+class KeyValueTableInfo(_message.Message):
+    __slots__ = ("scope", "kvtName")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    KVTNAME_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    kvtName: str
+    def __init__(self, scope: _Optional[str] = ..., kvtName: _Optional[str] = ...) -> None: ...
+
+class CreateKeyValueTableStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[CreateKeyValueTableStatus.Status]
+        FAILURE: _ClassVar[CreateKeyValueTableStatus.Status]
+        TABLE_EXISTS: _ClassVar[CreateKeyValueTableStatus.Status]
+        SCOPE_NOT_FOUND: _ClassVar[CreateKeyValueTableStatus.Status]
+        INVALID_TABLE_NAME: _ClassVar[CreateKeyValueTableStatus.Status]
+    SUCCESS: CreateKeyValueTableStatus.Status
+    FAILURE: CreateKeyValueTableStatus.Status
+    TABLE_EXISTS: CreateKeyValueTableStatus.Status
+    SCOPE_NOT_FOUND: CreateKeyValueTableStatus.Status
+    INVALID_TABLE_NAME: CreateKeyValueTableStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: CreateKeyValueTableStatus.Status
+    def __init__(self, status: _Optional[_Union[CreateKeyValueTableStatus.Status, str]] = ...) -> None: ...
+
+class KeyValueTableConfigResponse(_message.Message):
+    __slots__ = ("config", "status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[KeyValueTableConfigResponse.Status]
+        FAILURE: _ClassVar[KeyValueTableConfigResponse.Status]
+        TABLE_NOT_FOUND: _ClassVar[KeyValueTableConfigResponse.Status]
+    SUCCESS: KeyValueTableConfigResponse.Status
+    FAILURE: KeyValueTableConfigResponse.Status
+    TABLE_NOT_FOUND: KeyValueTableConfigResponse.Status
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    config: KeyValueTableConfig
+    status: KeyValueTableConfigResponse.Status
+    def __init__(self, config: _Optional[_Union[KeyValueTableConfig, _Mapping]] = ..., status: _Optional[_Union[KeyValueTableConfigResponse.Status, str]] = ...) -> None: ...
+
+class KVTablesInScopeRequest(_message.Message):
+    __slots__ = ("scope", "continuationToken")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    scope: ScopeInfo
+    continuationToken: ContinuationToken
+    def __init__(self, scope: _Optional[_Union[ScopeInfo, _Mapping]] = ..., continuationToken: _Optional[_Union[ContinuationToken, _Mapping]] = ...) -> None: ...
+
+class KVTablesInScopeResponse(_message.Message):
+    __slots__ = ("kvtables", "continuationToken", "status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[KVTablesInScopeResponse.Status]
+        FAILURE: _ClassVar[KVTablesInScopeResponse.Status]
+        SCOPE_NOT_FOUND: _ClassVar[KVTablesInScopeResponse.Status]
+    SUCCESS: KVTablesInScopeResponse.Status
+    FAILURE: KVTablesInScopeResponse.Status
+    SCOPE_NOT_FOUND: KVTablesInScopeResponse.Status
+    KVTABLES_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    kvtables: _containers.RepeatedCompositeFieldContainer[KeyValueTableInfo]
+    continuationToken: ContinuationToken
+    status: KVTablesInScopeResponse.Status
+    def __init__(self, kvtables: _Optional[_Iterable[_Union[KeyValueTableInfo, _Mapping]]] = ..., continuationToken: _Optional[_Union[ContinuationToken, _Mapping]] = ..., status: _Optional[_Union[KVTablesInScopeResponse.Status, str]] = ...) -> None: ...
+
+class DeleteKVTableStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[DeleteKVTableStatus.Status]
+        FAILURE: _ClassVar[DeleteKVTableStatus.Status]
+        TABLE_NOT_FOUND: _ClassVar[DeleteKVTableStatus.Status]
+    SUCCESS: DeleteKVTableStatus.Status
+    FAILURE: DeleteKVTableStatus.Status
+    TABLE_NOT_FOUND: DeleteKVTableStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: DeleteKVTableStatus.Status
+    def __init__(self, status: _Optional[_Union[DeleteKVTableStatus.Status, str]] = ...) -> None: ...

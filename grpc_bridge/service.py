@@ -12,8 +12,8 @@ from typing import Any
 
 from grpc_bridge import controller_pb2 as pb
 from grpc_bridge import messages
+from grpc_bridge.continuation import continuation
 from grpc_bridge.waiting import Waits
-from headrace.controller.paging import Listing
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_views import ScaleStatus, StreamSummary
@@ -97,7 +97,7 @@ class ControllerService:
     def list_scopes(self, request: pb.ScopesRequest) -> pb.ScopesResponse:
         asked_after = request.continuationToken.token
         page = self._scopes.list_scopes(PAGE_ITEMS_MAX, asked_after or None)
-        return pb.ScopesResponse(scopes=page.items, continuationToken=_token(page, asked_after, str))
+        return pb.ScopesResponse(scopes=page.items, continuationToken=continuation(page, asked_after, str))
 
     # Streams
 
@@ -248,17 +248,11 @@ class ControllerService:
             page = self._streams.list_streams(scope, PAGE_ITEMS_MAX, page.next_after, tag)
         return pb.StreamsInScopeResponse(
             streams=[pb.StreamInfo(scope=one.scope, stream=one.stream) for one in page.items],
-            continuationToken=_token(page, asked_after, _stream_name),
+            continuationToken=continuation(page, asked_after, _stream_name),
         )
 
     def _is_ending(self, scope: str, stream: str) -> bool:
         return self._streams.get_stream(scope, stream).state in (StreamState.SEALING, StreamState.SEALED)
-
-
-def _token(page: Listing[Any], asked_after: str, name: Callable[[Any], str]) -> pb.ContinuationToken:
-    """Always there. Behind the last page it leads to an empty one, since that is what ends a client's listing."""
-    last = name(page.items[-1]) if page.items else asked_after
-    return pb.ContinuationToken(token=page.next_after or last)
 
 
 def _stream_name(one: StreamSummary) -> str:

@@ -91,6 +91,38 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         "stream_cut_not_valid": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID),
         "generation_mismatch": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.GENERATION_MISMATCH),
     },
+    "createReaderGroup": {
+        errors.NotFoundError: pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SCOPE_NOT_FOUND),
+        "stream_not_found": pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.FAILURE),
+        "invalid_name": pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.INVALID_RG_NAME),
+    },
+    "updateReaderGroup": {
+        errors.NotFoundError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.RG_NOT_FOUND),
+        "stream_not_found": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+        errors.InvalidRequestError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+        "reader_group_mismatch": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+    },
+    "getReaderGroupConfig": {
+        errors.NotFoundError: pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.RG_NOT_FOUND)
+    },
+    "deleteReaderGroup": {
+        errors.NotFoundError: pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND),
+        "reader_group_mismatch": pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND),
+    },
+    "createKeyValueTable": {
+        errors.AlreadyExistsError: pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.TABLE_EXISTS),
+        errors.NotFoundError: pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.SCOPE_NOT_FOUND),
+        "invalid_name": pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.INVALID_TABLE_NAME),
+    },
+    "listKeyValueTablesInScope": {
+        errors.NotFoundError: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "getKeyValueTableConfiguration": {
+        errors.NotFoundError: pb.KeyValueTableConfigResponse(status=pb.KeyValueTableConfigResponse.TABLE_NOT_FOUND)
+    },
+    "deleteKeyValueTable": {
+        errors.NotFoundError: pb.DeleteKVTableStatus(status=pb.DeleteKVTableStatus.TABLE_NOT_FOUND)
+    },
     "isSegmentValid": {errors.NotFoundError: pb.SegmentValidityResponse(response=False)},
     "isStreamCutValid": {
         errors.NotFoundError: pb.StreamCutValidityResponse(response=False),

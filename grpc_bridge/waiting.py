@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from grpc_bridge.status_codes import DEADLINE_EXCEEDED
-from headrace.controller.stream_views import StreamView
-from headrace.model.errors import ConflictError, UnavailableError
+from headrace.model.errors import ConflictError, NotFoundError, UnavailableError
 
 T = TypeVar("T")
 Run = Callable[..., Awaitable[Any]]
@@ -45,12 +44,19 @@ class Waits:
                     continue
         raise AssertionError("moments do not end")
 
-    async def until(self, what: str, look: Callable[[], StreamView], done: Callable[[StreamView], bool]) -> None:
-        """Returns when the stream that `look` shows is as wanted; raises what `look` raises, and as `accepted`."""
+    async def until(self, what: str, look: Callable[[], T], done: Callable[[T], bool]) -> T:
+        """What `look` shows when it is as wanted; raises what `look` raises, and as `accepted`."""
         async with self._deadline(what):
             async for _ in self._moments():
-                if done(await self._run(look)):
-                    return
+                found: T = await self._run(look)
+                if done(found):
+                    return found
+        raise AssertionError("moments do not end")
+
+    async def until_gone(self, what: str, look: Callable[[], T], is_another: Callable[[T], bool]) -> None:
+        """Returns when `look` raises NotFoundError, or shows another thing of the same name; else as `until`."""
+        with suppress(NotFoundError):
+            await self.until(what, look, is_another)
 
     async def _moments(self) -> AsyncIterator[None]:
         pause_s = FIRST_PAUSE_S

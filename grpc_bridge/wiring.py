@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from grpc_bridge.config import BridgeConfig
+from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
 from grpc_bridge.server import BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.subscriber_rpcs import SubscriberRpcs
+from grpc_bridge.table_rpcs import TableRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -15,7 +17,9 @@ from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.controller.key_value_tables import KeyValueTableService
 from headrace.controller.mark_streams import MarkStreamService
+from headrace.controller.reader_groups import ReaderGroupService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
@@ -33,19 +37,24 @@ class BridgeProcess:
         metadata = DynamoMetadataStore(config.metadata_table)
         self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
         threads = CallThreads()
-        waits = Waits(threads.run, config.stream_deadline_s)
-        streams = StreamService(metadata, SqsRequestQueue(config.requests_queue_url, sqs_client()), SystemClock())
+        waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
+        requests = SqsRequestQueue(config.requests_queue_url, sqs)
+        tables = SqsRequestQueue(config.tables_queue_url, sqs)
+        streams = StreamService(metadata, requests, clock)
         segments = SegmentService(metadata, self._stores, config.container_count)
         service = ControllerService(
             ScopeService(metadata), streams, segments, waits, lambda: (config.advertised_host, self.port)
         )
-        changes = StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits)
-        watermarks = WatermarkRpcs(
-            WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()
+        # A later part may answer in the place of an earlier one.
+        parts = (
+            service,
+            WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
+            StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits),
+            SubscriberRpcs(SubscriberService(metadata, clock)),
+            ReaderGroupRpcs(ReaderGroupService(metadata, requests, clock), waits),
+            TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
         )
-        subscribers = SubscriberRpcs(SubscriberService(metadata, SystemClock()))
-        rpcs = service.rpcs() | changes.rpcs() | watermarks.rpcs() | subscribers.rpcs()
-        self._server = BridgeServer(rpcs, threads)
+        self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
 
     async def start(self) -> str:
         """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""

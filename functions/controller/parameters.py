@@ -27,6 +27,10 @@ def _stream_name(text: str) -> str:
     return check_known_name("stream", unquote(text))
 
 
+def _reader_group_name(text: str) -> str:
+    return check_known_name("reader group", unquote(text))
+
+
 def _table_name(text: str) -> str:
     return check_known_name("key-value table", unquote(text))
 
@@ -51,6 +55,7 @@ def _epoch(text: str) -> str:
 
 ScopeName = Annotated[str, AfterValidator(_scope_name), Path(description="Name of a scope")]
 StreamName = Annotated[str, AfterValidator(_stream_name), Path(description="Name of a stream")]
+ReaderGroupName = Annotated[str, AfterValidator(_reader_group_name), Path(description="Name of a reader group")]
 TableName = Annotated[str, AfterValidator(_table_name), Path(description="Name of a key-value table")]
 SegmentId = Annotated[str, AfterValidator(_segment_id), Path(description="Id of a segment: epoch << 32 | number")]
 EpochNumber = Annotated[str, AfterValidator(_epoch), Path(description="Number of an epoch")]

@@ -18,9 +18,12 @@ from headrace.client.event_blocks import Ack
 from headrace.client.event_reader import AsyncEventReader, EventRead, ReaderOptions
 from headrace.client.event_writer import AsyncEventWriter, WriterOptions
 from headrace.client.headrace import AsyncHeadrace, Headrace, connect
+from headrace.client.key_value_table import AsyncKeyValueTable
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.synchronous import EventReader, EventWriter
+from headrace.client.synchronous_table import KeyValueTable
+from headrace.client.table_entries import TableEntry, TableKey
 from headrace.client.time_windows import TimeWindow
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -37,6 +40,8 @@ from headrace.model.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from headrace.model.key_value_tables import TableConfiguration
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, ScalingType
 from headrace.model.stream_cuts import StreamCut
@@ -47,6 +52,7 @@ __all__ = [
     "AsyncEventReader",
     "AsyncEventWriter",
     "AsyncHeadrace",
+    "AsyncKeyValueTable",
     "ConflictError",
     "CorruptError",
     "EventBatch",
@@ -54,13 +60,17 @@ __all__ = [
     "EventReader",
     "EventWriter",
     "FencedError",
+    "GroupStream",
     "Headrace",
     "HeadraceError",
     "IllegalStateError",
     "InvalidRequestError",
     "KeyRange",
+    "KeyValueTable",
     "NotFoundError",
+    "ReaderGroupConfiguration",
     "ReaderOptions",
+    "RetentionMode",
     "RetentionPolicy",
     "RetentionType",
     "ScalingPolicy",
@@ -68,6 +78,9 @@ __all__ = [
     "SealedError",
     "SegmentReads",
     "StreamCut",
+    "TableConfiguration",
+    "TableEntry",
+    "TableKey",
     "ThrottledError",
     "TimeWindow",
     "TruncatedError",

@@ -14,7 +14,9 @@ from typing import Any, Literal
 from headrace.client import views
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
+from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
+from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
@@ -42,6 +44,8 @@ class AsyncAdmin:
         self.watermarks = AsyncWatermarksAdmin(api)
         self.retention = AsyncRetentionAdmin(api)
         self.subscribers = AsyncSubscribersAdmin(api)
+        self.reader_groups = AsyncReaderGroupsAdmin(api)
+        self.tables = AsyncTablesAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Raises AlreadyExistsError unless `exist_ok`."""

@@ -13,10 +13,12 @@ from headrace.client.admin import AsyncAdmin
 from headrace.client.event_reader import AsyncEventReader, ReaderOptions, Start
 from headrace.client.event_writer import AsyncEventWriter, WriterCore, WriterOptions
 from headrace.client.http_api import HttpApi
+from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopThread
 from headrace.client.segment_reads import SegmentReads
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
+from headrace.client.synchronous_table import KeyValueTable
 from headrace.client.time_cuts import stream_cut_at
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
@@ -77,8 +79,12 @@ class AsyncHeadrace:
         """
         return await stream_cut_at(self.admin, scope, stream, time)
 
+    async def key_value_table(self, scope: str, table: str) -> AsyncKeyValueTable:
+        """Data operations on a key-value table. Raises NotFoundError if there is no such table."""
+        return await open_table(self.admin.tables, scope, table)
+
     async def close(self) -> None:
-        """Writers and readers are to be closed before."""
+        """Writers, readers and tables are to be closed before."""
         await self._api.close()
 
     async def __aenter__(self) -> AsyncHeadrace:
@@ -109,7 +115,7 @@ class Headrace:
             self._thread.close()
             raise
         self.admin = Admin(self._thread, self._core.admin)
-        self._open: list[EventWriter | EventReader | SegmentReads] = []
+        self._open: list[EventWriter | EventReader | SegmentReads | KeyValueTable] = []
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
@@ -136,6 +142,12 @@ class Headrace:
         """As `AsyncHeadrace.stream_cut_at`."""
         return self._thread.run(self._core.stream_cut_at(scope, stream, time))
 
+    def key_value_table(self, scope: str, table: str) -> KeyValueTable:
+        """Data operations on a key-value table. Raises NotFoundError if there is no such table."""
+        opened = KeyValueTable(self._thread, self._thread.run(self._core.key_value_table(scope, table)))
+        self._keep(opened)
+        return opened
+
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
         """Reads of byte ranges of the stream's segments."""
         reads = SegmentReads(self.admin, scope, stream)
@@ -161,7 +173,7 @@ class Headrace:
         if problems and error is None:
             raise problems[0]
 
-    def _keep(self, opened: EventWriter | EventReader | SegmentReads) -> None:
+    def _keep(self, opened: EventWriter | EventReader | SegmentReads | KeyValueTable) -> None:
         """What is still open when the client is closed is closed with it."""
         self._open = [one for one in self._open if not one.closed] + [opened]
 

@@ -114,7 +114,9 @@ class AsyncSubscribersAdmin:
     async def _pages(self, scope: str, stream: str) -> AsyncIterator[SubscriberView]:
         path, token = f"{_stream(scope, stream)}/subscribers", None
         while True:
-            query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX} | ({"continuationToken": token} if token else {})
+            query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
+            if token:
+                query["continuationToken"] = token
             found, token = views.parsed(_page, await self._api.request("GET", path, query=query))
             for one in found:
                 yield one

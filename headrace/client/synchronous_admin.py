@@ -8,7 +8,9 @@ from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
 from headrace.client.dead_letters_admin import DeadLettersAdmin
 from headrace.client.loop_thread import LoopThread
+from headrace.client.reader_groups_admin import ReaderGroupsAdmin
 from headrace.client.retention_admin import RetentionAdmin, SubscribersAdmin
+from headrace.client.tables_admin import TablesAdmin
 from headrace.client.watermarks_admin import WatermarksAdmin
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.segments import KeyRange
@@ -26,6 +28,8 @@ class Admin:
         self.watermarks = WatermarksAdmin(thread, admin.watermarks)
         self.retention = RetentionAdmin(thread, admin.retention)
         self.subscribers = SubscribersAdmin(thread, admin.subscribers)
+        self.reader_groups = ReaderGroupsAdmin(thread, admin.reader_groups)
+        self.tables = TablesAdmin(thread, admin.tables)
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         self._run(self._admin.create_scope(scope, exist_ok=exist_ok))

@@ -14,8 +14,8 @@ from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
-from headrace.metadata.stream_records import no_such_stream, stored_stream
-from headrace.model.errors import ConflictError, CorruptError
+from headrace.metadata.stream_records import stored_stream
+from headrace.model.errors import ConflictError, CorruptError, NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
     GroupStream,
@@ -52,7 +52,7 @@ class ReaderGroupService:
 
         Raises:
             InvalidRequestError: code "invalid_name"; or the id is not the text of a UUID.
-            NotFoundError: there is no such scope, or a stream of the configuration does not exist.
+            NotFoundError: there is no such scope; or code "stream_not_found".
             ConflictError: a group of this name is being deleted; repeat soon.
         """
         check_scope_name(scope)
@@ -86,7 +86,7 @@ class ReaderGroupService:
         The very same update gets the same answer again until the next one.
 
         Raises:
-            NotFoundError: there is no such group, or a stream of the configuration does not exist.
+            NotFoundError: there is no such group; or code "stream_not_found".
             IllegalStateError: code "reader_group_mismatch": the group has another id or generation by now.
             ConflictError: another operation runs.
         """
@@ -171,7 +171,11 @@ def _stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
 
 
 def _check_streams(streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
-    """Raises NotFoundError for the first stream that is not there."""
+    """Raises NotFoundError, code "stream_not_found", for the first stream that is not there."""
     for stream, record in zip(streams, records, strict=True):
         if stored_stream(record) is None:
-            raise no_such_stream(stream.scope, stream.stream)
+            raise NotFoundError(
+                f"there is no stream {stream.scoped_name} for the reader group to read: create it first",
+                details={"scope": stream.scope, "stream": stream.stream},
+                code="stream_not_found",
+            )

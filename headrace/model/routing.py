@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import mmh3
 
+from headrace.model.murmur3 import murmur3_128
+
 _EVENT_ROUTER_SEED = 1_741_865_571  # Java hashCode of "EventRouter"
 _SEGMENT_TO_CONTAINER_SEED = 1_661_405_012  # Java hashCode of "SegmentToContainerMapper"
+_TABLE_ROUTER_SEED = -2_020_233_499 & 0xFFFFFFFFFFFFFFFF  # Java hashCode of "KeyValueTableRouter", sign-extended
 _POSITION_BITS = 52
 _POSITION_SCALE = 2.0**-_POSITION_BITS
 _JUMP_MULTIPLIER = 2_862_933_555_777_941_757
@@ -18,6 +21,12 @@ _UINT64_MASK = (1 << 64) - 1
 def routing_key_position(routing_key: str) -> float:
     """Where in [0, 1) a routing key lies: the top 52 bits of the hash as a fraction."""
     first_half: int = mmh3.hash64(_utf16(routing_key), seed=_EVENT_ROUTER_SEED, x64arch=True, signed=False)[0]
+    return (first_half >> (64 - _POSITION_BITS)) * _POSITION_SCALE
+
+
+def table_key_position(primary_key: bytes) -> float:
+    """Where in [0, 1) a primary key of a key-value table lies, as `routing_key_position` has it for routing keys."""
+    first_half, _ = murmur3_128(primary_key, _TABLE_ROUTER_SEED)
     return (first_half >> (64 - _POSITION_BITS)) * _POSITION_SCALE
 
 

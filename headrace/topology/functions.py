@@ -146,6 +146,12 @@ FUNCTIONS = (
         grants=("metadata:read", "metadata:write", "requests:send", "tables:send", "commits:send", "aborts:send"),
     ),
     Function(
+        "reader-groups",
+        handler="functions.controller.reader_groups.handler",
+        description="Reader groups: create, get, list, update, reset, delete",
+        grants=("metadata:read", "metadata:write", "requests:send"),
+    ),
+    Function(
         "key-value-tables",
         handler="functions.controller.key_value_tables.handler",
         description="Key-value tables: create, get, list, segments, endpoints, delete",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from headrace.topology.kinds import Route
 
 _STREAM = "/v1/scopes/{scope}/streams/{stream}"
+_GROUPS = "/v1/scopes/{scope}/reader-groups"
+_GROUP = f"{_GROUPS}/{{group}}"
 _TABLES = "/v1/scopes/{scope}/key-value-tables"
 _TABLE = f"{_TABLES}/{{table}}"
 ROUTES = (
@@ -51,6 +53,12 @@ ROUTES = (
     Route("GET", "/v1/dead-letters/{letter}", "dead-letters"),
     Route("POST", "/v1/dead-letters/{letter}/replay", "dead-letters"),
     Route("DELETE", "/v1/dead-letters/{letter}", "dead-letters"),
+    Route("GET", _GROUPS, "reader-groups"),
+    Route("POST", _GROUPS, "reader-groups"),
+    Route("GET", _GROUP, "reader-groups"),
+    Route("PUT", _GROUP, "reader-groups"),
+    Route("DELETE", _GROUP, "reader-groups"),
+    Route("POST", f"{_GROUP}/reset", "reader-groups"),
     Route("GET", _TABLES, "key-value-tables"),
     Route("POST", _TABLES, "key-value-tables"),
     Route("GET", _TABLE, "key-value-tables"),

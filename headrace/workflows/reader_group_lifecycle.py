@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
-from headrace.model.reader_groups import settled
+from headrace.model.reader_groups import GroupStream, settled
 from headrace.model.requests import RequestKind
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore
@@ -21,11 +21,14 @@ from headrace.workflows.subject_requests import SubjectRequestProcessor, Subject
 class Subscriptions(Protocol):
     """Who is a subscriber of a stream. Both may be repeated, and a stream that is gone has no subscribers to change."""
 
-    def subscribe(self, scope: str, stream: str, subscriber: str, generation: int, condition: Check) -> None:
-        """Make `subscriber` one that may publish under `generation` and no older one, while `condition` holds."""
+    def subscribe(self, stream: GroupStream, subscriber: str, generation: int, condition: Check) -> None:
+        """Make `subscriber` one that needs the stream from the group's start on, and may publish under `generation`.
+
+        While `condition` holds; a subscriber that is there under this generation stays as it is.
+        """
         ...
 
-    def unsubscribe(self, scope: str, stream: str, subscriber: str, condition: Check) -> None:
+    def unsubscribe(self, scope: str, stream: str, subscriber: str, generation: int, condition: Check) -> None:
         """Let the stream's retention no longer wait for `subscriber`, while `condition` holds."""
         ...
 
@@ -67,20 +70,22 @@ class ReaderGroupLifecycle:
 
     def _subscribe(self, stored: StoredGroup) -> None:
         group = stored.group
-        for name in sorted(group.configuration.subscribed):
-            scope, stream = name.split("/")
-            self._subscriptions.subscribe(scope, stream, group.scoped_name, group.generation, stored.unchanged)
+        for stream in group.configuration.streams:
+            if stream.scoped_name in group.configuration.subscribed:
+                self._subscriptions.subscribe(stream, group.scoped_name, group.generation, stored.unchanged)
 
     def _leave(self, stored: StoredGroup) -> None:
-        for name in sorted(stored.group.leaving):
-            scope, stream = name.split("/")
-            self._subscriptions.unsubscribe(scope, stream, stored.group.scoped_name, stored.unchanged)
+        self._unsubscribe(stored, stored.group.leaving)
 
     def _leave_all(self, stored: StoredGroup) -> None:
         """A group is only deleted when no update runs: then it subscribes to what its configuration says."""
-        for name in sorted(stored.group.configuration.subscribed):
+        self._unsubscribe(stored, stored.group.configuration.subscribed)
+
+    def _unsubscribe(self, stored: StoredGroup, names: frozenset[str]) -> None:
+        group = stored.group
+        for name in sorted(names):
             scope, stream = name.split("/")
-            self._subscriptions.unsubscribe(scope, stream, stored.group.scoped_name, stored.unchanged)
+            self._subscriptions.unsubscribe(scope, stream, group.scoped_name, group.generation, stored.unchanged)
 
     def _open(self, stored: StoredGroup) -> None:
         self._records.finish(stored, settled(stored.group))

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.metadata.request_messages import parse_message
+from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.errors import InvalidRequestError
 from headrace.model.requests import RequestKind
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.reader_group_lifecycle import ReaderGroupLifecycle
 from headrace.workflows.stream_requests import WORKFLOWS, StreamRequestProcessor
 from headrace.workflows.table_lifecycle import TableLifecycle
 
@@ -47,5 +49,10 @@ class RequestProcessor:
 def request_processor(store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> RequestProcessor:
     """The dispatch table of everything that the request queues carry."""
     streams = StreamRequestProcessor(store, segment_stores, clock)
+    groups = ReaderGroupLifecycle(store, segment_stores, clock, Subscriptions(store, clock)).processor()
     tables = TableLifecycle(store, segment_stores).processor()
-    return RequestProcessor(dict.fromkeys(WORKFLOWS, streams.process) | dict.fromkeys(tables.steps, tables.process))
+    return RequestProcessor(
+        dict.fromkeys(WORKFLOWS, streams.process)
+        | dict.fromkeys(groups.steps, groups.process)
+        | dict.fromkeys(tables.steps, tables.process)
+    )

@@ -12,9 +12,11 @@ from headrace.client.synchronous_admin import Admin
 from headrace.model import errors
 
 PUBLIC = {
-    "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "EventBatch", "EventRead", "EventReader",
-    "EventWriter", "Headrace", "KeyRange", "ReaderOptions", "RetentionPolicy", "RetentionType", "ScalingPolicy",
-    "ScalingType", "SegmentReads", "StreamCut", "TimeWindow", "WriterOptions", "connect",
+    "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "AsyncKeyValueTable", "EventBatch", "EventRead",
+    "EventReader", "EventWriter", "GroupStream", "Headrace", "KeyRange", "KeyValueTable", "ReaderGroupConfiguration",
+    "ReaderOptions", "RetentionMode", "RetentionPolicy", "RetentionType", "ScalingPolicy", "ScalingType",
+    "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
+    "WriterOptions", "connect",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

@@ -11,10 +11,12 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
+from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
 from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.subscriber_rpcs import SubscriberRpcs
+from grpc_bridge.table_rpcs import TableRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.mark_streams import MarkStreamService
@@ -48,15 +50,19 @@ class Bridge:
         service = ControllerService(
             self.world.scopes, self.world.streams, self.world.segments, self.waits, lambda: ("bridge.test", self.port)
         )
-        changes = StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits)
-        watermarks = WatermarkRpcs(
-            WatermarkService(self.world.store),
-            MarkStreamService(self.world.store, self.world.segment_stores),
-            service.rpcs(),
+        parts = (
+            service,
+            WatermarkRpcs(
+                WatermarkService(self.world.store),
+                MarkStreamService(self.world.store, self.world.segment_stores),
+                service.rpcs(),
+            ),
+            StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits),
+            SubscriberRpcs(SubscriberService(self.world.store, self.world.clock)),
+            ReaderGroupRpcs(self.world.reader_groups, self.waits),
+            TableRpcs(self.world.tables, self.waits),
         )
-        subscribers = SubscriberRpcs(SubscriberService(self.world.store, self.world.clock))
-        rpcs = service.rpcs() | changes.rpcs() | watermarks.rpcs() | subscribers.rpcs()
-        self.server = BridgeServer(rpcs, threads)
+        self.server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
         return await self.server.start("127.0.0.1", 0)
 
     def call(self, rpc: str, request: Any) -> Any:

@@ -15,6 +15,7 @@ from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.dead_letters import DeadLetterService
 from headrace.controller.key_value_tables import KeyValueTableService
+from headrace.controller.reader_groups import ReaderGroupService
 from headrace.controller.scaling_events import ScalingEventService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
@@ -152,6 +153,7 @@ class StreamWorld:
         self.store = WatchedStore(self.bare_store, self.calls)
         self.queue = WatchedQueue(self.bare_queue, self.calls)
         self.queues = dict.fromkeys(Noun, self.queue)
+        self.reader_groups = ReaderGroupService(self.store, self.queue, self.clock)
         self.tables = KeyValueTableService(self.store, self.queue, self.clock)
         self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
         self.scopes = ScopeService(self.store)

@@ -1,0 +1,49 @@
+"""Asking the controller again and again: for what runs in the background, and for the pages of lists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from headrace.client.http_api import HttpApi
+from headrace.client.views import parsed
+from headrace.model.errors import UnavailableError
+
+OPERATION_TIMEOUT_S = 120.0
+"""How long an operation in the background is waited for."""
+
+POLL_FIRST_S = 0.05
+POLL_MAX_S = 1.0
+
+T = TypeVar("T")
+
+
+async def until(what: str, look: Callable[[], Awaitable[T]], done: Callable[[T], bool]) -> T:
+    """What `look` shows once that is as wanted.
+
+    Raises:
+        UnavailableError: it is not, after OPERATION_TIMEOUT_S; what `look` raises goes on its way.
+    """
+    now_s = asyncio.get_running_loop().time
+    poll_s, deadline_s = POLL_FIRST_S, now_s() + OPERATION_TIMEOUT_S
+    while not done(found := await look()):
+        if now_s() + poll_s > deadline_s:
+            raise UnavailableError(
+                f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it goes on in the background"
+            )
+        await asyncio.sleep(poll_s)
+        poll_s = min(poll_s * 1.5, POLL_MAX_S)
+    return found
+
+
+async def items_of_pages(api: HttpApi, path: str, items: str) -> AsyncIterator[Any]:
+    """The elements of the array `items` of every page of a list."""
+    token: str | None = None
+    while True:
+        answer = await api.request("GET", path, query=None if token is None else {"continuationToken": token})
+        for item in parsed(lambda found: list(found[items]), answer):
+            yield item
+        token = answer.get("continuationToken")
+        if token is None:
+            return

@@ -1,0 +1,215 @@
+"""Reader groups over the controller's HTTP API: `admin.reader_groups`, in both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from headrace.client.http_api import HttpApi
+from headrace.client.loop_thread import LoopThread
+from headrace.client.polling import items_of_pages, until
+from headrace.client.views import parsed
+from headrace.model.errors import NotFoundError
+from headrace.model.names import check_reader_group_name, check_scope_name
+from headrace.model.reader_groups import (
+    GroupStream,
+    ReaderGroupConfiguration,
+    RetentionMode,
+    check_group_id,
+)
+from headrace.model.stream_cuts import StreamCut
+
+_PASSING = ("CREATING", "UPDATING")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderGroupView:
+    """A reader group. `state` is CREATING, ACTIVE, UPDATING or DELETING; `state_stream` is where readers keep what they
+    share; `group_id` tells one life of a name from another, `generation` one configuration from the one before."""
+
+    scope: str
+    group: str
+    group_id: str
+    generation: int
+    state: str
+    state_stream: str
+    configuration: ReaderGroupConfiguration
+
+
+class AsyncReaderGroupsAdmin:
+    """Creates, changes and deletes reader groups. What runs in the background is waited for unless `wait=False`."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        scope: str,
+        group: str,
+        configuration: ReaderGroupConfiguration,
+        *,
+        group_id: str | None = None,
+        wait: bool = True,
+    ) -> ReaderGroupView:
+        """A group under the id that the caller has chosen, or a new one; a group that exists is returned as it is.
+
+        Whether it is the one asked for can be told from its id.
+
+        Raises:
+            NotFoundError: there is no such scope; or code "stream_not_found".
+        """
+        body = {
+            "readerGroupName": check_reader_group_name(group),
+            "readerGroupId": check_group_id(group_id) if group_id is not None else str(uuid4()),
+            **_settings(configuration),
+        }
+        answer = await self._api.request("POST", _groups(scope), body=body)
+        return await self._settled(parsed(_group, answer), wait=wait)
+
+    async def get(self, scope: str, group: str) -> ReaderGroupView:
+        """Raises NotFoundError if there is no such group."""
+        return parsed(_group, await self._api.request("GET", _path(scope, group)))
+
+    async def list(self, scope: str) -> list[str]:
+        """The names of the scope's groups, in order. Raises NotFoundError if there is no such scope."""
+        return [str(name) async for name in items_of_pages(self._api, _groups(scope), "readerGroups")]
+
+    async def update(
+        self, known: ReaderGroupView, configuration: ReaderGroupConfiguration, *, wait: bool = True
+    ) -> ReaderGroupView:
+        """The group `known` under another configuration; its generation grows by one.
+
+        Raises:
+            IllegalStateError: code "reader_group_mismatch": the group has changed since; get it again.
+            NotFoundError: the group is gone; or code "stream_not_found".
+        """
+        body = {"readerGroupId": known.group_id, "generation": known.generation, **_settings(configuration)}
+        answer = await self._api.request("PUT", _path(known.scope, known.group), body=body)
+        return await self._settled(parsed(_group, answer), wait=wait)
+
+    async def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
+        """The readers of the group `known` begin again at its starting stream cuts. Raises as `update`."""
+        body = {"readerGroupId": known.group_id, "generation": known.generation}
+        answer = await self._api.request(
+            "POST", f"{_path(known.scope, known.group)}/reset", body=body, repeatable=False
+        )
+        return await self._settled(parsed(_group, answer), wait=wait)
+
+    async def delete(self, known: ReaderGroupView, *, wait: bool = True) -> None:
+        """Raises IllegalStateError, code "reader_group_mismatch", if the name belongs to another group by now."""
+        path = _path(known.scope, known.group)
+        await self._api.request("DELETE", path, query={"readerGroupId": known.group_id})
+        if wait:
+            await until(f"deleting reader group {known.scope}/{known.group}", lambda: self._is_gone(known), bool)
+
+    async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
+        if not wait or view.state not in _PASSING:
+            return view
+        what = f"{view.scope}/{view.group} in state {view.state}"
+        return await until(what, lambda: self.get(view.scope, view.group), lambda found: found.state not in _PASSING)
+
+    async def _is_gone(self, known: ReaderGroupView) -> bool:
+        try:
+            return (await self.get(known.scope, known.group)).group_id != known.group_id
+        except NotFoundError:
+            return True
+
+
+class ReaderGroupsAdmin:
+    """The same for programs without an event loop. Every method is described at its twin."""
+
+    def __init__(self, thread: LoopThread, admin: AsyncReaderGroupsAdmin) -> None:
+        self._run = thread.run
+        self._admin = admin
+
+    def create(
+        self,
+        scope: str,
+        group: str,
+        configuration: ReaderGroupConfiguration,
+        *,
+        group_id: str | None = None,
+        wait: bool = True,
+    ) -> ReaderGroupView:
+        return self._run(self._admin.create(scope, group, configuration, group_id=group_id, wait=wait))
+
+    def get(self, scope: str, group: str) -> ReaderGroupView:
+        return self._run(self._admin.get(scope, group))
+
+    def list(self, scope: str) -> list[str]:
+        return self._run(self._admin.list(scope))
+
+    def update(
+        self, known: ReaderGroupView, configuration: ReaderGroupConfiguration, *, wait: bool = True
+    ) -> ReaderGroupView:
+        return self._run(self._admin.update(known, configuration, wait=wait))
+
+    def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
+        return self._run(self._admin.reset(known, wait=wait))
+
+    def delete(self, known: ReaderGroupView, *, wait: bool = True) -> None:
+        self._run(self._admin.delete(known, wait=wait))
+
+
+def _groups(scope: str) -> str:
+    return f"/v1/scopes/{check_scope_name(scope)}/reader-groups"
+
+
+def _path(scope: str, group: str) -> str:
+    return f"{_groups(scope)}/{check_reader_group_name(group)}"
+
+
+def _settings(configuration: ReaderGroupConfiguration) -> dict[str, Any]:
+    return {
+        "streams": [
+            {
+                "scopeName": one.scope,
+                "streamName": one.stream,
+                "from": _offsets(one.start),
+                "to": _offsets(one.end),
+            }
+            for one in configuration.streams
+        ],
+        "retentionType": configuration.retention.value,
+        "groupRefreshTimeMillis": configuration.group_refresh_ms,
+        "automaticCheckpointIntervalMillis": configuration.automatic_checkpoint_interval_ms,
+        "maxOutstandingCheckpointRequest": configuration.outstanding_checkpoints_max,
+        "rolloverSizeBytes": configuration.rollover_size_bytes,
+    }
+
+
+def _offsets(cut: StreamCut | None) -> dict[str, int] | None:
+    return None if cut is None else {str(segment): offset for segment, offset in cut.positions}
+
+
+def _group(answer: Mapping[str, Any]) -> ReaderGroupView:
+    configuration = ReaderGroupConfiguration(
+        streams=tuple(map(_stream, answer["streams"])),
+        retention=RetentionMode(answer["retentionType"]),
+        group_refresh_ms=int(answer["groupRefreshTimeMillis"]),
+        automatic_checkpoint_interval_ms=int(answer["automaticCheckpointIntervalMillis"]),
+        outstanding_checkpoints_max=int(answer["maxOutstandingCheckpointRequest"]),
+        rollover_size_bytes=int(answer["rolloverSizeBytes"]),
+    )
+    return ReaderGroupView(
+        scope=str(answer["scopeName"]),
+        group=str(answer["readerGroupName"]),
+        group_id=str(answer["readerGroupId"]),
+        generation=int(answer["generation"]),
+        state=str(answer["state"]),
+        state_stream=str(answer["stateStreamName"]),
+        configuration=configuration,
+    )
+
+
+def _stream(answer: Mapping[str, Any]) -> GroupStream:
+    scope, stream = str(answer["scopeName"]), str(answer["streamName"])
+    return GroupStream(scope, stream, _cut(scope, stream, answer["from"]), _cut(scope, stream, answer["to"]))
+
+
+def _cut(scope: str, stream: str, offsets: Mapping[str, int] | None) -> StreamCut | None:
+    if offsets is None:
+        return None
+    return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})

@@ -1,0 +1,96 @@
+"""Requests to the segments of one key-value table: sent to the store that has the segment, repeated until answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from headrace.client.back_off import BackOff
+from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
+from headrace.client.views import SegmentEndpoint
+from headrace.codec import wire_commands as wire
+from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
+from headrace.model.key_value_tables import segments_owner
+from headrace.model.names import segment_name
+
+REPLY_TIMEOUT_S = 30.0
+GIVE_UP_AFTER_S = 60.0
+
+T = TypeVar("T", bound=wire.WireCommand)
+MakeCommand = Callable[[int, str], wire.WireCommand]
+"""The command with this request id on the segment of this name."""
+
+
+class TableSource(Protocol):
+    """Who knows where segments of tables live: `admin.tables`."""
+
+    async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint: ...
+
+
+class Attempts:
+    """Whether an earlier attempt of a request may have been carried out although nobody heard of it."""
+
+    def __init__(self) -> None:
+        self.unheard = False
+
+
+class TableSegmentRequests:
+    """One connection per store, shared by all that runs at the same time."""
+
+    def __init__(self, source: TableSource, scope: str, table: str) -> None:
+        self._scope, self._table = scope, table
+        self._connections = SegmentConnections(source, scope, table)
+
+    async def ask(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None = None) -> T:
+        """The reply of type `expected`.
+
+        Raises:
+            ConflictError: code "table_key_version": a key has another version, or is not there.
+            NotFoundError: the table is gone.
+            InvalidRequestError: the store refuses the request.
+            UnavailableError: no store could be reached for GIVE_UP_AFTER_S.
+        """
+        back_off = BackOff(GIVE_UP_AFTER_S)
+        while True:
+            try:
+                return await self._try(segment_id, make, expected, attempts)
+            except HeadraceError as problem:
+                if problem.retry == "never" or isinstance(problem, ConflictError):
+                    raise
+                self._connections.forget(segment_id)
+                await back_off.wait(problem)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _try(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None) -> T:
+        connection = await self._connections.to_segment(segment_id)
+        replies = SingleReply()
+        flow = connection.open_flow(replies)
+        try:
+            command = make(flow.next_id(), segment_name(self._scope, segments_owner(self._table), segment_id))
+            waiting = replies.ask(flow, command)
+            try:
+                reply = await answer_within(flow, waiting, REPLY_TIMEOUT_S)
+            except HeadraceError:
+                if attempts is not None:
+                    attempts.unheard = True
+                raise
+            if isinstance(reply, expected):
+                return reply
+            raise self._problem(flow, reply)
+        finally:
+            flow.close()
+
+    def _problem(self, flow: Any, reply: wire.WireCommand) -> HeadraceError:
+        if isinstance(reply, wire.TableKeyBadVersion | wire.TableKeyDoesNotExist):
+            return ConflictError(
+                f"a key of table {self._scope}/{self._table} has another version, or is not there: read it again",
+                code="table_key_version",
+            )
+        if isinstance(reply, wire.NoSuchSegment):
+            return NotFoundError(
+                f"key-value table {self._scope}/{self._table} is gone",
+                details={"scope": self._scope, "table": self._table},
+            )
+        return problem_of(flow, reply)

@@ -1,0 +1,171 @@
+"""Key-value tables over the controller's HTTP API: `admin.tables`, in both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.http_api import HttpApi
+from headrace.client.loop_thread import LoopThread
+from headrace.client.polling import items_of_pages, until
+from headrace.client.views import SegmentEndpoint, SegmentView, parsed, segment_endpoint, segment_view
+from headrace.model.errors import AlreadyExistsError, NotFoundError
+from headrace.model.key_value_tables import TableConfiguration
+from headrace.model.names import check_scope_name, check_table_name
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A key-value table. `state` is CREATING, ACTIVE or DELETING; times in milliseconds since the Unix epoch."""
+
+    scope: str
+    table: str
+    configuration: TableConfiguration
+    state: str
+    creation_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSegments:
+    """The segments of a table by key range, and how long its keys are, in bytes."""
+
+    segments: tuple[SegmentView, ...]
+    primary_key_length: int
+    secondary_key_length: int
+
+
+class AsyncTablesAdmin:
+    """Creates, lists and deletes key-value tables. Creation and deletion are waited for unless `wait=False`."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        scope: str,
+        table: str,
+        configuration: TableConfiguration,
+        *,
+        exist_ok: bool = False,
+        wait: bool = True,
+    ) -> TableView:
+        """A new table. With `exist_ok` one that exists is returned as it is, whatever its configuration.
+
+        Raises:
+            AlreadyExistsError: the table exists, and not `exist_ok`.
+            NotFoundError: there is no such scope.
+        """
+        body = {
+            "tableName": check_table_name(table),
+            "partitionCount": configuration.partition_count,
+            "primaryKeyLength": configuration.primary_key_length,
+            "secondaryKeyLength": configuration.secondary_key_length,
+            "rolloverSizeBytes": configuration.rollover_size_bytes,
+        }
+        try:
+            view = parsed(_table, await self._api.request("POST", _tables(scope), body=body, repeatable=exist_ok))
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise
+            view = await self.get(scope, table)
+        if wait and view.state == "CREATING":
+            what = f"creating key-value table {scope}/{table}"
+            view = await until(what, lambda: self.get(scope, table), lambda found: found.state != "CREATING")
+        return view
+
+    async def get(self, scope: str, table: str) -> TableView:
+        """Raises NotFoundError if there is no such table."""
+        return parsed(_table, await self._api.request("GET", _path(scope, table)))
+
+    async def list(self, scope: str) -> list[str]:
+        """The names of the scope's tables, in order. Raises NotFoundError if there is no such scope."""
+        return [str(name) async for name in items_of_pages(self._api, _tables(scope), "tables")]
+
+    async def segments(self, scope: str, table: str) -> TableSegments:
+        """Raises NotFoundError if there is no such table, or its segments are not there yet."""
+        return parsed(_segments, await self._api.request("GET", f"{_path(scope, table)}/segments"))
+
+    async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
+        """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
+        answer = await self._api.request("GET", f"{_path(scope, table)}/segments/{segment_id}/endpoint")
+        return parsed(segment_endpoint, answer)
+
+    async def delete(self, scope: str, table: str, *, wait: bool = True) -> None:
+        """Removes the table with all its entries. Raises NotFoundError if there is no such table."""
+        await self._api.request("DELETE", _path(scope, table))
+        if wait:
+            await until(f"deleting key-value table {scope}/{table}", lambda: self._is_gone(scope, table), bool)
+
+    async def _is_gone(self, scope: str, table: str) -> bool:
+        """Another table of the same name, created since, is none that is being deleted."""
+        try:
+            return (await self.get(scope, table)).state != "DELETING"
+        except NotFoundError:
+            return True
+
+
+class TablesAdmin:
+    """The same for programs without an event loop. Every method is described at its twin."""
+
+    def __init__(self, thread: LoopThread, admin: AsyncTablesAdmin) -> None:
+        self._run = thread.run
+        self._admin = admin
+
+    def create(
+        self,
+        scope: str,
+        table: str,
+        configuration: TableConfiguration,
+        *,
+        exist_ok: bool = False,
+        wait: bool = True,
+    ) -> TableView:
+        return self._run(self._admin.create(scope, table, configuration, exist_ok=exist_ok, wait=wait))
+
+    def get(self, scope: str, table: str) -> TableView:
+        return self._run(self._admin.get(scope, table))
+
+    def list(self, scope: str) -> list[str]:
+        return self._run(self._admin.list(scope))
+
+    def segments(self, scope: str, table: str) -> TableSegments:
+        return self._run(self._admin.segments(scope, table))
+
+    def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
+        return self._run(self._admin.endpoint(scope, table, segment_id))
+
+    def delete(self, scope: str, table: str, *, wait: bool = True) -> None:
+        self._run(self._admin.delete(scope, table, wait=wait))
+
+
+def _tables(scope: str) -> str:
+    return f"/v1/scopes/{check_scope_name(scope)}/key-value-tables"
+
+
+def _path(scope: str, table: str) -> str:
+    return f"{_tables(scope)}/{check_table_name(table)}"
+
+
+def _table(answer: Mapping[str, Any]) -> TableView:
+    configuration = TableConfiguration(
+        partition_count=int(answer["partitionCount"]),
+        primary_key_length=int(answer["primaryKeyLength"]),
+        secondary_key_length=int(answer["secondaryKeyLength"]),
+        rollover_size_bytes=int(answer["rolloverSizeBytes"]),
+    )
+    return TableView(
+        str(answer["scopeName"]),
+        str(answer["tableName"]),
+        configuration,
+        str(answer["state"]),
+        int(answer["creationTime"]),
+    )
+
+
+def _segments(answer: Mapping[str, Any]) -> TableSegments:
+    return TableSegments(
+        tuple(map(segment_view, answer["segments"])),
+        int(answer["primaryKeyLength"]),
+        int(answer["secondaryKeyLength"]),
+    )

@@ -1,0 +1,78 @@
+"""Reader groups over everything real but AWS: the client's administration of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
+
+from functions import wiring
+from headrace.client import (
+    GroupStream,
+    Headrace,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    ReaderGroupConfiguration,
+    RetentionMode,
+    ScalingPolicy,
+)
+from headrace.workflows.request_processor import request_processor
+
+
+@pytest.fixture
+def headrace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Headrace]:
+    """The scope `shop` with the streams `orders` and `returns`."""
+    cluster = RealCluster()
+    serve_functions(cluster, monkeypatch)
+    queue = WorkingQueue()
+    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock))
+    monkeypatch.setattr(wiring, "request_queue", lambda: queue)
+    with client_of(cluster) as client:
+        client.admin.create_scope("shop")
+        for stream in ("orders", "returns"):
+            client.admin.create_stream("shop", stream, scaling=ScalingPolicy.fixed(1))
+        yield client
+    queue.stop()
+    cluster.close()
+    wiring.forget_services()
+
+
+def test_the_life_of_a_reader_group(headrace: Headrace) -> None:
+    groups = headrace.admin.reader_groups
+    with headrace.writer("shop", "orders") as writer:
+        writer.write(b"an order")
+    tail = headrace.admin.stream_cut("shop", "orders")
+    reads = ReaderGroupConfiguration((GroupStream("shop", "orders", start=tail),), RetentionMode.MANUAL)
+    created = groups.create("shop", "billing", reads)
+    assert (created.state, created.generation, created.configuration) == ("ACTIVE", 0, reads)
+    assert groups.create("shop", "billing", reads, group_id="7c9e6679-7425-40de-944b-e07fc1f90ae7") == created
+    assert groups.get("shop", "billing") == created
+    assert groups.list("shop") == ["billing"]
+    both = ReaderGroupConfiguration((GroupStream("shop", "orders"), GroupStream("shop", "returns")))
+    updated = groups.update(created, both)
+    assert (updated.generation, updated.configuration) == (1, both)
+    with pytest.raises(IllegalStateError) as stale:
+        groups.reset(created)
+    assert stale.value.specific_code == "reader_group_mismatch"
+    reset = groups.reset(updated)
+    assert (reset.generation, reset.state) == (2, "ACTIVE")
+    with pytest.raises(IllegalStateError):
+        headrace.admin.delete_scope("shop")
+    groups.delete(reset)
+    with pytest.raises(NotFoundError):
+        groups.get("shop", "billing")
+    assert groups.list("shop") == []
+
+
+def test_requests_that_are_refused(headrace: Headrace) -> None:
+    groups = headrace.admin.reader_groups
+    with pytest.raises(NotFoundError) as missing:
+        groups.create("shop", "billing", ReaderGroupConfiguration((GroupStream("shop", "nowhere"),)))
+    assert missing.value.specific_code == "stream_not_found"
+    reads = ReaderGroupConfiguration((GroupStream("shop", "orders"),))
+    for name, group_id in (("a/b", None), ("billing", "7")):
+        with pytest.raises(InvalidRequestError):
+            groups.create("shop", name, reads, group_id=group_id)
+    assert groups.list("shop") == []
