@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports synth openapi protocol bench fuzz up lock clean
+.PHONY: help setup demo test check lint types imports synth openapi costs protocol bench fuzz up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker 
 
 openapi: $(INSTALLED) ## write docs/api/openapi.json anew
 	@$(PYTHON) -m functions.openapi
+
+costs: $(INSTALLED) ## measure what calls cost; writes the tables of docs/operating/costs.md anew
+	@PYTHONPATH=. $(PYTHON) tests/support/costs.py
 
 bench: $(INSTALLED) ## measure beside the raw limits of this disk; writes build/bench/results.json
 	@$(PYTHON) -m benchmarks

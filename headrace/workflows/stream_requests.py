@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.request_messages import parse_message
-from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
@@ -56,13 +56,15 @@ class StreamRequestProcessor:
         Raises ConflictError when somebody else was faster, and else what `process` raises.
         """
         scope, name, request = parse_message(message_body)
+        stored: StoredStream | None = None
         for step in WORKFLOWS[request.kind].steps:
-            stored = self._tools.records.find(scope, name)
+            stored = stored or self._tools.records.find(scope, name)
             if stored is None or not stored.stream.is_pending(request):
                 return
             if step.applies(stored.stream):
                 step.run(self._tools, stored)
                 yield step.name
+                stored = None  # what a step does changes the record, and others may have worked meanwhile
 
     def _run(self, message_body: Mapping[str, Any]) -> None:
         try:

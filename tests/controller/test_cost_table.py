@@ -1,0 +1,56 @@
+"""docs/operating/costs.md tells what calls, workflows, reports and ticks cost today."""
+
+from __future__ import annotations
+
+import pytest
+from cost_scenarios import SECTIONS
+from costs import MARKED, PAGE, Meter, tables
+from stream_world import StreamWorld
+
+from headrace.ports.metadata_store import Check, Create, Key
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, str]:
+    return tables()
+
+
+def test_every_table_has_its_place():
+    assert [match[2] for match in MARKED.finditer(PAGE.read_text())] == list(SECTIONS)
+
+
+def test_the_targets_hold(measured: dict[str, str]):
+    """Warm queries of tail, successors and endpoint: one read. A transaction or a ping: one read, one write."""
+    rows = {section: _rows(table) for section, table in measured.items()}
+    for name in ("segments at the tail", "successors of an active segment", "successors of a sealed segment"):
+        assert rows["questions"][name][-1][:2] == (1, 0), name
+    assert rows["questions"]["endpoint of a segment"][-1][:2] == (1, 0)
+    assert rows["changes"]["create a transaction"][-1][:2] == (1, 1)
+    assert rows["changes"]["ping a transaction"][-1][:2] == (1, 1)
+
+
+def _rows(table: str) -> dict[str, list[tuple[int, ...]]]:
+    """Each row's cells by its name: the first time, and asked again."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    name = ""
+    for line in table.splitlines()[2:]:
+        title, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        name = name if title == "… asked again" else title
+        found.setdefault(name, []).append(tuple(int(cell or 0) for cell in cells))
+    return found
+
+
+def test_units_are_those_of_the_bill():
+    world = StreamWorld()
+    meter = Meter(world)
+    small, large = Key("p", "small"), Key("p", "large")
+    bill = meter.measured(lambda: world.store.write(Create(small, {"a": 1})))
+    assert (bill.writes, bill.write_units) == (1, 1)
+    bill = meter.measured(lambda: world.store.write(Create(large, {"a": "x" * 9_000}), Check(small, 0)))
+    assert (bill.writes, bill.write_units) == (1, 2 * (9 + 1))
+    bill = meter.measured(lambda: world.store.get_many([small, large, Key("p", "none")]))
+    assert (bill.reads, bill.read_units) == (1, 1 + 3 + 1)
+    bill = meter.measured(lambda: world.store.query("p", limit=10))
+    assert (bill.reads, bill.read_units) == (1, 3)
+    bill = meter.measured(lambda: world.segment_stores.create_segments(["a", "b", "c"], None))
+    assert bill.store == 3
