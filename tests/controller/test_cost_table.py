@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cost_scenarios import SECTIONS
-from costs import MARKED, PAGE, Meter, tables
+from costs import MARKED, PAGE, Meter, page_with, tables
 from stream_world import StreamWorld
 
 from headrace.ports.metadata_store import Check, Create, Key
@@ -13,6 +13,12 @@ from headrace.ports.metadata_store import Check, Create, Key
 @pytest.fixture(scope="module")
 def measured() -> dict[str, str]:
     return tables()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_page_tells_what_is_measured(measured: dict[str, str], section: str):
+    (found,) = [match[0] for match in MARKED.finditer(PAGE.read_text()) if match[2] == section]
+    assert found == MARKED.search(page_with(found, measured))[0], "`make costs` writes the tables anew"  # type: ignore[index]
 
 
 def test_every_table_has_its_place():

@@ -13,7 +13,9 @@ from watermark_world import WatermarkWorld
 
 from headrace import topology
 from headrace.controller.auto_scaling import AutoScalingService
+from headrace.metadata.cluster_records import write_lease
 from headrace.model.buckets import bucket_of_stream
+from headrace.model.cluster import StoreLease, registered
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import container_of_segment, segment_name
@@ -21,6 +23,8 @@ from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create, Key
+from headrace.workflows.detect_failed_stores import detect_failed_stores
+from headrace.workflows.expire_transactions import expire_transactions
 from headrace.workflows.resend_intents import resend_intents
 
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
@@ -243,6 +247,40 @@ def _lost(world: Any) -> None:
     world.clock.advance(60_000)
 
 
+# The tick of transactions
+
+
+def _expire(world: Any) -> object:
+    return expire_transactions(world.store, world.transaction_queues, world.clock, BUCKET)
+
+
+def _lease_over(world: Any) -> None:
+    world.clock.advance(3_600_000)
+
+
+def _committed(world: Any) -> None:
+    world.commit(world.transaction)
+
+
+def _day_over(world: Any) -> None:
+    world.clock.advance(2 * 24 * 3_600_000)
+
+
+# The cluster
+
+
+def _stores(world: Any) -> None:
+    """Three stores that have their containers."""
+    for number in range(3):
+        lease = StoreLease(f"store-{number}", "h", 1, f"zone-{number}", 100, f"v{number}", f"task-{number}", 60_000)
+        world.bare_store.write(write_lease(registered(lease, None, world.clock.now_ms()), None))
+    detect_failed_stores(world.bare_store, world.clock, topology.CONTAINER_COUNT)
+
+
+def _look(world: Any) -> object:
+    return detect_failed_stores(world.store, world.clock, topology.CONTAINER_COUNT)
+
+
 SECTIONS: dict[str, tuple[Scenario, ...]] = {
     "questions": (
         question("get a scope", lambda w: w.scopes.get_scope("s")),
@@ -323,6 +361,10 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
     "ticks": (
         change("resend-intents, nothing to send", _resend),
         change("resend-intents, one message lost", _resend, _lost),
+        change("transactions, nothing due", _expire, _transaction),
+        change("transactions, a lease is over", _expire, _transaction, _lease_over),
+        change("transactions, one is forgotten", _expire, _transaction, _committed, _day_over),
+        change("failed-stores, all three are well", _look, _stores),
         change("watermarks, no writer notes its time", _tick_marks, _marks),
         change("watermarks, the first of a stream", _tick_marks, _marks, _noted),
         change("watermarks, the next", _tick_marks, _marks, _noted, _tick_marks, _noted_again),
