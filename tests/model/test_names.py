@@ -111,3 +111,14 @@ def test_a_number_keeps_its_container_through_epochs_and_transactions(
         names.transient_segment_name(names.transaction_segment_name(parent, transaction), writer, unique),
     ):
         assert names.container_of_segment(name, 8) == expected
+
+
+def test_mark_streams():
+    assert names.mark_stream_name("t") == "_MARKt"
+    assert names.mark_segment_name("s", "t") == "s/_MARKt/0.#epoch.0"
+    assert names.stream_of_mark_stream("_MARKt") == "t"
+    assert names.stream_of_mark_stream("_MARK_MARKt") == "_MARKt"
+    for name in ("t", "_MARK", "MARKt", "_mark"):
+        assert names.stream_of_mark_stream(name) is None
+    longest = names.mark_stream_name("t" * 250)
+    assert names.check_known_name("stream", longest) == longest
