@@ -16,7 +16,7 @@ from headrace.client.views import SegmentEndpoint
 from headrace.codec import wire_commands as wire
 from headrace.codec.events import EventAssembler
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.model.errors import HeadraceError, NotFoundError
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 from headrace.model.names import mark_segment_name, mark_stream_name
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.watermarks import Watermark, is_at_or_behind
@@ -60,25 +60,34 @@ class TimeWindows:
             CorruptError: the mark segment does not hold watermarks.
         """
         position = await self._positions(offsets)
-        if self._events is None and not await self._begin(position):
-            return TimeWindow(None, None)
+        if position is None or (self._events is None and not await self._begin(position)):
+            return self._window(None)
         end = await self._end()
         self._pass(position)
         while (upper := self._first_ahead(position)) is None and await self._read_more(end):
             self._pass(position)
-        return TimeWindow(
-            None if self._passed is None else self._passed.lower_time, None if upper is None else upper.upper_time
-        )
+        return self._window(upper)
 
     async def close(self) -> None:
         await self._connections.close()
 
-    async def _positions(self, offsets: Mapping[int, int]) -> Positions:
-        """The position with the key ranges of its segments, which are asked for once."""
+    def _window(self, upper: Watermark | None) -> TimeWindow:
+        passed = self._passed
+        return TimeWindow(None if passed is None else passed.lower_time, None if upper is None else upper.upper_time)
+
+    async def _positions(self, offsets: Mapping[int, int]) -> Positions | None:
+        """The position with the key ranges of its segments, which are asked for once; None if one was truncated away:
+        nobody tells where that was, and the reader will be told soon enough.
+        """
         known = {identifier: self._segments[identifier] for identifier in offsets if identifier in self._segments}
         for epoch in sorted({segment_epoch(identifier) for identifier in offsets if identifier not in known}):
-            found = await self._admin.epoch_segments(self._scope, self._stream, epoch=epoch)
+            try:
+                found = await self._admin.epoch_segments(self._scope, self._stream, epoch=epoch)
+            except TruncatedError:
+                return None
             known |= {one.segment_id: StreamSegment(one.segment_id, one.key_range) for one in found.segments}
+        if not offsets.keys() <= known.keys():
+            return None
         self._segments = {identifier: known[identifier] for identifier in offsets}
         return positions_of({self._segments[identifier]: offset for identifier, offset in offsets.items()})
 

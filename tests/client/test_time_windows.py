@@ -73,6 +73,21 @@ def test_the_window_moves_with_the_reader(headrace: Headrace) -> None:
             assert reader.time_window() == TimeWindow(10 * index + 10, 10 * index + 20)
 
 
+@pytest.mark.parametrize("replaced", [[0], [0, 1]])
+def test_a_reader_whose_segments_were_truncated_away_has_no_window(headrace: Headrace, replaced: list[int]) -> None:
+    beginning = headrace.admin.stream_cut("shop", "orders", at="head")
+    with headrace.writer("shop", "orders") as writer:
+        writer.note_time(5)
+        _tick()
+        ranges = [(0.0, 0.5), (0.5, 1.0)][: len(replaced)]
+        headrace.admin.scale_stream("shop", "orders", seal=replaced, ranges=ranges)
+        headrace.admin.truncate_stream("shop", "orders", headrace.admin.stream_cut("shop", "orders"))
+        with headrace.reader("shop", "orders", start=beginning) as reader:
+            assert reader.time_window() == TimeWindow(None, None)
+        with headrace.reader("shop", "orders") as reader:
+            assert reader.time_window() == TimeWindow(5, None)
+
+
 def test_a_writer_that_is_closed_holds_nobody_up(headrace: Headrace) -> None:
     with headrace.writer("shop", "orders") as first, headrace.writer("shop", "orders") as second:
         for writer in (first, second):
