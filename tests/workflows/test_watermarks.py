@@ -20,6 +20,7 @@ from headrace.model.errors import InvalidRequestError, NotFoundError, Unavailabl
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.names import mark_segment_name
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.transactions import WriterTime
 from headrace.model.watermarks import is_at_or_behind
 from headrace.ports.metadata_store import Delete
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -189,6 +190,24 @@ def test_a_commit_counts_as_a_note_and_old_news_as_none(marks: WatermarkWorld):
     assert not note("s", "none", "a", 4, {0: 12})
     marks.tick()
     assert marks.bounds() == [(5, 5)]
+
+
+@pytest.mark.parametrize("scales", [0, 1])
+def test_transactions_of_a_writer_with_times_become_watermarks(marks: WatermarkWorld, scales: int):
+    """Also one that a scale has overtaken, so that its events lie in an epoch that the commit made for them."""
+    world = marks.world
+    for time in (5, 6):
+        transaction = world.begin()
+        world.write_in(transaction, 0.1, b"event")
+        for _ in range(scales):
+            world.scale([world.tail_ids()[0]], [0.0, 0.5])
+        world.transactions.commit_transaction("s", "t", transaction, WriterTime("w", time))
+        world.drain_transactions()
+        marks.tick()
+    assert marks.bounds() == [(5, 5), (6, 6)]
+    first, second = marks.written()
+    assert is_at_or_behind(second.cut, first.cut)
+    assert covers_key_space_once([one.segment.key_range for one in second.cut])
 
 
 # Life and death of the stream
