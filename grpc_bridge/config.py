@@ -6,6 +6,7 @@
 | HEADRACE_ADVERTISED_HOST | the address that clients are told that ask for controllers | LISTEN_HOST |
 | HEADRACE_METADATA_TABLE | DynamoDB table | required |
 | HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
+| HEADRACE_COMMITS_QUEUE_URL, HEADRACE_ABORTS_QUEUE_URL | SQS queues for transactions | required |
 | HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
@@ -42,6 +43,8 @@ class BridgeConfig:
     metadata_table: str
     requests_queue_url: str
     tables_queue_url: str
+    commits_queue_url: str
+    aborts_queue_url: str
     container_count: int
     stream_deadline_s: int
     stop_deadline_s: int
@@ -61,6 +64,8 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         metadata_table=_text(environment, "HEADRACE_METADATA_TABLE"),
         requests_queue_url=_text(environment, "HEADRACE_REQUESTS_QUEUE_URL"),
         tables_queue_url=_text(environment, "HEADRACE_TABLES_QUEUE_URL"),
+        commits_queue_url=_text(environment, "HEADRACE_COMMITS_QUEUE_URL"),
+        aborts_queue_url=_text(environment, "HEADRACE_ABORTS_QUEUE_URL"),
         container_count=_integer(environment, "HEADRACE_CONTAINER_COUNT", topology.CONTAINER_COUNT, 1),
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),

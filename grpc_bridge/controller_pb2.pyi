@@ -768,3 +768,139 @@ class DeleteKVTableStatus(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: DeleteKVTableStatus.Status
     def __init__(self, status: _Optional[_Union[DeleteKVTableStatus.Status, str]] = ...) -> None: ...
+
+class TxnId(_message.Message):
+    __slots__ = ("highBits", "lowBits")
+    HIGHBITS_FIELD_NUMBER: _ClassVar[int]
+    LOWBITS_FIELD_NUMBER: _ClassVar[int]
+    highBits: int
+    lowBits: int
+    def __init__(self, highBits: _Optional[int] = ..., lowBits: _Optional[int] = ...) -> None: ...
+
+class CreateTxnRequest(_message.Message):
+    __slots__ = ("streamInfo", "lease", "scaleGracePeriod")
+    STREAMINFO_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    SCALEGRACEPERIOD_FIELD_NUMBER: _ClassVar[int]
+    streamInfo: StreamInfo
+    lease: int
+    scaleGracePeriod: int
+    def __init__(self, streamInfo: _Optional[_Union[StreamInfo, _Mapping]] = ..., lease: _Optional[int] = ..., scaleGracePeriod: _Optional[int] = ...) -> None: ...
+
+class CreateTxnResponse(_message.Message):
+    __slots__ = ("txnId", "activeSegments", "delegationToken")
+    TXNID_FIELD_NUMBER: _ClassVar[int]
+    ACTIVESEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    DELEGATIONTOKEN_FIELD_NUMBER: _ClassVar[int]
+    txnId: TxnId
+    activeSegments: _containers.RepeatedCompositeFieldContainer[SegmentRange]
+    delegationToken: str
+    def __init__(self, txnId: _Optional[_Union[TxnId, _Mapping]] = ..., activeSegments: _Optional[_Iterable[_Union[SegmentRange, _Mapping]]] = ..., delegationToken: _Optional[str] = ...) -> None: ...
+
+class TxnRequest(_message.Message):
+    __slots__ = ("streamInfo", "txnId", "writerId", "timestamp")
+    STREAMINFO_FIELD_NUMBER: _ClassVar[int]
+    TXNID_FIELD_NUMBER: _ClassVar[int]
+    WRITERID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    streamInfo: StreamInfo
+    txnId: TxnId
+    writerId: str
+    timestamp: int
+    def __init__(self, streamInfo: _Optional[_Union[StreamInfo, _Mapping]] = ..., txnId: _Optional[_Union[TxnId, _Mapping]] = ..., writerId: _Optional[str] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class TxnStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUCCESS: _ClassVar[TxnStatus.Status]
+        FAILURE: _ClassVar[TxnStatus.Status]
+        STREAM_NOT_FOUND: _ClassVar[TxnStatus.Status]
+        TRANSACTION_NOT_FOUND: _ClassVar[TxnStatus.Status]
+    SUCCESS: TxnStatus.Status
+    FAILURE: TxnStatus.Status
+    STREAM_NOT_FOUND: TxnStatus.Status
+    TRANSACTION_NOT_FOUND: TxnStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: TxnStatus.Status
+    def __init__(self, status: _Optional[_Union[TxnStatus.Status, str]] = ...) -> None: ...
+
+class PingTxnRequest(_message.Message):
+    __slots__ = ("streamInfo", "txnId", "lease")
+    STREAMINFO_FIELD_NUMBER: _ClassVar[int]
+    TXNID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    streamInfo: StreamInfo
+    txnId: TxnId
+    lease: int
+    def __init__(self, streamInfo: _Optional[_Union[StreamInfo, _Mapping]] = ..., txnId: _Optional[_Union[TxnId, _Mapping]] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class PingTxnStatus(_message.Message):
+    __slots__ = ("status",)
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OK: _ClassVar[PingTxnStatus.Status]
+        LEASE_TOO_LARGE: _ClassVar[PingTxnStatus.Status]
+        MAX_EXECUTION_TIME_EXCEEDED: _ClassVar[PingTxnStatus.Status]
+        SCALE_GRACE_TIME_EXCEEDED: _ClassVar[PingTxnStatus.Status]
+        DISCONNECTED: _ClassVar[PingTxnStatus.Status]
+        COMMITTED: _ClassVar[PingTxnStatus.Status]
+        ABORTED: _ClassVar[PingTxnStatus.Status]
+        UNKNOWN: _ClassVar[PingTxnStatus.Status]
+    OK: PingTxnStatus.Status
+    LEASE_TOO_LARGE: PingTxnStatus.Status
+    MAX_EXECUTION_TIME_EXCEEDED: PingTxnStatus.Status
+    SCALE_GRACE_TIME_EXCEEDED: PingTxnStatus.Status
+    DISCONNECTED: PingTxnStatus.Status
+    COMMITTED: PingTxnStatus.Status
+    ABORTED: PingTxnStatus.Status
+    UNKNOWN: PingTxnStatus.Status
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: PingTxnStatus.Status
+    def __init__(self, status: _Optional[_Union[PingTxnStatus.Status, str]] = ...) -> None: ...
+
+class TxnState(_message.Message):
+    __slots__ = ("state",)
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[TxnState.State]
+        OPEN: _ClassVar[TxnState.State]
+        COMMITTING: _ClassVar[TxnState.State]
+        COMMITTED: _ClassVar[TxnState.State]
+        ABORTING: _ClassVar[TxnState.State]
+        ABORTED: _ClassVar[TxnState.State]
+    UNKNOWN: TxnState.State
+    OPEN: TxnState.State
+    COMMITTING: TxnState.State
+    COMMITTED: TxnState.State
+    ABORTING: TxnState.State
+    ABORTED: TxnState.State
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: TxnState.State
+    def __init__(self, state: _Optional[_Union[TxnState.State, str]] = ...) -> None: ...
+
+class ListCompletedTxnRequest(_message.Message):
+    __slots__ = ("streamInfo",)
+    STREAMINFO_FIELD_NUMBER: _ClassVar[int]
+    streamInfo: StreamInfo
+    def __init__(self, streamInfo: _Optional[_Union[StreamInfo, _Mapping]] = ...) -> None: ...
+
+class TxnResponse(_message.Message):
+    __slots__ = ("txnId", "status")
+    class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COMMITTED: _ClassVar[TxnResponse.Status]
+        ABORTED: _ClassVar[TxnResponse.Status]
+    COMMITTED: TxnResponse.Status
+    ABORTED: TxnResponse.Status
+    TXNID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    txnId: TxnId
+    status: TxnResponse.Status
+    def __init__(self, txnId: _Optional[_Union[TxnId, _Mapping]] = ..., status: _Optional[_Union[TxnResponse.Status, str]] = ...) -> None: ...
+
+class ListCompletedTxnResponse(_message.Message):
+    __slots__ = ("response",)
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    response: _containers.RepeatedCompositeFieldContainer[TxnResponse]
+    def __init__(self, response: _Optional[_Iterable[_Union[TxnResponse, _Mapping]]] = ...) -> None: ...

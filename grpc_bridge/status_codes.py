@@ -36,6 +36,12 @@ repeating can heal is answered with it."""
 
 _CODE_BY_SPECIFIC_CODE = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
 
+_TXN_STATUS_BY_ERROR: Mapping[type[errors.HeadraceError] | str, Message] = {
+    "transaction_not_found": pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),
+    errors.NotFoundError: pb.TxnStatus(status=pb.TxnStatus.STREAM_NOT_FOUND),
+    errors.IllegalStateError: pb.TxnStatus(status=pb.TxnStatus.FAILURE),
+}
+
 REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = {
     "createScope": {
         errors.AlreadyExistsError: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
@@ -71,6 +77,15 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         errors.NotFoundError: pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_FOUND),
         "stream_not_sealed": pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_SEALED),
     },
+    "pingTransaction": {
+        "lease_too_large": pb.PingTxnStatus(status=pb.PingTxnStatus.LEASE_TOO_LARGE),
+        "max_execution_time_exceeded": pb.PingTxnStatus(status=pb.PingTxnStatus.MAX_EXECUTION_TIME_EXCEEDED),
+        "transaction_committed": pb.PingTxnStatus(status=pb.PingTxnStatus.COMMITTED),
+        "transaction_aborted": pb.PingTxnStatus(status=pb.PingTxnStatus.ABORTED),
+    },
+    "commitTransaction": _TXN_STATUS_BY_ERROR,
+    "abortTransaction": _TXN_STATUS_BY_ERROR,
+    "checkTransactionState": {"transaction_not_found": pb.TxnState(state=pb.TxnState.UNKNOWN)},
     "scale": {
         errors.InvalidRequestError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
         errors.IllegalStateError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from grpc_bridge.config import BridgeConfig
 from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
 from grpc_bridge.server import BridgeServer, CallThreads
@@ -9,6 +11,7 @@ from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.subscriber_rpcs import SubscriberRpcs
 from grpc_bridge.table_rpcs import TableRpcs
+from grpc_bridge.transaction_rpcs import TransactionRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -25,7 +28,9 @@ from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
 from headrace.controller.subscribers import SubscriberService
+from headrace.controller.transactions import TransactionService
 from headrace.controller.watermarks import WatermarkService
+from headrace.metadata.transaction_messages import TransactionQueues
 
 
 class BridgeProcess:
@@ -45,6 +50,10 @@ class BridgeProcess:
         service = ControllerService(
             ScopeService(metadata), streams, segments, waits, lambda: (config.advertised_host, self.port)
         )
+        queues = TransactionQueues(
+            SqsRequestQueue(config.commits_queue_url, sqs_client()),
+            SqsRequestQueue(config.aborts_queue_url, sqs_client()),
+        )
         # A later part may answer in the place of an earlier one.
         parts = (
             service,
@@ -53,6 +62,7 @@ class BridgeProcess:
             SubscriberRpcs(SubscriberService(metadata, clock)),
             ReaderGroupRpcs(ReaderGroupService(metadata, requests, clock), waits),
             TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
+            TransactionRpcs(TransactionService(metadata, self._stores, queues, clock, secrets.randbits), waits),
         )
         self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
 

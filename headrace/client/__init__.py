@@ -23,8 +23,10 @@ from headrace.client.segment_reads import SegmentReads
 from headrace.client.segment_stream import EventBatch
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_table import KeyValueTable
+from headrace.client.synchronous_transactions import Transaction, TransactionalWriter
 from headrace.client.table_entries import TableEntry, TableKey
 from headrace.client.time_windows import TimeWindow
+from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -53,6 +55,8 @@ __all__ = [
     "AsyncEventWriter",
     "AsyncHeadrace",
     "AsyncKeyValueTable",
+    "AsyncTransaction",
+    "AsyncTransactionalWriter",
     "ConflictError",
     "CorruptError",
     "EventBatch",
@@ -83,6 +87,8 @@ __all__ = [
     "TableKey",
     "ThrottledError",
     "TimeWindow",
+    "Transaction",
+    "TransactionalWriter",
     "TruncatedError",
     "UnauthorizedError",
     "UnavailableError",

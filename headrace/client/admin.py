@@ -17,6 +17,7 @@ from headrace.client.http_api import HttpApi
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.tables_admin import AsyncTablesAdmin
+from headrace.client.transactions_admin import AsyncTransactionsAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
@@ -46,6 +47,7 @@ class AsyncAdmin:
         self.subscribers = AsyncSubscribersAdmin(api)
         self.reader_groups = AsyncReaderGroupsAdmin(api)
         self.tables = AsyncTablesAdmin(api)
+        self.transactions = AsyncTransactionsAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Raises AlreadyExistsError unless `exist_ok`."""

@@ -19,7 +19,10 @@ from headrace.client.segment_reads import SegmentReads
 from headrace.client.synchronous import EventReader, EventWriter
 from headrace.client.synchronous_admin import Admin
 from headrace.client.synchronous_table import KeyValueTable
+from headrace.client.synchronous_transactions import TransactionalWriter
 from headrace.client.time_cuts import stream_cut_at
+from headrace.client.transactional_writer import AsyncTransactionalWriter
+from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
@@ -52,6 +55,12 @@ class AsyncHeadrace:
         core = WriterCore(self.admin, scope, stream, options or WriterOptions())
         await core.open()
         return AsyncEventWriter(core)
+
+    def transactional_writer(
+        self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
+    ) -> AsyncTransactionalWriter:
+        """A writer whose events come into the stream in transactions. Their leases are renewed while it is open."""
+        return AsyncTransactionalWriter(self.admin, scope, stream, options, lease_ms)
 
     async def reader(
         self,
@@ -115,13 +124,22 @@ class Headrace:
             self._thread.close()
             raise
         self.admin = Admin(self._thread, self._core.admin)
-        self._open: list[EventWriter | EventReader | SegmentReads | KeyValueTable] = []
+        self._open: list[EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable] = []
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
         """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
         core = WriterCore(self._core.admin, scope, stream, options or WriterOptions())
         self._thread.run(core.open())
         writer = EventWriter(self._thread, core)
+        self._keep(writer)
+        return writer
+
+    def transactional_writer(
+        self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
+    ) -> TransactionalWriter:
+        """As `AsyncHeadrace.transactional_writer`."""
+        core = self._thread.run(_transactional_writer(self._core, scope, stream, options, lease_ms))
+        writer = TransactionalWriter(self._thread, core)
         self._keep(writer)
         return writer
 
@@ -173,7 +191,7 @@ class Headrace:
         if problems and error is None:
             raise problems[0]
 
-    def _keep(self, opened: EventWriter | EventReader | SegmentReads | KeyValueTable) -> None:
+    def _keep(self, opened: EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable) -> None:
         """What is still open when the client is closed is closed with it."""
         self._open = [one for one in self._open if not one.closed] + [opened]
 
@@ -201,6 +219,13 @@ async def _make(
     url: str, auth: httpx.Auth | None, retry_s: float, transport: httpx.AsyncBaseTransport | None
 ) -> AsyncHeadrace:
     return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport)
+
+
+async def _transactional_writer(
+    core: AsyncHeadrace, scope: str, stream: str, options: WriterOptions | None, lease_ms: int
+) -> AsyncTransactionalWriter:
+    """Made on the event loop on which it lives."""
+    return core.transactional_writer(scope, stream, options, lease_ms=lease_ms)
 
 
 def _auth(auth: Auth) -> httpx.Auth | None:

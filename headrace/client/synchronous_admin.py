@@ -11,6 +11,7 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.reader_groups_admin import ReaderGroupsAdmin
 from headrace.client.retention_admin import RetentionAdmin, SubscribersAdmin
 from headrace.client.tables_admin import TablesAdmin
+from headrace.client.transactions_admin import TransactionsAdmin
 from headrace.client.watermarks_admin import WatermarksAdmin
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.segments import KeyRange
@@ -30,6 +31,7 @@ class Admin:
         self.subscribers = SubscribersAdmin(thread, admin.subscribers)
         self.reader_groups = ReaderGroupsAdmin(thread, admin.reader_groups)
         self.tables = TablesAdmin(thread, admin.tables)
+        self.transactions = TransactionsAdmin(thread, admin.transactions)
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         self._run(self._admin.create_scope(scope, exist_ok=exist_ok))

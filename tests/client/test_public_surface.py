@@ -17,6 +17,7 @@ PUBLIC = {
     "ReaderOptions", "RetentionMode", "RetentionPolicy", "RetentionType", "ScalingPolicy", "ScalingType",
     "SegmentReads", "StreamCut", "TableConfiguration", "TableEntry", "TableKey", "TimeWindow",
     "WriterOptions", "connect",
+    "AsyncTransaction", "AsyncTransactionalWriter", "Transaction", "TransactionalWriter",
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",

@@ -29,6 +29,8 @@ ENVIRONMENT = {
     "HEADRACE_METADATA_TABLE": "table",
     "HEADRACE_REQUESTS_QUEUE_URL": "queue",
     "HEADRACE_TABLES_QUEUE_URL": "tables",
+    "HEADRACE_COMMITS_QUEUE_URL": "commits",
+    "HEADRACE_ABORTS_QUEUE_URL": "aborts",
 }
 
 
@@ -43,7 +45,7 @@ def test_the_service_has_the_name_that_clients_call():
     assert SERVICE.full_name == "io.pravega.controller.stream.api.grpc.v1.ControllerService"
 
 
-@pytest.mark.parametrize("rpc", ["deleteScopeRecursive", "createTransaction"])
+@pytest.mark.parametrize("rpc", ["deleteScopeRecursive"])
 def test_what_is_not_there_yet_is_unimplemented(bridge, rpc):
     assert bridge.refused(rpc, b"") is grpc.StatusCode.UNIMPLEMENTED
 

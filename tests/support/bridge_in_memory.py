@@ -17,6 +17,7 @@ from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
 from grpc_bridge.subscriber_rpcs import SubscriberRpcs
 from grpc_bridge.table_rpcs import TableRpcs
+from grpc_bridge.transaction_rpcs import TransactionRpcs
 from grpc_bridge.waiting import Waits
 from grpc_bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.mark_streams import MarkStreamService
@@ -61,6 +62,7 @@ class Bridge:
             SubscriberRpcs(SubscriberService(self.world.store, self.world.clock)),
             ReaderGroupRpcs(self.world.reader_groups, self.waits),
             TableRpcs(self.world.tables, self.waits),
+            TransactionRpcs(self.world.transactions, self.waits),
         )
         self.server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
         return await self.server.start("127.0.0.1", 0)

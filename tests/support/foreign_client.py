@@ -278,3 +278,29 @@ def numbers_by_key(events: Iterable[bytes]) -> dict[str, list[int]]:
         key, number = event.decode().split()
         found.setdefault(key, []).append(int(number))
     return found
+
+
+# Transactions
+
+
+def life_of_transactions(talk: _Talk, manager: Any, scope: str, stream: str, events: int) -> dict[str, Any]:
+    """One is committed, one aborted, one found by its id and committed; `scaled` comes in while it is open."""
+    writer = manager.create_transaction_writer(scope, stream, 7)
+    committed = writer.begin_txn()
+    seen: dict[str, Any] = {"open": [committed.is_open()]}
+    for number in range(events):
+        committed.write_event(f"{number % 5} {number}", str(number % 5))
+    committed.commit()
+    aborted = writer.begin_txn()
+    aborted.write_event("0 999", "0")
+    aborted.abort()
+    seen["open"] += [committed.is_open(), aborted.is_open()]
+    late = writer.begin_txn()
+    late.write_event(f"0 {events}", "0")
+    talk.say("begun")
+    talk.hear()
+    found = writer.get_txn(late.get_txn_id())
+    seen["open"] += [found.is_open()]
+    late.commit()
+    seen["open"] += [found.is_open()]
+    return seen

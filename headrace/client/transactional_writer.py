@@ -1,0 +1,240 @@
+"""Writes events in transactions: they come into the stream all at once when the transaction is committed, or never.
+
+A transaction's events go to segments of its own, through the same packer and appenders as an event writer's. Its lease
+is renewed in the background for as long as its writer is open. A transaction is known by its id, so that another
+process can go on with it, or commit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from types import TracebackType
+
+from headrace.client.admin import AsyncAdmin
+from headrace.client.back_off import BackOff
+from headrace.client.connections import SegmentConnections
+from headrace.client.event_blocks import Ack
+from headrace.client.event_packer import EventPacker
+from headrace.client.event_writer import Event, WriterOptions, event_bytes
+from headrace.client.routing_table import Route
+from headrace.client.segment_appender import SegmentAppender
+from headrace.client.transactions_admin import LEASE_MS_DEFAULT, TransactionView
+from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
+from headrace.model.limits import EVENT_BYTES_MAX
+from headrace.model.transactions import check_lease
+
+_WRITER_ID_BITS = 128
+_PINGS_PER_LEASE = 3
+_COMMIT_POLL_FIRST_S = 0.02
+_COMMIT_POLL_MAX_S = 0.5
+
+
+class AsyncTransaction:
+    """One open transaction. `id` names it for ever; used with `async with`, it is committed, or aborted on an error."""
+
+    def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
+        self.id = view.transaction
+        self.packer = EventPacker(block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes)
+        self._writer = writer
+        self._changed = asyncio.Event()
+        self.packer.listen(self._changed.set)
+        self._appenders = [
+            SegmentAppender(
+                self,
+                writer.connections,
+                self.packer,
+                segment_id=one.segment_id,
+                segment_name=one.transaction_segment,
+                writer_id=secrets.randbits(_WRITER_ID_BITS),
+                new_back_off=lambda: BackOff(writer.options.give_up_after_s),
+                wake=asyncio.get_running_loop().call_soon_threadsafe,
+            )
+            for one in view.segments
+        ]
+        routes = zip(view.segments, self._appenders, strict=True)
+        self.packer.route(Route(one.key_range, appender.queue) for one, appender in routes)
+
+    async def write(self, event: Event, routing_key: str | None = None) -> Ack:
+        """Queues an event; waits while the buffer is full.
+
+        Raises:
+            InvalidRequestError: code "event_too_large": a transaction takes events of up to 8 MiB.
+            IllegalStateError: code "transaction_aborted" or "transaction_committed".
+        """
+        payload = transaction_event(event)
+        while (ack := self.packer.add(payload, routing_key)) is None:
+            await self._until(self.packer.has_room)
+        return ack
+
+    async def flush(self) -> None:
+        """Returns when every event written is durable; raises what ended the transaction, if something did."""
+        await self._until(self.packer.is_empty)
+        if self.packer.failure is not None:
+            raise self.packer.failure
+
+    async def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
+        """Flushes and commits; with `wait` it returns only when readers can see the events.
+
+        `writer` and `time` tell that no older event of this writer follows, for watermarks.
+
+        Raises:
+            IllegalStateError: code "transaction_aborted": by request, or because nobody pinged it in time.
+        """
+        await self.flush()
+        admin, scope, stream = self._writer.admin.transactions, self._writer.scope, self._writer.stream
+        view = await admin.commit(scope, stream, self.id, writer=writer, time=time)
+        await self.leave(_ended("committed"))
+        poll_s = _COMMIT_POLL_FIRST_S
+        while wait and view.state != "COMMITTED":
+            await asyncio.sleep(poll_s)
+            poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
+            view = await admin.get(scope, stream, self.id)
+
+    async def abort(self) -> None:
+        """Drops the events. Raises IllegalStateError, code "transaction_committed"."""
+        await self.leave(_ended("aborted"))
+        await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
+
+    async def state(self) -> str:
+        """OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
+        return (await self._writer.admin.transactions.get(self._writer.scope, self._writer.stream, self.id)).state
+
+    async def leave(self, reason: HeadraceError) -> None:
+        """Stops writing, and pinging; what is not acknowledged fails with `reason`. The transaction stays as it is."""
+        self._writer.forget(self)
+        self.packer.close(reason)
+        for appender in self._appenders:
+            await appender.stop()
+            self.packer.fail(appender.queue, appender.in_flight, reason)
+            appender.in_flight.clear()
+
+    async def __aenter__(self) -> AsyncTransaction:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.packer.failure is not None and kind is None:
+            return  # committed or aborted inside
+        if kind is None:
+            await self.commit()
+        else:
+            with contextlib.suppress(HeadraceError):
+                await self.abort()
+
+    # AppendOwner
+
+    async def segment_replaced(self, appender: SegmentAppender) -> None:
+        """A transaction's segments have no successors: they are gone only with the transaction."""
+        raise IllegalStateError(
+            f"transaction {self.id} takes no more events: it was committed or aborted, perhaps since its lease ran out",
+            details={"transaction": self.id},
+            code="transaction_aborted",
+        )
+
+    def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
+        """The transaction cannot hold all of its events any more."""
+        self.packer.fail(appender.queue, appender.in_flight, error)
+        appender.in_flight.clear()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class AsyncTransactionalWriter:
+    """Begins transactions on a stream. Make it with `AsyncHeadrace.transactional_writer`, use it with `async with`.
+
+    Closing it leaves open transactions to whoever knows their ids, until their leases end.
+    """
+
+    def __init__(
+        self,
+        admin: AsyncAdmin,
+        scope: str,
+        stream: str,
+        options: WriterOptions | None = None,
+        lease_ms: int = LEASE_MS_DEFAULT,
+    ) -> None:
+        self.admin = admin
+        self.scope, self.stream = scope, stream
+        self.options = options or WriterOptions()
+        self.connections = SegmentConnections(admin, scope, stream)
+        self._lease_ms = check_lease(lease_ms)
+        self._open: set[AsyncTransaction] = set()
+        self._pinger: asyncio.Task[None] | None = None
+
+    async def begin(self) -> AsyncTransaction:
+        """A new transaction. Raises NotFoundError, or SealedError if the stream takes no more events."""
+        view = await self.admin.transactions.create(self.scope, self.stream, lease_ms=self._lease_ms)
+        return self._opened(view)
+
+    async def transaction(self, transaction_id: str) -> AsyncTransaction:
+        """A transaction that somebody else began, to go on with it.
+
+        Raises:
+            NotFoundError: code "transaction_not_found".
+            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+        """
+        view = await self.admin.transactions.ping(self.scope, self.stream, transaction_id, lease_ms=self._lease_ms)
+        view = await self.admin.transactions.get(self.scope, self.stream, view.transaction)
+        return self._opened(view)
+
+    def forget(self, transaction: AsyncTransaction) -> None:
+        """It is not pinged any more."""
+        self._open.discard(transaction)
+
+    async def close(self) -> None:
+        """Lets go of all transactions and connections."""
+        if self._pinger is not None:
+            self._pinger.cancel()
+            await asyncio.gather(self._pinger, return_exceptions=True)
+        for transaction in list(self._open):
+            await transaction.leave(UnavailableError("the writer is closed", code="writer_closed"))
+        await self.connections.close()
+
+    async def __aenter__(self) -> AsyncTransactionalWriter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _opened(self, view: TransactionView) -> AsyncTransaction:
+        transaction = AsyncTransaction(self, view)
+        self._open.add(transaction)
+        if self._pinger is None:
+            self._pinger = asyncio.get_running_loop().create_task(self._ping())
+        return transaction
+
+    async def _ping(self) -> None:
+        """Renews the leases; a transaction that somebody else has ended takes no more events."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 1000 / _PINGS_PER_LEASE)
+            for transaction in list(self._open):
+                try:
+                    await self.admin.transactions.ping(self.scope, self.stream, transaction.id, lease_ms=self._lease_ms)
+                except HeadraceError as error:
+                    if error.retry == "never":
+                        await transaction.leave(error)
+
+
+def transaction_event(event: Event) -> bytes:
+    """The event as bytes; raises InvalidRequestError, code "event_too_large"."""
+    payload = event_bytes(event)
+    if len(payload) > EVENT_BYTES_MAX:
+        raise InvalidRequestError(
+            f"an event of {len(payload)} bytes is too large for a transaction: at most {EVENT_BYTES_MAX} bytes",
+            details={"bytes": len(payload), "bytes_max": EVENT_BYTES_MAX},
+            code="event_too_large",
+        )
+    return payload
+
+
+def _ended(how: str) -> IllegalStateError:
+    return IllegalStateError(f"this transaction was {how}: begin a new one", code=f"transaction_{how}")

@@ -1,0 +1,34 @@
+"""Transactions of Pravega's own client: committed, aborted, found by id, and overtaken by a scale."""
+
+from __future__ import annotations
+
+import foreign_client
+import pytest
+
+from headrace.client import ScalingPolicy
+
+pytestmark = pytest.mark.xdist_group("foreign_client")
+
+EVENTS = 200
+
+
+def test_transactions(start, ours):
+    ours.admin.create_stream("s", "transactional", scaling=ScalingPolicy.fixed(2))
+    child = start(foreign_client.life_of_transactions, "s", "transactional", EVENTS)
+    assert child.hear() == "begun"
+    left, right = ours.admin.segments("s", "transactional")
+    ours.admin.scale_stream(
+        "s", "transactional", seal=[left.segment_id, right.segment_id], ranges=[(0.0, 0.25), (0.25, 1.0)]
+    )
+    child.say("scaled")
+    assert child.hear()["open"] == [True, False, False, True, False]
+    read: list[bytes] = []
+    with ours.reader("s", "transactional", start="head") as reader:
+        while len(read) < EVENTS + 1:
+            batch = reader.read_batch(60)
+            assert batch is not None, f"only {len(read)} events came"
+            read += [bytes(event) for event in batch.events]
+    assert foreign_client.numbers_by_key(read) == {
+        "0": [*range(0, EVENTS, 5), EVENTS],
+        **{str(key): list(range(key, EVENTS, 5)) for key in range(1, 5)},
+    }
