@@ -33,7 +33,7 @@ RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
 RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
 RAW_BUSY = "raw: overwrite + fdatasync, 4 KiB blocks, all cores busy"
 RAW_LOOPBACK = "raw: loopback TCP"
-RAW_S3 = "raw: GET of 8 MiB from S3 (moto)"
+RAW_S3 = "raw: ranged GET of 32 MiB from S3 (moto)"
 CACHE = "configured: cache of the store"
 
 

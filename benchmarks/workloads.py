@@ -214,7 +214,6 @@ def catch_up_from_s3(headrace: Headrace, stream: str, load: AppendLoad, settings
     """Asks the controller for links and reads the chunks straight from S3, as Spark does; bytes are not parsed."""
     lengths = headrace.admin.stream_cut(SCOPE, stream, at="tail").offsets
     started_s = time.perf_counter()
-    received = 0
     with httpx.Client() as http, ThreadPoolExecutor(settings.history_threads) as threads:
 
         def fetch(link: tuple[str, dict[str, str], int]) -> int:
@@ -224,8 +223,8 @@ def catch_up_from_s3(headrace: Headrace, stream: str, load: AppendLoad, settings
                 raise WrongResultError(f"a link to {length} bytes returned {len(content)}")
             return len(content)
 
-        for segment_id, length in lengths.items():
-            received += sum(threads.map(fetch, _links(headrace, stream, segment_id, length)))
+        links = [link for one, length in lengths.items() for link in _links(headrace, stream, one, length)]
+        received = sum(threads.map(fetch, links))
     elapsed_s = time.perf_counter() - started_s
     if received != sum(lengths.values()):
         raise WrongResultError(f"S3 returned {received} of {sum(lengths.values())} bytes")
