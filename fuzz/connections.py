@@ -49,9 +49,11 @@ class SocketConnection:
 
     async def receive(self) -> wire.WireCommand:
         try:
-            header = await asyncio.wait_for(self._reader.readexactly(wire.FRAME_HEADER.size), WAIT_S)
-            type_code, length = wire.decode_header(header)
-            payload = await asyncio.wait_for(self._reader.readexactly(length), WAIT_S)
+            # Not `wait_for`: up to Python 3.11 it swallows a cancellation that comes together with the answer.
+            async with asyncio.timeout(WAIT_S):
+                header = await self._reader.readexactly(wire.FRAME_HEADER.size)
+                type_code, length = wire.decode_header(header)
+                payload = await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
             raise ConnectionError("the store has closed the connection") from error
         return _unless_gone(wire.decode(type_code, memoryview(payload)))
@@ -87,7 +89,8 @@ class MemoryConnection:
         self._channel.feed()
 
     async def receive(self) -> wire.WireCommand:
-        reply = await asyncio.wait_for(self._channel.replies.get(), WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            reply = await self._channel.replies.get()
         if reply is None:
             raise ConnectionError("the session is closed")
         return _unless_gone(reply)
