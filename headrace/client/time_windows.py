@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from headrace.adapters.tcp.replies import error_of_reply
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
@@ -24,6 +25,7 @@ from headrace.model.writer_marks import Positions, positions_of
 
 REPLY_TIMEOUT_S = 30.0
 READ_BYTES = 1024 * 1024
+WATERMARK_BYTES_USUAL = 16 * 1024
 _SEGMENT_ID = 0
 
 
@@ -62,7 +64,7 @@ class TimeWindows:
         position = await self._positions(offsets)
         if position is None or (self._events is None and not await self._begin(position)):
             return self._window(None)
-        end = await self._end()
+        end = (await self._info()).write_offset
         self._pass(position)
         while (upper := self._first_ahead(position)) is None and await self._read_more(end):
             self._pass(position)
@@ -92,12 +94,35 @@ class TimeWindows:
         return positions_of({self._segments[identifier]: offset for identifier, offset in offsets.items()})
 
     async def _begin(self, position: Positions) -> bool:
-        """A reader that has passed the newest watermark begins there, any other at the oldest; False: there is none."""
+        """Begin to read at or shortly before the last watermark that was passed; False: there is none at all."""
         newest = await self._admin.watermarks.newest(self._scope, self._stream)
         if newest.watermark is None:
             return False
-        self._events = EventAssembler(newest.offset if is_at_or_behind(position, newest.watermark.cut) else 0)
+        start = newest.offset
+        if not is_at_or_behind(position, newest.watermark.cut):
+            start = await self._search(position, start)
+        self._events = EventAssembler(start)
         return True
+
+    async def _search(self, position: Positions, before: int) -> int:
+        """Where a watermark begins that was passed, less than READ_BYTES before the first that was not; or the oldest.
+
+        A watermark is one append, and the store knows where appends begin.
+        """
+        low, high = (await self._info()).start_offset, before
+        while high - low > READ_BYTES:
+            middle = (low + high) // 2
+            found = await self._boundary(middle)
+            if found >= high:
+                high = middle
+                continue
+            try:
+                passed = is_at_or_behind(position, (await self._watermark_at(found)).cut)
+            except TruncatedError as gone:
+                low = max(found, int(gone.details["start_offset"]))
+                continue
+            low, high = (found, high) if passed else (low, found)
+        return low
 
     def _pass(self, position: Positions) -> None:
         while self._ahead and is_at_or_behind(position, self._ahead[0].cut):
@@ -107,12 +132,26 @@ class TimeWindows:
         """The first watermark that the position has nowhere gone beyond."""
         return next((one for one in self._ahead if is_at_or_behind(one.cut, position)), None)
 
-    async def _end(self) -> int:
-        """Where the mark segment ends, in bytes."""
+    async def _info(self) -> wire.StreamSegmentInfo:
+        """Where the mark segment begins and ends."""
         reply = await self._ask(lambda request_id: wire.GetStreamSegmentInfo(request_id, self._name))
         if not isinstance(reply, wire.StreamSegmentInfo) or not reply.exists:
-            raise NotFoundError(f"the watermarks of stream {self._scope}/{self._stream} are gone: was it deleted?")
-        return reply.write_offset
+            raise self._gone()
+        return reply
+
+    async def _boundary(self, offset: int) -> int:
+        """The first known begin of a watermark at or behind `offset`, or the end of the segment."""
+        reply = await self._ask(lambda request_id: wire.LocateOffset(request_id, self._name, offset))
+        if not isinstance(reply, wire.OffsetLocated):
+            raise self._gone()
+        return reply.offset
+
+    async def _watermark_at(self, offset: int) -> Watermark:
+        """The watermark that begins there."""
+        events = EventAssembler(offset)
+        while not (found := events.add(await self._read(offset + events.cut_off_bytes, WATERMARK_BYTES_USUAL))):
+            continue
+        return watermark_of_payload(found[0])
 
     async def _read_more(self, end: int) -> bool:
         """Reads on towards `end`; False at it."""
@@ -121,15 +160,25 @@ class TimeWindows:
         start = events.offset + events.cut_off_bytes
         if start >= end:
             return False
-        length = min(READ_BYTES, end - start)
+        try:
+            data = await self._read(start, min(READ_BYTES, end - start))
+        except TruncatedError as gone:
+            self._events = EventAssembler(int(gone.details["start_offset"]))
+        else:
+            self._ahead += map(watermark_of_payload, events.add(data))
+        return True
+
+    async def _read(self, start: int, length: int) -> memoryview:
+        """Some of the bytes from `start` on, where there are any; raises TruncatedError if they were cut off."""
         reply = await self._ask(lambda request_id: wire.ReadSegment(self._name, start, length, "", request_id))
         if isinstance(reply, wire.SegmentIsTruncated):
-            self._events = EventAssembler(reply.start_offset)
-            return True
-        if isinstance(reply, wire.SegmentRead):
-            self._ahead += map(watermark_of_payload, events.add(memoryview(reply.data)))
-            return True
-        raise NotFoundError(f"the watermarks of stream {self._scope}/{self._stream} are gone: was it deleted?")
+            raise error_of_reply(reply)
+        if not isinstance(reply, wire.SegmentRead):
+            raise self._gone()
+        return memoryview(reply.data)
+
+    def _gone(self) -> NotFoundError:
+        return NotFoundError(f"the watermarks of stream {self._scope}/{self._stream} are gone: was it deleted?")
 
     async def _ask(self, command: Callable[[int], wire.WireCommand]) -> wire.WireCommand:
         """The reply of the mark segment's store, asked again until it answers; raises what it refuses for good."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import pytest
@@ -20,7 +20,10 @@ from headrace.client import (
     StreamCut,
     TimeWindow,
     WriterOptions,
+    time_windows,
 )
+from headrace.codec.wire_commands import WireCommand
+from headrace.model.buckets import bucket_of_stream
 
 SMALL_BLOCKS = WriterOptions(block_bytes=1_000, buffer_bytes=100_000)
 SILENT_MS = 3_600_000
@@ -71,6 +74,41 @@ def test_the_window_moves_with_the_reader(headrace: Headrace) -> None:
     for index, cut in enumerate(ends):
         with headrace.reader("shop", "orders", start=cut) as reader:
             assert reader.time_window() == TimeWindow(10 * index + 10, 10 * index + 20)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_reader_finds_its_watermark_among_many(
+    real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, truncated: bool
+) -> None:
+    """By halving, not by reading them all, which would be 36 requests; also where the oldest were cut off."""
+    monkeypatch.setattr(time_windows, "READ_BYTES", 200)
+    monkeypatch.setattr(time_windows, "WATERMARK_BYTES_USUAL", 60)
+    count = 64
+    bucket = bucket_of_stream("shop/orders", topology.BUCKET_COUNT)
+    for time in range(1, count + 1):
+        headrace.admin.watermarks.note_position("shop", "orders", "w", time, {0: 10 * time, 1: 5 * time})
+        wiring.watermark_advancer().run(bucket)
+    newest = headrace.admin.watermarks.newest("shop", "orders")
+    record_bytes = newest.offset // (count - 1)
+    if truncated:
+        real.segment_stores.truncate_segment(newest.mark_segment, 10 * record_bytes)
+    asked: list[str] = []
+    ask = time_windows.TimeWindows._ask
+
+    async def counted(self: time_windows.TimeWindows, command: Callable[[int], WireCommand]) -> WireCommand:
+        asked.append(type(command(0)).__name__)
+        return await ask(self, command)
+
+    monkeypatch.setattr(time_windows.TimeWindows, "_ask", counted)
+    for time in (12, 13, 32, 50, 63):
+        asked.clear()
+        with headrace.reader(
+            "shop", "orders", start=StreamCut.of("shop", "orders", {0: 10 * time, 1: 5 * time})
+        ) as one:
+            assert one.time_window() == TimeWindow(time, time + 1)
+            assert len(asked) <= 30, asked
+    with headrace.reader("shop", "orders", start=StreamCut.of("shop", "orders", {0: 9, 1: 0})) as one:
+        assert one.time_window() == (TimeWindow(None, 11) if truncated else TimeWindow(None, 1))
 
 
 @pytest.mark.parametrize("replaced", [[0], [0, 1]])
