@@ -13,7 +13,7 @@ from functions import wiring
 from functions.controller import models_retention as models
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
 from functions.http_api import http_api, lambda_handler
-from headrace.controller.subscribers import check_subscriber_name
+from headrace.model.subscribers import check_subscriber_name
 
 api = http_api()
 

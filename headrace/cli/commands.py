@@ -22,9 +22,11 @@ EXIT_INTERRUPTED = 130
 
 BUILT_IN: Mapping[str, str] = {
     "dead-letter": "headrace.cli.dead_letter",
+    "retention": "headrace.cli.retention",
     "scope": "headrace.cli.scope",
     "segment": "headrace.cli.segment",
     "stream": "headrace.cli.stream",
+    "subscriber": "headrace.cli.subscriber",
     "watermark": "headrace.cli.watermark",
 }
 """Sub-commands of the library: modules with a `main`, imported when they are asked for."""

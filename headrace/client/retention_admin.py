@@ -14,6 +14,7 @@ from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cuts import StreamCut
+from headrace.model.subscribers import check_subscriber_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _stream(scope: str, stream: str) -> str:
 
 
 def _path(scope: str, stream: str, subscriber: str) -> str:
-    return f"{_stream(scope, stream)}/subscribers/{quote(subscriber, safe='')}"
+    return f"{_stream(scope, stream)}/subscribers/{quote(check_subscriber_name(subscriber), safe='')}"
 
 
 def _offsets(cut: StreamCut | Mapping[int, int]) -> dict[str, int]:

@@ -18,11 +18,11 @@ from headrace.metadata.subscriber_records import (
     unregister_writes,
 )
 from headrace.metadata.subscriptions import SubscriberPlaces
-from headrace.model.names import check_known_name
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.subscribers import (
     Subscriber,
     check_generation,
+    check_subscriber_name,
     moved,
     registered_again,
 )
@@ -138,12 +138,3 @@ class SubscriberService:
             except WriteConflictError:
                 continue
         return attempt()
-
-
-def check_subscriber_name(name: str) -> str:
-    """Returns the name of a reader group, or `scope/group`; raises InvalidRequestError for anything else."""
-    scope, slash, group = name.rpartition("/")
-    if slash:
-        check_known_name("scope", scope)
-    check_known_name("reader group", group)
-    return name

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from headrace.model.epochs import overlapping
 from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.names import check_known_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
@@ -31,6 +32,15 @@ class Subscriber:
     generation: int
     position: PlacedCut
     updated_ms: int
+
+
+def check_subscriber_name(name: str) -> str:
+    """Returns the name of a reader group, or `scope/group`; raises InvalidRequestError for anything else."""
+    scope, slash, group = name.rpartition("/")
+    if slash:
+        check_known_name("scope", scope)
+    check_known_name("reader group", group)
+    return name
 
 
 def moved(subscriber: Subscriber, generation: int, position: PlacedCut, now_ms: int) -> Subscriber:

@@ -11,6 +11,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
@@ -18,10 +19,12 @@ from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
+from headrace.controller.subscribers import SubscriberService
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import equal_ranges
-from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
+from headrace.workflows.apply_retention import RetentionTicks
 from headrace.workflows.stream_requests import StreamRequestProcessor
 
 
@@ -42,11 +45,9 @@ class CloudWorld:
         self.dynamodb, self.table = dynamodb, name
         self.sqs = boto3.client("sqs", region_name="us-east-1")
         self.url = self.sqs.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-        store, clock, self.segment_stores = (
-            DynamoMetadataStore(name, dynamodb),
-            ManualClock(),
-            MemorySegmentStores(),
-        )
+        self.store = store = DynamoMetadataStore(name, dynamodb)
+        self.clock = clock = ManualClock()
+        self.segment_stores = MemorySegmentStores()
         self.scopes = ScopeService(store)
         self.streams = StreamService(store, SqsRequestQueue(self.url, self.sqs), clock)
         self.segments = SegmentService(store, self.segment_stores, 8)
@@ -92,6 +93,36 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
     left = world.dynamodb.scan(TableName=world.table)["Items"]
     assert {item["partition"]["S"] for item in left} == {"stream/s/t", "scope-guard/s"}
     assert len(left) == 2
+
+
+def test_retention_finds_cuts_and_truncates(cloud_world: Any):
+    world = cloud_world
+    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.streams.truncate_stream, 1_000)
+    subscribers = SubscriberService(world.store, world.clock)
+    world.scopes.create_scope("s")
+    world.streams.create_stream(
+        "s", "t", StreamConfiguration(ScalingPolicy.fixed(2), RetentionPolicy.by_size(100, 500))
+    )
+    world.drain()
+    subscribers.register("s", "t", "g", 0)
+    heads = []
+    for step in range(6):
+        world.segment_stores.extend("s/t/0.#epoch.0", 50)
+        if step == 3:
+            subscribers.update_stream_cut("s", "t", "g", 0, {0: 70, 1: 0})
+        world.clock.advance(1_000)
+        for bucket in range(topology.BUCKET_COUNT):
+            assert ticks.run(bucket) is False
+        world.drain()
+        heads.append(world.segments.stream_cut("s", "t", "head").offsets[0])
+    assert heads == [0, 0, 0, 70, 70, 70]
+    assert [one.name for one in subscribers.list_subscribers("s", "t", 10).items] == ["g"]
+    world.streams.seal_stream("s", "t")
+    world.drain()
+    world.streams.delete_stream("s", "t")
+    world.drain()
+    left = world.dynamodb.scan(TableName=world.table)["Items"]
+    assert {item["partition"]["S"] for item in left} <= {"stream/s/t", "scope-guard/s", "scopes", "bucket-leases"}
 
 
 def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):

@@ -13,6 +13,8 @@ from watermark_world import WatermarkWorld
 
 from headrace import topology
 from headrace.controller.auto_scaling import AutoScalingService
+from headrace.controller.retention import RetentionService
+from headrace.controller.subscribers import SubscriberService
 from headrace.metadata.cluster_records import write_lease
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.cluster import StoreLease, registered
@@ -21,8 +23,9 @@ from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import container_of_segment, segment_name
 from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create, Key
+from headrace.workflows.apply_retention import RetentionTicks
 from headrace.workflows.detect_failed_stores import detect_failed_stores
 from headrace.workflows.expire_transactions import expire_transactions
 from headrace.workflows.resend_intents import resend_intents
@@ -219,6 +222,42 @@ def _tick_marks(world: Any) -> None:
     world.marks.tick()
 
 
+# Retention
+
+
+def _retained(world: Any) -> None:
+    """A policy, and a first cut."""
+    _update(world, retention=RetentionPolicy.by_size(30))
+    world.drain()
+    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.streams.truncate_stream, 60_000)
+    world.retain = lambda: ticks.run(BUCKET)
+    world.retained = RetentionService(world.store, world.segment_stores, world.clock)
+    world.subscribers = SubscriberService(world.store, world.clock)
+    world.retain()
+
+
+def _a_period_later(world: Any) -> None:
+    world.append(world.tails[0], 10)
+    world.clock.advance(60_000)
+
+
+def _full(world: Any) -> None:
+    world.append(world.tails[0], 100)
+    _a_period_later(world)
+
+
+def _subscribed(world: Any) -> None:
+    world.subscribers.register("s", "t", "g", 0)
+
+
+def _publish(world: Any) -> object:
+    return world.subscribers.update_stream_cut("s", "t", "g", 0, _tail(world))
+
+
+def _retain(world: Any) -> None:
+    world.retain()
+
+
 # Key-value tables
 
 
@@ -310,6 +349,8 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         question("list open transactions", lambda w: w.transactions.list_open("s", "t", 100), _transaction),
         question("list completed transactions", lambda w: w.transactions.list_completed("s", "t")),
         question("newest watermark", lambda w: w.marks.service.newest_watermark("s", "t"), _marks),
+        question("what retention does", lambda w: w.retained.describe("s", "t"), _retained),
+        question("list subscribers", lambda w: w.subscribers.list_subscribers("s", "t", 100), _retained, _subscribed),
         question("get a key-value table", lambda w: w.tables.get_table("s", "k"), _table),
         question("segments of a key-value table", lambda w: w.tables.segments_of_table("s", "k"), _table),
         question("list key-value tables", lambda w: w.tables.list_tables("s", 100), _table),
@@ -332,6 +373,8 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("first note of a writer's time", _noted, _marks),
         change("note of a writer's time", _noted_again, _marks, _noted),
         change("remove a writer", lambda w: w.marks.service.remove_writer("s", "t", "a"), _marks, _noted),
+        change("register a subscriber", _subscribed, _retained),
+        change("publish a subscriber's position", _publish, _retained, _subscribed),
         change("create a key-value table", _create_table),
         change("delete a key-value table", _delete_table, _table),
     ),
@@ -368,5 +411,9 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("watermarks, no writer notes its time", _tick_marks, _marks),
         change("watermarks, the first of a stream", _tick_marks, _marks, _noted),
         change("watermarks, the next", _tick_marks, _marks, _noted, _tick_marks, _noted_again),
+        change("retention, nothing due", _retain, _retained),
+        change("retention, a cut", _retain, _retained, _a_period_later),
+        change("retention, a cut and a truncation", _retain, _retained, _full),
+        change("retention, a cut with a subscriber", _retain, _retained, _subscribed, _a_period_later),
     ),
 }
