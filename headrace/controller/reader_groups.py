@@ -13,6 +13,8 @@ from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
 from headrace.metadata.stream_records import stored_stream
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError
@@ -40,6 +42,7 @@ class ReaderGroupService:
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
         self._records = ReaderGroupRecords(store)
+        self._cuts = PlacedCuts(HistoryRecords(store))
         self._queue = queue
         self._clock = clock
 
@@ -51,7 +54,7 @@ class ReaderGroupService:
         So a repeat is harmless, and a caller tells from the id whether the group is the one it asked for.
 
         Raises:
-            InvalidRequestError: code "invalid_name"; or the id is not the text of a UUID.
+            InvalidRequestError: code "invalid_name" or "invalid_stream_cut"; or the id is not the text of a UUID.
             NotFoundError: there is no such scope; or code "stream_not_found".
             ConflictError: a group of this name is being deleted; repeat soon.
         """
@@ -87,6 +90,7 @@ class ReaderGroupService:
 
         Raises:
             NotFoundError: there is no such group; or code "stream_not_found".
+            InvalidRequestError: code "invalid_stream_cut".
             IllegalStateError: code "reader_group_mismatch": the group has another id or generation by now.
             ConflictError: another operation runs.
         """
@@ -124,7 +128,7 @@ class ReaderGroupService:
             if stored.group.state is ReaderGroupState.DELETING:
                 raise ConflictError(f"reader group {scope}/{name} is being deleted: repeat when it is gone")
             return stored.group
-        _check_streams(configuration.streams, streams)
+        self._check_streams(configuration.streams, streams)
         version = 0 if current is None else current.version + 1
         created = new_reader_group(scope, name, group_id, configuration, version)
         intent = self._intent(created)
@@ -141,10 +145,10 @@ class ReaderGroupService:
             return stored.group
         wanted = configuration or stored.group.configuration
         updated = start_update(stored.group, group_id, generation, wanted, stored.version)
-        known = stored.group.configuration.stream_names
-        joining = [one for one in wanted.streams if one.scoped_name not in known]
-        if joining:
-            _check_streams(joining, self._store.get_many(_stream_keys(joining)))
+        known = frozenset(stored.group.configuration.streams)
+        changed = [one for one in wanted.streams if one not in known]
+        if changed:
+            self._check_streams(changed, self._store.get_many(_stream_keys(changed)))
         return self._accept(stored, updated)
 
     def _try_to_delete(self, scope: str, name: str, group_id: str) -> ReaderGroup:
@@ -160,6 +164,25 @@ class ReaderGroupService:
         send_or_leave(self._queue, intent)
         return after
 
+    def _check_streams(self, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
+        """Each stream is there, and its cuts are cuts of it.
+
+        Raises:
+            NotFoundError: code "stream_not_found".
+            InvalidRequestError: code "invalid_stream_cut".
+        """
+        for wanted, record in zip(streams, records, strict=True):
+            stored = stored_stream(record)
+            if stored is None:
+                raise NotFoundError(
+                    f"there is no stream {wanted.scoped_name} for the reader group to read: create it first",
+                    details={"scope": wanted.scope, "stream": wanted.stream},
+                    code="stream_not_found",
+                )
+            for cut in (wanted.start, wanted.end):
+                if cut is not None:
+                    self._cuts.check(stored.stream, cut)
+
     def _intent(self, group: ReaderGroup) -> Intent:
         if group.pending is None:
             raise CorruptError(f"reader group {group.scoped_name} has no pending request to write an intent for")
@@ -168,14 +191,3 @@ class ReaderGroupService:
 
 def _stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
     return [keys.current_key(one.scope, one.stream) for one in streams]
-
-
-def _check_streams(streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
-    """Raises NotFoundError, code "stream_not_found", for the first stream that is not there."""
-    for stream, record in zip(streams, records, strict=True):
-        if stored_stream(record) is None:
-            raise NotFoundError(
-                f"there is no stream {stream.scoped_name} for the reader group to read: create it first",
-                details={"scope": stream.scope, "stream": stream.stream},
-                code="stream_not_found",
-            )

@@ -92,9 +92,10 @@ class Subscriptions:
         self._clock = clock
 
     def subscribe(self, stream: GroupStream, subscriber: str, generation: int, condition: Check) -> None:
-        """The stream's retention waits for the group from its start in the stream on.
+        """The stream's retention waits for the group from its start in the stream on, the head if it has none.
 
-        A start that is no cut of the stream, which may have been made anew since, counts as its head.
+        So it does again in each later generation: the group may have been reset, and its readers begin anew. A start
+        that is no cut of the stream, which may have been made anew since, counts as its head.
         """
 
         def writes() -> list[Write]:
@@ -104,9 +105,9 @@ class Subscriptions:
             try:
                 place = self._places.begin(stored.stream, truncation, start)
             except InvalidRequestError:
-                start, place = None, self._places.begin(stored.stream, truncation, None)
+                place = self._places.begin(stored.stream, truncation, None)
             after = Subscriber(subscriber, generation, place, self._clock.now_ms())
-            return register_writes(stored, before, after, from_start=start is not None)
+            return register_writes(stored, before, after, from_start=True)
 
         self._write(condition, writes)
 

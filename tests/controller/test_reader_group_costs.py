@@ -10,6 +10,7 @@ import pytest
 
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_cuts import StreamCut
 
 READ, QUERY, TRANSACTION, SEND = "read", "query", "transaction", "send"
 ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -19,6 +20,9 @@ Call = Callable[[Any], object]
 def _reads(*streams: str, retention: RetentionMode = RetentionMode.MANUAL) -> ReaderGroupConfiguration:
     return ReaderGroupConfiguration(tuple(GroupStream("s", stream) for stream in streams), retention)
 
+
+START = StreamCut.of("s", "t", {0: 0, 1: 0})
+CUTS = ReaderGroupConfiguration((GroupStream("s", "t", START, START),))
 
 CALLS: dict[str, tuple[Call, dict[str, int]]] = {
     "get": (lambda w: w.reader_groups.get_reader_group("s", "g"), {READ: 1}),
@@ -39,6 +43,10 @@ CALLS: dict[str, tuple[Call, dict[str, int]]] = {
     "update with another stream": (
         lambda w: w.reader_groups.update_reader_group("s", "g", ID, 0, _reads("v")),
         {READ: 2, TRANSACTION: 1, SEND: 1},
+    ),
+    "create with cuts": (
+        lambda w: w.reader_groups.create_reader_group("s", "new", ID, CUTS),
+        {READ: 1, TRANSACTION: 1, SEND: 1},
     ),
     "reset": (lambda w: w.reader_groups.reset_reader_group("s", "g", ID, 0), {READ: 1, TRANSACTION: 1, SEND: 1}),
     "delete": (lambda w: w.reader_groups.delete_reader_group("s", "g", ID), {READ: 1, TRANSACTION: 1, SEND: 1}),

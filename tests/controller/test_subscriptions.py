@@ -53,7 +53,9 @@ def test_it_begins_where_the_group_begins(world: Any, subscriptions: Subscriptio
     subscriptions.subscribe(GroupStream("s", "t", again), "s/g", 1, HOLDS)
     assert _position(world) == {0: 5, 1: 5}, "a reset goes back"
     subscriptions.subscribe(STREAM, "s/g", 2, HOLDS)
-    assert _position(world) == {0: 5, 1: 5}, "an update without a start stays where it is"
+    assert _position(world) == {0: 0, 1: 0}, "without a start the readers begin anew at the head"
+    subscriptions.subscribe(GroupStream("s", "t", start), "s/g", 2, HOLDS)
+    assert _position(world) == {0: 0, 1: 0}, "the same generation changes nothing"
 
 
 def test_a_start_of_another_life_counts_as_the_head(world: Any, subscriptions: Subscriptions):

@@ -87,7 +87,6 @@ def test_groups_by_page(call: Any):
     assert call("GET", "/v1/scopes/none/reader-groups").status == 404
 
 
-CUT_OF_ANOTHER = [{"streamName": "t", "from": {"7": 0}}]
 BAD = {
     "name with a slash": ({"readerGroupName": "a/b"}, 400, "invalid_name"),
     "name of the system": ({"readerGroupName": "_g"}, 400, "invalid_name"),
@@ -99,6 +98,12 @@ BAD = {
     "negative offset": ({"streams": [{"streamName": "t", "from": {"0": -1}}]}, 400, "invalid_stream_cut"),
     "segment that is none": ({"streams": [{"streamName": "t", "from": {"x": 1}}]}, 400, "invalid_request"),
     "cut without segments": ({"streams": [{"streamName": "t", "to": {}}]}, 400, "invalid_stream_cut"),
+    "start at a segment of another stream": (
+        {"streams": [{"streamName": "t", "from": {"7": 0}}]},
+        400,
+        "invalid_stream_cut",
+    ),
+    "half of a cut": ({"streams": [{"streamName": "t", "to": {"0": 0}}]}, 400, "invalid_stream_cut"),
     "end before start": (
         {"streams": [{"streamName": "t", "from": {"0": 2}, "to": {"0": 1}}]},
         400,

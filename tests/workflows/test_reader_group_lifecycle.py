@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
+from headrace.controller.subscribers import SubscriberService
 from headrace.metadata.reader_group_records import ReaderGroupRecords
 from headrace.metadata.subscriber_records import SubscriberRecords
-from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.errors import (
+    ConflictError,
+    CorruptError,
+    IllegalStateError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import WriteConflictError
@@ -194,6 +202,36 @@ def test_a_group_starts_where_its_configuration_says(groups_world: Any):
     world.drain()
     (subscriber,) = SubscriberRecords(world.bare_store).all(world.records.get("s", "t").stream)
     assert subscriber.position.cut == cut
+
+
+def test_a_reset_needs_again_what_was_read(groups_world: Any):
+    """What is published under the generation before is refused from then on."""
+    world = groups_world
+    _create(world)
+    subscribers = SubscriberService(world.store, world.clock)
+    world.append(0, 100, "t")
+    assert subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 60, 1: 0}).position.cut.offsets == {0: 60, 1: 0}
+    world.reader_groups.reset_reader_group("s", "g", ID, 0)
+    world.drain()
+    assert subscribers.get_subscriber("s", "t", "s/g").position.cut.offsets == {0: 0, 1: 0}
+    with pytest.raises(IllegalStateError) as stale:
+        subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 80, 1: 0})
+    assert stale.value.specific_code == "generation_mismatch"
+    subscribers.update_stream_cut("s", "t", "s/g", 1, {0: 80, 1: 0})
+
+
+def test_a_cut_that_is_none_of_the_stream_is_refused(groups_world: Any):
+    world = groups_world
+    before = world.everything()
+    for start in ({7: 0}, {0: 0}):
+        reads = ReaderGroupConfiguration((GroupStream("s", "t", StreamCut.of("s", "t", start)),))
+        with pytest.raises(InvalidRequestError) as refused:
+            world.reader_groups.create_reader_group("s", "g", ID, reads)
+        assert refused.value.specific_code == "invalid_stream_cut"
+    assert world.everything() == before
+    _create(world)
+    with pytest.raises(InvalidRequestError):
+        world.reader_groups.update_reader_group("s", "g", ID, 0, reads)
 
 
 def test_a_stream_that_goes_meanwhile_is_no_hindrance(groups_world: Any):
