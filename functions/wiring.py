@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.controller.reader_groups import ReaderGroupService
     from headrace.controller.retention import RetentionService
     from headrace.controller.scaling_events import ScalingEventService
+    from headrace.controller.scope_deletion import ScopeDeletionService
     from headrace.controller.scopes import ScopeService
     from headrace.controller.segments import SegmentService
     from headrace.controller.stream_cuts import StreamCutService
@@ -144,6 +145,13 @@ def scope_service() -> ScopeService:
     from headrace.controller.scopes import ScopeService
 
     return ScopeService(metadata_store())
+
+
+@_once
+def scope_deletion_service() -> ScopeDeletionService:
+    from headrace.controller.scope_deletion import ScopeDeletionService
+
+    return ScopeDeletionService(metadata_store(), request_queue(), clock())
 
 
 @_once
@@ -290,4 +298,4 @@ def transaction_aborts() -> TransactionAborts:
 def request_processor() -> RequestProcessor:
     from headrace.workflows.request_processor import request_processor
 
-    return request_processor(metadata_store(), segment_stores(), clock())
+    return request_processor(metadata_store(), segment_stores(), clock(), request_queue)

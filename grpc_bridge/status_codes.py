@@ -51,6 +51,9 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         errors.NotFoundError: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
         "scope_not_empty": pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
     },
+    "deleteScopeRecursive": {
+        errors.NotFoundError: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+    },
     "checkScopeExists": {errors.NotFoundError: pb.ExistsResponse(exists=False)},
     "createStream": {
         errors.AlreadyExistsError: pb.CreateStreamStatus(status=pb.CreateStreamStatus.STREAM_EXISTS),

@@ -6,6 +6,7 @@ import secrets
 
 from grpc_bridge.config import BridgeConfig
 from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
+from grpc_bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from grpc_bridge.server import BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
@@ -23,6 +24,7 @@ from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.controller.key_value_tables import KeyValueTableService
 from headrace.controller.mark_streams import MarkStreamService
 from headrace.controller.reader_groups import ReaderGroupService
+from headrace.controller.scope_deletion import ScopeDeletionService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
@@ -45,11 +47,9 @@ class BridgeProcess:
         waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
         tables = SqsRequestQueue(config.tables_queue_url, sqs)
-        streams = StreamService(metadata, requests, clock)
+        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock)
         segments = SegmentService(metadata, self._stores, config.container_count)
-        service = ControllerService(
-            ScopeService(metadata), streams, segments, waits, lambda: (config.advertised_host, self.port)
-        )
+        service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
@@ -59,6 +59,7 @@ class BridgeProcess:
             service,
             WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
             StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits),
+            ScopeDeletionRpcs(scopes, ScopeDeletionService(metadata, requests, clock), waits),
             SubscriberRpcs(SubscriberService(metadata, clock)),
             ReaderGroupRpcs(ReaderGroupService(metadata, requests, clock), waits),
             TableRpcs(KeyValueTableService(metadata, tables, clock), waits),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.controller.parameters import WireModel
 from headrace.controller.paging import Listing
 
@@ -12,6 +14,11 @@ class CreateScopeRequest(WireModel):
 
 class Scope(WireModel):
     scopeName: str
+
+
+class ScopeDetails(WireModel):
+    scopeName: str
+    deleting: bool = Field(description="It is being deleted with everything in it: nothing is created in it any more")
 
 
 class ScopeList(WireModel):

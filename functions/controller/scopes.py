@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated
+
+from aws_lambda_powertools.event_handler import Response
+from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
-from functions.controller.models_scopes import CreateScopeRequest, Scope, ScopeList, scope_list
+from functions.controller.models_scopes import CreateScopeRequest, Scope, ScopeDetails, ScopeList, scope_list
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, continue_after
 from functions.http_api import http_api, lambda_handler
 
 api = http_api()
+
+Recursive = Annotated[bool, Query(description="With all reader groups, streams and tables: answered 202, done later")]
 
 
 @api.get("/v1/scopes", summary="List scopes by name", tags=["Scopes"])
@@ -24,13 +30,25 @@ def create_scope(request: CreateScopeRequest) -> Scope:
 
 
 @api.get("/v1/scopes/<scope>", summary="Get a scope", tags=["Scopes"])
-def get_scope(scope: ScopeName) -> Scope:
-    return Scope(scopeName=wiring.scope_service().get_scope(scope))
+def get_scope(scope: ScopeName) -> ScopeDetails:
+    return ScopeDetails(scopeName=scope, deleting=wiring.scope_service().is_deleting(scope))
 
 
-@api.delete("/v1/scopes/<scope>", summary="Delete an empty scope", tags=["Scopes"], status_code=HTTPStatus.NO_CONTENT)
-def delete_scope(scope: ScopeName) -> None:
-    wiring.scope_service().delete_scope(scope)
+@api.delete(
+    "/v1/scopes/<scope>",
+    summary="Delete an empty scope, or one with everything in it",
+    tags=["Scopes"],
+    responses={
+        204: {"description": "The empty scope is gone"},
+        202: {"description": "The scope is being deleted with everything in it"},
+    },
+)
+def delete_scope(scope: ScopeName, recursive: Recursive = False) -> Response[None]:
+    if not recursive:
+        wiring.scope_service().delete_scope(scope)
+        return Response(HTTPStatus.NO_CONTENT)
+    wiring.scope_deletion_service().delete_scope_recursively(scope)
+    return Response(HTTPStatus.ACCEPTED)
 
 
 handler = lambda_handler(api)

@@ -69,9 +69,20 @@ class AsyncAdmin:
             return False
         return True
 
-    async def delete_scope(self, scope: str) -> None:
-        """Raises IllegalStateError with code "scope_not_empty" while the scope has streams."""
-        await self._api.request("DELETE", f"/v1/scopes/{check_scope_name(scope)}")
+    async def delete_scope(self, scope: str, *, recursive: bool = False, wait: bool = True) -> None:
+        """Removes an empty scope, or with `recursive` one with all its reader groups, streams and tables.
+
+        Raises:
+            IllegalStateError: code "scope_not_empty" while the scope has something in it, and not `recursive`.
+        """
+        path = f"/v1/scopes/{check_scope_name(scope)}"
+        if not recursive:
+            await self._api.request("DELETE", path)
+            return
+        await self._api.request("DELETE", path, query={"recursive": "true"})
+        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
+        while wait and await self.scope_exists(scope):
+            poll_s = await _poll(poll_s, deadline_s, f"deleting scope {scope}")
 
     async def create_stream(
         self,

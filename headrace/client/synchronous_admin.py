@@ -42,8 +42,8 @@ class Admin:
     def scope_exists(self, scope: str) -> bool:
         return self._run(self._admin.scope_exists(scope))
 
-    def delete_scope(self, scope: str) -> None:
-        self._run(self._admin.delete_scope(scope))
+    def delete_scope(self, scope: str, *, recursive: bool = False, wait: bool = True) -> None:
+        self._run(self._admin.delete_scope(scope, recursive=recursive, wait=wait))
 
     def create_stream(
         self,

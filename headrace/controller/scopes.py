@@ -51,6 +51,13 @@ class ScopeService:
             raise no_such_scope(scope)
         return scope
 
+    def is_deleting(self, scope: str) -> bool:
+        """Whether the scope is being deleted with everything in it; raises NotFoundError if there is no such scope."""
+        guard = self._store.get(keys.scope_guard_key(scope))
+        if guard is None or not scope_exists(guard):
+            raise no_such_scope(scope)
+        return guard_of_body(guard.body) is ScopeState.CLOSING
+
     def list_scopes(self, limit: int, after: str | None = None) -> Listing[str]:
         """Names in order, those after `after`; raises InvalidRequestError for a limit outside 1..PAGE_ITEMS_MAX."""
         page = self._store.query(SCOPES_PARTITION, first=first_after(after), limit=check_page_limit(limit))
@@ -61,7 +68,7 @@ class ScopeService:
 
         Raises:
             NotFoundError: there is no such scope.
-            IllegalStateError: code "scope_not_empty".
+            IllegalStateError: code "scope_not_empty"; or "scope_deleting": that is going on already.
             ConflictError: streams come and go too quickly to tell; repeat.
         """
         self._repeat_on_conflict(scope, self._try_to_delete)
@@ -80,6 +87,7 @@ class ScopeService:
         guard = self._store.get(keys.scope_guard_key(scope))
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
+        _check_not_closing(guard)
         # Cheap refusal first, so that a scope in use is not marked again and again.
         self._check_empty(scope)
         version = guard.version
@@ -120,10 +128,22 @@ def scope_exists(guard: Record | None) -> bool:
 
 
 def keep_scope(guard: Record) -> Write:
-    """What a transaction that needs the scope adds: a deleter's mark is taken away, so that its removal fails."""
+    """What a transaction that needs the scope adds: a deleter's mark is taken away, so that its removal fails.
+
+    Raises IllegalStateError, code "scope_deleting": nothing is created any more in a scope that goes with all it has.
+    """
+    _check_not_closing(guard)
     if guard_of_body(guard.body) is ScopeState.DELETING:
         return Replace(guard.key, guard_body(ScopeState.OPEN), guard.version)
     return Check(guard.key, guard.version)
+
+
+def _check_not_closing(guard: Record) -> None:
+    if guard_of_body(guard.body) is ScopeState.CLOSING:
+        raise IllegalStateError(
+            "the scope is being deleted with everything in it: wait until it is gone, then create it anew",
+            code="scope_deleting",
+        )
 
 
 def no_such_scope(scope: str) -> NotFoundError:

@@ -57,9 +57,9 @@ class KeyValueTableRecords:
             *others,
         )
 
-    def start(self, stored: StoredTable, after: KeyValueTable, intent: Intent) -> None:
+    def start(self, stored: StoredTable, after: KeyValueTable, intent: Intent, *others: Write) -> None:
         """Write the table with an operation that begins; raises WriteConflictError if somebody else was faster."""
-        self.store.write(_replace(stored, after), create_intent_write(intent))
+        self.store.write(_replace(stored, after), create_intent_write(intent), *others)
 
     def finish(self, stored: StoredTable, after: KeyValueTable) -> None:
         """Write the table whose operation is done; raises as `start` does."""

@@ -62,9 +62,9 @@ class ReaderGroupRecords:
             *others,
         )
 
-    def start(self, stored: StoredGroup, after: ReaderGroup, intent: Intent) -> None:
+    def start(self, stored: StoredGroup, after: ReaderGroup, intent: Intent, *others: Write) -> None:
         """Write the group with an operation that begins; raises WriteConflictError if somebody else was faster."""
-        self.store.write(_replace(stored, after), create_intent_write(intent))
+        self.store.write(_replace(stored, after), create_intent_write(intent), *others)
 
     def finish(self, stored: StoredGroup, after: ReaderGroup) -> None:
         """Write the group whose operation is done; raises as `start` does."""

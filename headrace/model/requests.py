@@ -25,6 +25,7 @@ class RequestKind(StrEnum):
     SCALE_STREAM = "scale_stream"
     SEAL_STREAM = "seal_stream"
     DELETE_STREAM = "delete_stream"
+    DELETE_SCOPE = "delete_scope"
     CREATE_READER_GROUP = "create_reader_group"
     UPDATE_READER_GROUP = "update_reader_group"
     DELETE_READER_GROUP = "delete_reader_group"
@@ -38,6 +39,7 @@ class RequestKind(StrEnum):
 
 
 _OTHER_NOUNS = {
+    RequestKind.DELETE_SCOPE: Noun.SCOPE,
     RequestKind.CREATE_READER_GROUP: Noun.READER_GROUP,
     RequestKind.UPDATE_READER_GROUP: Noun.READER_GROUP,
     RequestKind.DELETE_READER_GROUP: Noun.READER_GROUP,

@@ -84,8 +84,8 @@ FUNCTIONS = (
     Function(
         "scopes",
         handler="functions.controller.scopes.handler",
-        description="Scopes: create, get, list, delete",
-        grants=("metadata:read", "metadata:write"),
+        description="Scopes: create, get, list, delete, also with everything in them",
+        grants=("metadata:read", "metadata:write", "requests:send"),
     ),
     Function(
         "streams",
@@ -160,8 +160,8 @@ FUNCTIONS = (
     Function(
         "stream-requests",
         handler="functions.processors.stream_requests.handler",
-        description="Works on queued operations: create, update, truncate, scale, seal, delete streams",
-        grants=("metadata:read", "metadata:write"),
+        description="Works on queued operations on streams and scopes: from creation to deletion",
+        grants=("metadata:read", "metadata:write", "requests:send"),
         timeout_s=60,
         reaches_segment_stores=True,
     ),

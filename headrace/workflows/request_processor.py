@@ -11,7 +11,9 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.requests import RequestKind
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.delete_scope import ScopeDeletion
 from headrace.workflows.reader_group_lifecycle import ReaderGroupLifecycle
 from headrace.workflows.stream_requests import WORKFLOWS, StreamRequestProcessor
 from headrace.workflows.table_lifecycle import TableLifecycle
@@ -30,6 +32,10 @@ class RequestProcessor:
     def kinds(self) -> frozenset[RequestKind]:
         return frozenset(self._processes)
 
+    def with_kind(self, kind: RequestKind, process: Process) -> RequestProcessor:
+        """The same, and one kind more."""
+        return RequestProcessor({**self._processes, kind: process})
+
     def process(self, message_body: Mapping[str, Any]) -> None:
         """Do what the message asks; returns when that is done, also if it was done before.
 
@@ -46,13 +52,17 @@ class RequestProcessor:
         process(message_body)
 
 
-def request_processor(store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> RequestProcessor:
-    """The dispatch table of everything that the request queues carry."""
+def request_processor(
+    store: MetadataStore, segment_stores: SegmentStores, clock: Clock, queue: Callable[[], RequestQueue]
+) -> RequestProcessor:
+    """The dispatch table of everything that the request queues carry; `queue` takes what a long request leaves over."""
     streams = StreamRequestProcessor(store, segment_stores, clock)
     groups = ReaderGroupLifecycle(store, segment_stores, clock, Subscriptions(store, clock)).processor()
     tables = TableLifecycle(store, segment_stores).processor()
-    return RequestProcessor(
+    things = RequestProcessor(
         dict.fromkeys(WORKFLOWS, streams.process)
         | dict.fromkeys(groups.steps, groups.process)
         | dict.fromkeys(tables.steps, tables.process)
     )
+    scopes = ScopeDeletion(store, segment_stores, clock, queue, things.process)
+    return things.with_kind(RequestKind.DELETE_SCOPE, scopes.process)

@@ -7,7 +7,7 @@ from typing import Any
 
 def test_life_of_a_scope(call: Any):
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).body == {"scopeName": "s"}
-    assert call("GET", "/v1/scopes/s").body == {"scopeName": "s"}
+    assert call("GET", "/v1/scopes/s").body == {"scopeName": "s", "deleting": False}
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).code == "already_exists"
     answer = call("DELETE", "/v1/scopes/s")
     assert (answer.status, answer.body) == (204, None)
@@ -27,6 +27,20 @@ def test_scopes_by_page(call: Any):
 def test_a_scope_with_streams_is_not_deleted(call: Any, active_stream: str):
     answer = call("DELETE", "/v1/scopes/s")
     assert (answer.status, answer.code) == (412, "scope_not_empty")
+
+
+def test_a_scope_with_everything_in_it(call: Any, world: Any, active_stream: str):
+    answer = call("DELETE", "/v1/scopes/s", recursive="true")
+    assert (answer.status, answer.body) == (202, None)
+    assert call("GET", "/v1/scopes/s").body == {"scopeName": "s", "deleting": True}
+    assert call("DELETE", "/v1/scopes/s", recursive="true").status == 202
+    refused = call("DELETE", "/v1/scopes/s")
+    assert (refused.status, refused.code) == (412, "scope_deleting")
+    world.work()
+    assert call("GET", "/v1/scopes/s").status == 404
+    assert call("DELETE", "/v1/scopes/s", recursive="true").status == 404
+    assert call("DELETE", "/v1/scopes/s", recursive="perhaps").status == 400
+    assert world.segment_stores.names() == []
 
 
 def test_a_stream_is_created_with_everything_that_was_asked(call: Any, world: Any):

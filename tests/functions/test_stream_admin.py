@@ -124,3 +124,18 @@ def test_scaling_events(run: Any, world: Any):
         assert await admin.scaling_events("s", "t", to_ms=event.time_ms - 1) == []
 
     run(use)
+
+
+def test_a_scope_with_everything_in_it(run: Any, world: Any):
+    async def use(admin: AsyncAdmin) -> None:
+        await _scaled(admin, world)
+        with pytest.raises(IllegalStateError):
+            await admin.delete_scope("s")
+        await admin.delete_scope("s", recursive=True)
+        assert await admin.list_scopes() == []
+        assert world.segment_stores.names() == []
+        await admin.create_scope("s")
+        await admin.delete_scope("s", recursive=True, wait=False)
+        assert await admin.scope_exists("s")
+
+    run(use)

@@ -45,7 +45,7 @@ def test_the_service_has_the_name_that_clients_call():
     assert SERVICE.full_name == "io.pravega.controller.stream.api.grpc.v1.ControllerService"
 
 
-@pytest.mark.parametrize("rpc", ["deleteScopeRecursive"])
+@pytest.mark.parametrize("rpc", ["getControllerToBucketMapping"])
 def test_what_is_not_there_yet_is_unimplemented(bridge, rpc):
     assert bridge.refused(rpc, b"") is grpc.StatusCode.UNIMPLEMENTED
 

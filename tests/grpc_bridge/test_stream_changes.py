@@ -82,3 +82,13 @@ def test_whether_a_cut_is_valid(scaled: Any, offsets: dict[int, int], valid: boo
 
 def test_no_cut_of_a_stream_that_is_not_there_is_valid(bridge: Any):
     assert not bridge.call("isStreamCutValid", cut({0: 0})).response
+
+
+def test_a_scope_is_gone_when_its_recursive_deletion_is_answered(scaled: Any):
+    status = pb.DeleteScopeStatus
+    assert scaled.call("deleteScope", pb.ScopeInfo(scope="s")).status == status.SCOPE_NOT_EMPTY
+    assert scaled.call("deleteScopeRecursive", pb.ScopeInfo(scope="s")).status == status.SUCCESS
+    assert scaled.world.bare_segment_stores.names() == []
+    assert not scaled.call("checkScopeExists", pb.ScopeInfo(scope="s")).exists
+    for name in ("s", "a/b"):
+        assert scaled.call("deleteScopeRecursive", pb.ScopeInfo(scope=name)).status == status.SCOPE_NOT_FOUND

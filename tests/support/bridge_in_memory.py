@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
 from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
+from grpc_bridge.scope_deletion_rpcs import ScopeDeletionRpcs
 from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
 from grpc_bridge.service import ControllerService
 from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
@@ -59,6 +60,7 @@ class Bridge:
                 service.rpcs(),
             ),
             StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits),
+            ScopeDeletionRpcs(self.world.scopes, self.world.scope_deletions, self.waits),
             SubscriberRpcs(SubscriberService(self.world.store, self.world.clock)),
             ReaderGroupRpcs(self.world.reader_groups, self.waits),
             TableRpcs(self.world.tables, self.waits),

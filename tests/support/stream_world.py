@@ -17,6 +17,7 @@ from headrace.controller.dead_letters import DeadLetterService
 from headrace.controller.key_value_tables import KeyValueTableService
 from headrace.controller.reader_groups import ReaderGroupService
 from headrace.controller.scaling_events import ScalingEventService
+from headrace.controller.scope_deletion import ScopeDeletionService
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
@@ -157,12 +158,13 @@ class StreamWorld:
         self.tables = KeyValueTableService(self.store, self.queue, self.clock)
         self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
         self.scopes = ScopeService(self.store)
+        self.scope_deletions = ScopeDeletionService(self.store, self.queue, self.clock)
         self.streams = StreamService(self.store, self.queue, self.clock)
         self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
         self.cuts = StreamCutService(self.store, self.segment_stores, self.segments)
         self.scaling_events = ScalingEventService(self.store)
         self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
-        self.requests = request_processor(self.store, self.segment_stores, self.clock)
+        self.requests = request_processor(self.store, self.segment_stores, self.clock, lambda: self.queue)
         self.records = StreamRecords(self.bare_store)
         self.bare_commits, self.bare_aborts = MemoryRequestQueue(), MemoryRequestQueue()
         self.transaction_queues = TransactionQueues(

@@ -16,10 +16,14 @@ GUARD_SORT = "guard"
 
 
 class ScopeState(StrEnum):
-    """DELETING marks that somebody is looking whether the scope is empty; creating a stream takes the mark away."""
+    """DELETING marks that somebody is looking whether the scope is empty; creating a stream takes the mark away.
+
+    CLOSING is for good: the scope is being deleted with everything in it, and nothing is created in it any more.
+    """
 
     OPEN = "OPEN"
     DELETING = "DELETING"
+    CLOSING = "CLOSING"
     GONE = "GONE"
 
 
@@ -29,6 +33,16 @@ def guard_partition(scope: str) -> str:
 
 def guard_body(state: ScopeState) -> dict[str, Any]:
     return versioned(state=str(state))
+
+
+def closing_guard_body(request_id: str) -> dict[str, Any]:
+    """The guard of a scope that is being deleted with everything in it, by this request."""
+    return versioned(state=str(ScopeState.CLOSING), request=request_id)
+
+
+def closing_request_of_body(body: Body) -> str | None:
+    """The request that deletes the scope with everything in it; None in any other state."""
+    return decoded("scope", body, lambda fields: str(fields["request"]) if "request" in fields else None)
 
 
 def guard_of_body(body: Body) -> ScopeState:
