@@ -1,0 +1,172 @@
+"""Random scales, truncations, updates and deaths of processors, against a model that only adds up bytes and tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from headrace.model.errors import InvalidRequestError, SealedError, TruncatedError
+from headrace.model.key_ranges import covers_key_space_once
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.stream_state import StreamState
+
+TAGS = ("a", "b", "c")
+SEGMENTS_MAX = 6
+
+
+def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+    class StreamMachine(RuleBasedStateMachine):
+        """`deaths` tells at which call of a request's processor it dies before somebody else takes over."""
+
+        @initialize(segments=st.integers(1, 3))
+        def start(self, segments: int) -> None:
+            self.world = stream_world.StreamWorld()
+            self.world.create(segments=segments, tags=("a",))
+            self.tags: set[str] = {"a"}
+            self.version = 0
+            self.appended = 0
+            self.heads: list[dict[int, int]] = []
+            self.sealed = False
+
+        def _finish(self, death: int) -> None:
+            """Do what was accepted; the first processor dies at this call, if it makes so many."""
+            for message in self.world.bare_queue.receive():
+                self.world.calls.crash_at(death, done=bool(death % 2))
+                try:
+                    self.world.requests.process(message.body)
+                except stream_world.Crash:
+                    self.world.calls.calm()
+                    self.world.requests.process(message.body)
+                finally:
+                    self.world.calls.calm()
+                self.world.bare_queue.acknowledge(message.receipt)
+
+        def _active(self) -> list[Any]:
+            return [one.segment for one in self.world.segments.segments_at_tail("s", "t").segments]
+
+        @precondition(lambda self: not self.sealed)
+        @rule(data=st.data(), length=st.integers(1, 5))
+        def append(self, data: st.DataObject, length: int) -> None:
+            segment = data.draw(st.sampled_from(self._active()))
+            self.world.append(segment.segment_id, length)
+            self.appended += length
+
+        @precondition(lambda self: not self.sealed)
+        @rule(data=st.data(), death=st.integers(0, 25))
+        def scale(self, data: st.DataObject, death: int) -> None:
+            active = self._active()
+            chosen = data.draw(st.integers(0, len(active) - 1))
+            if len(active) < SEGMENTS_MAX and data.draw(st.booleans()):
+                old = active[chosen]
+                middle = (old.key_range.low + old.key_range.high) / 2
+                new = [KeyRange(old.key_range.low, middle), KeyRange(middle, old.key_range.high)]
+                self.world.streams.scale_stream("s", "t", [old.segment_id], new)
+            else:
+                pair = active[chosen : chosen + 2]
+                whole = KeyRange(pair[0].key_range.low, pair[-1].key_range.high)
+                self.world.streams.scale_stream("s", "t", [one.segment_id for one in pair], [whole])
+            self._finish(death)
+
+        @precondition(lambda self: not self.sealed)
+        @rule(tags=st.sets(st.sampled_from(TAGS)), death=st.integers(0, 25))
+        def update(self, tags: set[str], death: int) -> None:
+            policy = ScalingPolicy.by_event_rate(self.version + 1, 2, 1)
+            self.world.streams.update_stream("s", "t", StreamConfiguration(policy, tags=tuple(tags)))
+            self._finish(death)
+            self.tags, self.version = tags, self.version + 1
+
+        @rule(data=st.data(), at=st.sampled_from(["head", "tail", "between"]), death=st.integers(0, 25))
+        def truncate(self, data: st.DataObject, at: str, death: int) -> None:
+            cut = dict(self.world.segments.stream_cut("s", "t", "head" if at == "head" else "tail").offsets)
+            if at == "between":
+                cut = {identifier: data.draw(st.integers(0, offset + 1)) for identifier, offset in cut.items()}
+            valid = self.world.cuts.is_valid("s", "t", cut)
+            try:
+                self.world.cuts.check_reached("s", "t", cut)
+                self.world.streams.truncate_stream("s", "t", cut)
+            except SealedError:
+                assert self.sealed
+                return
+            except (InvalidRequestError, TruncatedError):
+                assert not valid
+                return
+            assert valid
+            self._finish(death)
+            assert self.world.segments.stream_cut("s", "t", "head").offsets == cut
+            self.heads.append(cut)
+
+        @precondition(lambda self: not self.sealed and len(self.heads) > 1)
+        @rule(death=st.integers(0, 25))
+        def seal(self, death: int) -> None:
+            self.world.streams.seal_stream("s", "t")
+            self._finish(death)
+            self.sealed = True
+
+        @precondition(lambda self: bool(self.heads))
+        @rule()
+        def go_back(self) -> None:
+            """A head that was left behind is no longer a place to read from or to truncate at."""
+            cut = self.heads[0]
+            if cut != self.world.segments.stream_cut("s", "t", "head").offsets:
+                assert not self.world.cuts.is_valid("s", "t", cut)
+
+        @invariant()
+        def every_byte_is_kept_or_counted(self) -> None:
+            truncation = self.world.records.get_with_truncation("s", "t")[1]
+            gone = truncation.size_bytes if truncation else 0
+            assert self.world.cuts.distance_bytes("s", "t", None, None) + gone == self.appended
+
+        @invariant()
+        def exactly_the_segments_that_can_be_read_exist(self) -> None:
+            named = {one.name for one in self.world.segments.between("s", "t", None, None).ranges}
+            assert {name for name in self.world.bare_segment_stores.names() if name.startswith("s/t/")} == named
+            head = self.world.segments.segments_at_head("s", "t").segments
+            assert covers_key_space_once([one.segment.key_range for one in head])
+
+        @invariant()
+        def the_configuration_is_the_last_one(self) -> None:
+            view = self.world.streams.get_stream("s", "t")
+            assert view.state is (StreamState.SEALED if self.sealed else StreamState.ACTIVE)
+            assert (set(view.configuration.tags), view.configuration_version) == (self.tags, self.version)
+            indexed = {tag for tag in TAGS if self.world.streams.list_streams("s", 9, tag=tag).items}
+            assert indexed == self.tags
+            entries = {partition for partition, _ in self.world.everything() if partition.startswith("tag/")}
+            assert entries == {f"tag/s/{tag}" for tag in self.tags}
+
+        @invariant()
+        def neighbours_agree(self) -> None:
+            ranges = self.world.segments.between("s", "t", None, None).ranges
+            for one in ranges:
+                identifier = one.range.segment.segment_id
+                found = self.world.segments.successors("s", "t", identifier).segments
+                for follower in found:
+                    before = self.world.segments.predecessors("s", "t", follower.segment.segment_id)
+                    assert identifier in {other.segment.segment_id for other in before}
+
+    return StreamMachine
+
+
+@pytest.fixture
+def machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+    return _machine(stream_world)
+
+
+def test_streams_under_random_operations(machine: type[RuleBasedStateMachine]):
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=40, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        ),
+    )
