@@ -52,12 +52,12 @@ ACCEPTED: dict[str, tuple[Call, dict[str, int], dict[str, int]]] = {
     "update of tags": (
         lambda w: w.streams.update_stream("s", "t", TAGGED),
         {READ: 1, TRANSACTION: 1, SEND: 1},
-        {READ: 19, TRANSACTION: 4},
+        {READ: 11, TRANSACTION: 4},
     ),
     "update of the rate": (
         lambda w: w.streams.update_stream("s", "t", RATED),
         {READ: 1, TRANSACTION: 1, SEND: 1},
-        {READ: 18, TRANSACTION: 3, POLICY: 3},
+        {READ: 10, TRANSACTION: 3, POLICY: 3},
     ),
     "truncation": (
         lambda w: w.streams.truncate_stream("s", "t", {S2: 0, S3: 0, 1: 7}),

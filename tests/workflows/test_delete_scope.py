@@ -8,21 +8,26 @@ import pytest
 
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.key_value_tables import TableConfiguration
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.workflows import delete_scope
 
-CALLS_MAX = 400
+CALLS_MAX = 600
+GROUP_ID = "00000000-0000-0000-0000-00000000000a"
 FIXED = StreamConfiguration(ScalingPolicy.fixed(2), tags=("x",))
 
 
 def _fill(world: Any) -> None:
-    """In scope `s`: an active, a scaled and a sealed stream, one that is still being created, and two tables."""
+    """In scope `s`: a reader group that subscribes to two streams; an active, a scaled and a sealed stream, one that is
+    still being created, and two tables."""
     world.create("active", tags=("a", "b"))
     world.create("scaled")
     world.scale([world.tail_ids("scaled")[0]], [0.0, 0.25, 0.5], "scaled")
     world.create("sealed")
     world.seal("sealed")
     world.tables.create_table("s", "table", TableConfiguration(2, 8))
+    reads = ReaderGroupConfiguration((GroupStream("s", "active"), GroupStream("s", "sealed")), RetentionMode.AUTOMATIC)
+    world.reader_groups.create_reader_group("s", "group", GROUP_ID, reads)
     world.drain()
     world.streams.create_stream("s", "creating", FIXED)
     world.tables.create_table("s", "coming", TableConfiguration(1, 8))
@@ -50,7 +55,12 @@ def test_everything_in_the_scope_goes(world: Any):
     assert world.drain() == 1
     assert world.bare_segment_stores.names() == []
     names = ("active", "scaled", "sealed", "creating")
-    tombstones = {f"stream/s/{name}" for name in names} | {"key-value-table/s/table", "key-value-table/s/coming"}
+    tombstones = {f"stream/s/{name}" for name in names} | {
+        "stream/s/_RGgroup",
+        "reader-group/s/group",
+        "key-value-table/s/table",
+        "key-value-table/s/coming",
+    }
     assert _left(world) - tombstones == {"scope-guard/s"}
     with pytest.raises(NotFoundError):
         world.scopes.get_scope("s")
@@ -136,11 +146,11 @@ def _accepted(stream_world: Any) -> Any:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, done: bool):
-    """At every third call: the workflows of streams and tables are tried call by call elsewhere."""
+    """At every fifth call: the workflows of streams and tables are tried call by call elsewhere."""
     alone = _accepted(stream_world)
     alone.drain()
     crashes = 0
-    for position in range(int(done), CALLS_MAX, 3):
+    for position in range(int(done), CALLS_MAX, 5):
         world = _accepted(stream_world)
         (message,) = world.bare_queue.receive()
         world.calls.crash_at(position, done=done)
@@ -156,7 +166,7 @@ def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, done: boo
         assert _outcome(world) == _outcome(alone), f"after a crash at call {position}"
         world.requests.process(message.body)
         assert _outcome(world) == _outcome(alone), "a message after the work is done changes nothing"
-    assert 20 <= crashes < CALLS_MAX // 3
+    assert 20 <= crashes < CALLS_MAX // 5
 
 
 @pytest.mark.parametrize("position", range(0, 120, 7))
