@@ -213,7 +213,11 @@ async def open_connection(host: str, port: int) -> WireConnection:
             f"segment store {host}:{port} cannot be reached: {error or 'time-out'}",
             details={"host": host, "port": port},
         ) from error
-    await connection.shake_hands()
+    try:
+        await connection.shake_hands()
+    except asyncio.CancelledError:
+        connection.close()
+        raise
     return connection
 
 

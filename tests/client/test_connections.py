@@ -110,3 +110,32 @@ def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Any) -> Non
 def test_nobody_listens() -> None:
     with pytest.raises(UnavailableError, match="cannot be reached"):
         asyncio.run(open_connection("127.0.0.1", 9))
+
+
+def test_a_connection_whose_opening_is_cancelled_is_closed() -> None:
+    """Whoever closes a reader at once does not wait for the stores that it was about to ask."""
+
+    async def work() -> None:
+        came, gone = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(16)
+            came.set()
+            try:
+                await reader.read()
+            except ConnectionError:
+                pass
+            finally:
+                gone.set()
+                writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            opening = asyncio.create_task(open_connection("127.0.0.1", server.sockets[0].getsockname()[1]))
+            await came.wait()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            await asyncio.wait_for(gone.wait(), 20)
+
+    asyncio.run(work())
