@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.controller.auto_scaling import AutoScalingService
+    from headrace.controller.cluster import ClusterService
     from headrace.controller.dead_letters import DeadLetterService
     from headrace.controller.history import HistoryService
     from headrace.controller.key_value_tables import KeyValueTableService
@@ -194,6 +195,13 @@ def transaction_service() -> TransactionService:
     from headrace.controller.transactions import TransactionService
 
     return TransactionService(metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits)
+
+
+@_once
+def cluster_service() -> ClusterService:
+    from headrace.controller.cluster import ClusterService
+
+    return ClusterService(metadata_store(), environment().container_count)
 
 
 @_once

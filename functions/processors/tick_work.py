@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from functions import wiring
 from functions.observability import count, logger
+
+if TYPE_CHECKING:
+    from headrace.workflows.detect_failed_stores import ClusterChecked
 
 RESEND_AFTER_MS = 30_000
 """An intent this old whose work is not done has probably lost its message; sending it in vain is harmless."""
@@ -38,10 +42,34 @@ def _apply_retention(bucket: int) -> bool:
     return wiring.retention_ticks().run(bucket)
 
 
+def _detect_failed_stores(_bucket: int) -> bool:
+    from headrace.workflows.detect_failed_stores import detect_failed_stores
+
+    note_cluster(detect_failed_stores(wiring.metadata_store(), wiring.clock(), wiring.environment().container_count))
+    return False
+
+
+def note_cluster(checked: ClusterChecked) -> None:
+    """Count and log what a look at the segment stores found and did."""
+    if checked.stores_lost:
+        count("StoresLost", len(checked.stores_lost))
+    if checked.newly_lost:
+        logger.warning("stores lost: %s", ", ".join(checked.newly_lost))
+    if checked.moved:
+        logger.info("containers that got another store: %s", checked.moved)
+    if checked.given_up:
+        count("ContainersGivenUp", len(checked.given_up))
+        logger.error(
+            "containers that go on without what only their lost store had: %s; see docs/operating/cluster.md",
+            checked.given_up,
+        )
+
+
 TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "resend-intents": _resend_intents,
     "transactions": _expire_transactions,
     "watermarks": _advance_watermarks,
     "retention": _apply_retention,
+    "failed-stores": _detect_failed_stores,
 }
 """By the kinds that the topology declares."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.client import views
+from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
@@ -41,6 +42,7 @@ class AsyncAdmin:
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
+        self.cluster = AsyncClusterAdmin(api)
         self.dead_letters = AsyncDeadLettersAdmin(api)
         self.watermarks = AsyncWatermarksAdmin(api)
         self.retention = AsyncRetentionAdmin(api)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
+from headrace.client.cluster_admin import ClusterAdmin
 from headrace.client.dead_letters_admin import DeadLettersAdmin
 from headrace.client.loop_thread import LoopThread
 from headrace.client.reader_groups_admin import ReaderGroupsAdmin
@@ -25,6 +26,7 @@ class Admin:
     def __init__(self, thread: LoopThread, admin: AsyncAdmin) -> None:
         self._run = thread.run
         self._admin = admin
+        self.cluster = ClusterAdmin(thread, admin.cluster)
         self.dead_letters = DeadLettersAdmin(thread, admin.dead_letters)
         self.watermarks = WatermarksAdmin(thread, admin.watermarks)
         self.retention = RetentionAdmin(thread, admin.retention)

@@ -282,3 +282,29 @@ def _parts(serving: Sequence[StoreLease], held: Mapping[str, int], count: int) -
     for store_id in sorted(wanting, key=lambda name: (not keeps[name], name))[:missing]:
         parts[store_id] += 1
     return parts
+
+
+class ContainerStanding(enum.StrEnum):
+    """How it stands with a container."""
+
+    SERVED = "SERVED"
+    MOVING = "MOVING"
+    """The store that the map names waits for the one that has its log, or is about to go on without that."""
+    FREE = "FREE"
+    """Tier 2 has all of it, and the store that the map names opens it in a moment."""
+    WAITING = "WAITING"
+    """Its log lies with a store that is away and expected back."""
+
+
+def container_standing(
+    container: int, hold: ContainerHold | None, container_map: ContainerMap, leases: Mapping[str, StoreLease]
+) -> ContainerStanding:
+    """How it stands with a container whose log lies where `hold` says; `leases` by store id."""
+    if hold is None:
+        return ContainerStanding.FREE
+    holder = leases.get(hold.store_id)
+    is_there = holder is not None and not holder.has_ended
+    if container_map.stores.get(container) == hold.store_id:
+        return ContainerStanding.SERVED if is_there else ContainerStanding.WAITING
+    given_up = container_map.given_up.get(container) == hold.epoch
+    return ContainerStanding.MOVING if is_there or given_up else ContainerStanding.WAITING

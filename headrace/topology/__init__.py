@@ -12,6 +12,7 @@ from headrace.topology.functions import (
     CHUNK_BUCKET,
     COMMITS_QUEUE,
     CONTAINER_COUNT,
+    EVENT_RULES,
     FUNCTIONS,
     METADATA_TABLE,
     QUEUES,
@@ -23,7 +24,7 @@ from headrace.topology.functions import (
     TICKS_QUEUE,
     function,
 )
-from headrace.topology.kinds import Bucket, Function, Grant, Queue, Route, Schedule, Table, Tick
+from headrace.topology.kinds import Bucket, EventRule, Function, Grant, Queue, Route, Schedule, Table, Tick
 from headrace.topology.routes import ROUTES
 from headrace.topology.segment_stores import SEGMENT_STORES, SegmentStoreService
 
@@ -33,6 +34,7 @@ __all__ = [
     "CHUNK_BUCKET",
     "COMMITS_QUEUE",
     "CONTAINER_COUNT",
+    "EVENT_RULES",
     "FUNCTIONS",
     "METADATA_TABLE",
     "QUEUES",
@@ -45,6 +47,7 @@ __all__ = [
     "TICKS",
     "TICKS_QUEUE",
     "Bucket",
+    "EventRule",
     "Function",
     "Grant",
     "Queue",

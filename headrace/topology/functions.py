@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.topology.kinds import DEAD_LETTER_FUNCTION, Bucket, Function, Queue, Schedule, Table, Tick
+from headrace.topology.kinds import DEAD_LETTER_FUNCTION, Bucket, EventRule, Function, Queue, Schedule, Table, Tick
 
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
@@ -18,6 +18,7 @@ TICKS = (
     Tick("transactions", every_s=10, buckets=BUCKET_COUNT),
     Tick("watermarks", every_s=10, buckets=BUCKET_COUNT),
     Tick("retention", every_s=60, buckets=BUCKET_COUNT),
+    Tick("failed-stores", every_s=10, buckets=1),
 )
 """Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""
 
@@ -196,6 +197,18 @@ FUNCTIONS = (
         reaches_segment_stores=True,
     ),
     Function(
+        "cluster",
+        handler="functions.controller.cluster.handler",
+        description="Segment stores, their leases, and the container map",
+        grants=("metadata:read",),
+    ),
+    Function(
+        "store-tasks",
+        handler="functions.processors.store_tasks.handler",
+        description="Ends the lease of segment stores whose task has stopped",
+        grants=("metadata:read", "metadata:write"),
+    ),
+    Function(
         "schedule-ticks",
         handler="functions.processors.schedule_ticks.handler",
         description="Spreads a minute into delayed tick messages",
@@ -221,6 +234,17 @@ FUNCTIONS = (
         timeout_s=20,
     ),
 )
+
+EVENT_RULES = (
+    EventRule(
+        "store-tasks",
+        function="store-tasks",
+        source="aws.ecs",
+        detail_type="ECS Task State Change",
+        detail={"lastStatus": ["STOPPED"], "group": [{"prefix": "service:headrace-store-"}]},
+    ),
+)
+"""The local stack has no such events: there the tick finds lost stores."""
 
 SCHEDULES = (Schedule("every-minute", function="schedule-ticks", every_minutes=1),)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 SECONDS_PER_MINUTE = 60
 
@@ -94,6 +94,20 @@ class Queue:
             max_receive_count=0,
             concurrency_max=2,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """Invokes `function` with each event of the account's default bus that comes from `source` and matches `detail`.
+
+    `detail` is a pattern as EventBridge has it: lists of values, or of matches such as {"prefix": "x"}.
+    """
+
+    name: str
+    function: str
+    source: str
+    detail_type: str
+    detail: dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ _GROUP = f"{_GROUPS}/{{group}}"
 _TABLES = "/v1/scopes/{scope}/key-value-tables"
 _TABLE = f"{_TABLES}/{{table}}"
 ROUTES = (
+    Route("GET", "/v1/cluster", "cluster"),
+    Route("GET", "/v1/cluster/containers", "cluster"),
     Route("GET", "/v1/scopes", "scopes"),
     Route("POST", "/v1/scopes", "scopes"),
     Route("GET", "/v1/scopes/{scope}", "scopes"),

@@ -24,6 +24,8 @@ from infra.constructs.segment_store_zone import SegmentStoreZone
 from infra.settings import Settings
 
 PERIOD = cdk.Duration.minutes(1)
+METRICS_NAMESPACE = "Headrace"
+"""What functions/observability.py counts under."""
 OLDEST_MESSAGE_AGE_S_MAX = 300
 """A stream operation takes seconds; a message that waits for minutes means that nobody works on its queue."""
 FUNCTION_ERRORS_MAX = 3
@@ -58,6 +60,7 @@ class ObservabilityStack(cdk.Stack):
             self._watch_function(function)
         for zone in zones:
             self._watch_store(zone)
+        self._watch_cluster()
         self._dashboard(api, functions, queues, zones)
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
 
@@ -117,6 +120,25 @@ class ObservabilityStack(cdk.Stack):
             zone.service.metric_memory_utilization(period=PERIOD, statistic="Maximum"),
             threshold=MEMORY_USED_PERCENT_MAX,
             periods=5,
+        )
+
+    def _watch_cluster(self) -> None:
+        self._alarm(
+            "headrace-stores-lost",
+            "A segment store has lost its lease and is not back: see docs/operating/cluster.md",
+            cloudwatch.Metric(
+                namespace=METRICS_NAMESPACE, metric_name="StoresLost", statistic="Minimum", period=PERIOD
+            ),
+            threshold=0,
+            periods=3,
+        )
+        self._alarm(
+            "headrace-containers-given-up",
+            "Containers went on without what only their lost store had: acknowledged events may be missing",
+            cloudwatch.Metric(
+                namespace=METRICS_NAMESPACE, metric_name="ContainersGivenUp", statistic="Sum", period=PERIOD
+            ),
+            threshold=0,
         )
 
     def _alarm(

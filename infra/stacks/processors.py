@@ -27,6 +27,10 @@ from infra.packaging.lambda_bundle import lambda_code
 SCHEDULED_EVENT_AGE_MAX = cdk.Duration.minutes(1)
 """A tick that comes late is worth nothing: the next one does its work."""
 
+EVENT_AGE_MAX = cdk.Duration.minutes(5)
+EVENT_RETRIES = 3
+"""Of events that a function failed on: what they tell is found out anyway, if later."""
+
 
 class ProcessorsStack(cdk.Stack):
     """Every function of the topology that no route calls; `functions` by name."""
@@ -52,6 +56,8 @@ class ProcessorsStack(cdk.Stack):
             self._feed(queue)
         for schedule in topology.SCHEDULES:
             self._start(schedule)
+        for rule in topology.EVENT_RULES:
+            self._listen(rule)
 
     def _queue_statements(
         self, declared: topology.Function, fed_queues: Sequence[topology.Queue]
@@ -83,6 +89,20 @@ class ProcessorsStack(cdk.Stack):
                     event=events.RuleTargetInput.from_object(schedule.event),
                     max_event_age=SCHEDULED_EVENT_AGE_MAX,
                     retry_attempts=0,
+                )
+            ],
+        )
+
+    def _listen(self, rule: topology.EventRule) -> None:
+        events.Rule(
+            self,
+            f"Events-{rule.name}",
+            rule_name=f"headrace-{rule.name}",
+            description=f"Calls {rule.function} for events of {rule.source}: {rule.detail_type}",
+            event_pattern=events.EventPattern(source=[rule.source], detail_type=[rule.detail_type], detail=rule.detail),
+            targets=[
+                targets.LambdaFunction(
+                    self.functions[rule.function].function, max_event_age=EVENT_AGE_MAX, retry_attempts=EVENT_RETRIES
                 )
             ],
         )

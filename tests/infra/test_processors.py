@@ -48,7 +48,8 @@ def test_sqs_accepts_the_declared_limits(declared):
 
 def test_schedules_call_their_functions_with_their_events(assembly, as_text):
     rules = assembly.named("AWS::Events::Rule", "Name")
-    assert set(rules) == {f"headrace-{schedule.name}" for schedule in topology.SCHEDULES}
+    declared = [*topology.SCHEDULES, *topology.EVENT_RULES]
+    assert set(rules) == {f"headrace-{each.name}" for each in declared}
     for schedule in topology.SCHEDULES:
         properties = rules[f"headrace-{schedule.name}"].properties
         unit = "minute" if schedule.every_minutes == 1 else "minutes"
@@ -58,3 +59,27 @@ def test_schedules_call_their_functions_with_their_events(assembly, as_text):
         assert function.properties["FunctionName"] == f"headrace-{schedule.function}"
         assert json.loads(target["Input"]) == schedule.event
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
+
+
+def test_events_call_their_functions(assembly):
+    rules = assembly.named("AWS::Events::Rule", "Name")
+    for rule in topology.EVENT_RULES:
+        properties = rules[f"headrace-{rule.name}"].properties
+        assert properties["EventPattern"] == {
+            "source": [rule.source],
+            "detail-type": [rule.detail_type],
+            "detail": rule.detail,
+        }
+        (target,) = properties["Targets"]
+        function = assembly.get(STACK, target["Arn"])
+        assert function.properties["FunctionName"] == f"headrace-{rule.function}"
+        assert "Input" not in target
+        assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 3}
+
+
+def test_events_of_stopped_store_tasks_match_the_services_of_the_stores(assembly):
+    (rule,) = topology.EVENT_RULES
+    (match,) = rule.detail["group"]
+    services = assembly.named("AWS::ECS::Service", "ServiceName")
+    assert services
+    assert all(f"service:{name}".startswith(match["prefix"]) for name in services if "store" in name)
