@@ -130,6 +130,8 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     reports: MemoryScalingReports = field(default_factory=MemoryScalingReports)
     container_count: int = 2
+    opens: tuple[int, ...] | None = None
+    """Containers that a store opens at its start; None: all."""
     cache_bytes: int = 8 << 20
     block_bytes: int = 64 << 10
     file_bytes: int = 4 << 20
@@ -173,7 +175,7 @@ class World:
         listener = WireListener(store, lambda: self.random.getrandbits(128))
         running = RunningStore(self, store, journal, listener)
         try:
-            for container in range(self.container_count):
+            for container in range(self.container_count) if self.opens is None else self.opens:
                 await store.open_container(container, self.claim(container))
             bound = bind_socket("127.0.0.1", 0)
             running.port = bound.getsockname()[1]
