@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from functions.observability import NAMESPACE
 from headrace import topology
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -21,7 +22,15 @@ def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
         expected |= {f"{name}-dead-letters", f"{name}-age"}
     for index in range(topology.SEGMENT_STORES.stores):
         expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory")}
+    expected |= {"headrace-stores-lost", "headrace-containers-given-up"}
     assert set(alarms) == expected
+
+
+def test_the_cluster_is_watched_by_what_the_functions_count(alarms):
+    lost, given_up = (alarms[f"headrace-{name}"].properties for name in ("stores-lost", "containers-given-up"))
+    assert (lost["Namespace"], lost["MetricName"], lost["EvaluationPeriods"]) == (NAMESPACE, "StoresLost", 3)
+    assert (given_up["MetricName"], given_up["Statistic"], given_up["Threshold"]) == ("ContainersGivenUp", "Sum", 0)
+    assert lost["TreatMissingData"] == given_up["TreatMissingData"] == "notBreaching"
 
 
 def test_every_alarm_goes_to_the_topic(assembly, alarms):
