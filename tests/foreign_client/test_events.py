@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import foreign_client
@@ -144,3 +146,25 @@ def test_stores_killed_under_their_writer_and_reader_lose_and_double_nothing(sta
     writer.hear()
     assert numbers_by_key(one.event for one in read_by_ours(ours, "killed")) == in_order(2000)
     assert numbers_by_key(reader.hear()) == in_order(2000)
+
+
+def test_a_store_stopped_under_their_writer_loses_and_doubles_nothing(stack, start, foreign, ours):
+    """Its containers move to the other store, and some come back.
+
+    A reader group of theirs keeps the address of its state for its life: one that is made afterwards reads everything.
+    """
+    ours.admin.create_stream("s", "moved", scaling=ScalingPolicy.fixed(4))
+    writer = start(foreign_client.write_on_demand, "s", "moved")
+    state = json.loads((Path(stack["dataDir"]).parents[1] / "local-stack.json").read_text())
+    before = ours.admin.cluster.containers()
+    for first in range(0, 2000, 500):
+        writer.say(numbered(KEYS, range(first, first + 500)))
+        if first == 1000:
+            os.kill(state["segmentStores"][0]["pid"], signal.SIGTERM)
+        assert writer.hear() == "flushed"
+    writer.say(None)
+    writer.hear()
+    assert ours.admin.cluster.containers().map_version > before.map_version
+    assert numbers_by_key(one.event for one in read_by_ours(ours, "moved")) == in_order(2000)
+    read = foreign(foreign_client.read_events, "s", "moved", "group-moved", 2000)
+    assert numbers_by_key(read) == in_order(2000)
