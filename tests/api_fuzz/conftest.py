@@ -19,6 +19,13 @@ FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
 SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
 LEASE = {"lease": 60_000}
 TABLE = {"tableName": "table", "partitionCount": 2, "primaryKeyLength": 8}
+GROUP_ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+GROUP = {
+    "readerGroupName": "group",
+    "readerGroupId": GROUP_ID,
+    "streams": [{"streamName": "active"}],
+    "retentionType": "MANUAL",
+}
 
 
 class FuzzWorld:
@@ -53,6 +60,7 @@ class FuzzWorld:
         self.ask("POST", "/v1/scopes/s/streams/active/scale", SCALE)
         self.ask("PUT", "/v1/scopes/s/streams/sealed/state", {"streamState": "SEALED"})
         self.ask("POST", "/v1/scopes/s/key-value-tables", TABLE)
+        self.ask("POST", "/v1/scopes/s/reader-groups", GROUP)
         transactions = [
             self.ask("POST", "/v1/scopes/s/streams/active/transactions", LEASE)["transaction"] for _ in range(3)
         ]
@@ -72,6 +80,7 @@ class FuzzWorld:
             "segment": ["0", "1", str(1 << 32 | 2), str(2 << 32 | 4)],
             "epoch": ["0", "1", "2"],
             "table": ["table", "active"],
+            "group": ["group", "active"],
             "writer": ["w"],
             "transaction": transactions[::-1],
             "key": ["key"],
@@ -114,6 +123,23 @@ def good_bodies(fuzz_world: FuzzWorld) -> Callable[[str], list[Any]]:
             {"tableName": "new", "partitionCount": 2, "primaryKeyLength": 8},
             TABLE | {"secondaryKeyLength": 3, "rolloverSizeBytes": 5},
         ],
+        "POST /v1/scopes/{scope}/reader-groups": [
+            GROUP | {"readerGroupName": "new"},
+            GROUP
+            | {
+                "readerGroupName": "new",
+                "streams": [{"scopeName": "s", "streamName": "active", "from": cut, "to": cut}],
+                "retentionType": "AUTOMATIC",
+                "groupRefreshTimeMillis": 5,
+                "automaticCheckpointIntervalMillis": 5,
+                "maxOutstandingCheckpointRequest": 5,
+                "rolloverSizeBytes": 5,
+            },
+        ],
+        "PUT /v1/scopes/{scope}/reader-groups/{group}": [
+            {"readerGroupId": GROUP_ID, "generation": 0, "streams": [{"streamName": "sealed", "to": {"0": 0, "1": 0}}]},
+        ],
+        "POST /v1/scopes/{scope}/reader-groups/{group}/reset": [{"readerGroupId": GROUP_ID, "generation": 0}],
         "PUT /v1/scopes/{scope}/streams/{stream}/writers/{writer}/position": [{"time": 5, "position": cut}],
         "POST /v1/scopes/{scope}/streams/{stream}/transactions": [LEASE],
         "PUT /v1/scopes/{scope}/streams/{stream}/transactions/{transaction}/lease": [LEASE],
