@@ -54,14 +54,15 @@ class BridgeProcess:
             SqsRequestQueue(config.commits_queue_url, sqs_client()),
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
         )
+        groups = ReaderGroupService(metadata, requests, clock)
         # A later part may answer in the place of an earlier one.
         parts = (
             service,
             WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
             StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits),
             ScopeDeletionRpcs(scopes, ScopeDeletionService(metadata, requests, clock), waits),
-            SubscriberRpcs(SubscriberService(metadata, clock)),
-            ReaderGroupRpcs(ReaderGroupService(metadata, requests, clock), waits),
+            SubscriberRpcs(SubscriberService(metadata, clock), groups),
+            ReaderGroupRpcs(groups, waits),
             TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
             TransactionRpcs(TransactionService(metadata, self._stores, queues, clock, secrets.randbits), waits),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 
 from grpc_bridge import controller_pb2 as pb
 from headrace.controller.subscribers import SubscriberService
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 
 Status = pb.UpdateSubscriberStatus
 
@@ -29,14 +31,19 @@ def _info(stream: str = "t") -> pb.StreamInfo:
 
 
 def _publish(
-    bridge: Any, cut: dict[int, int], subscriber: str = "s/group", generation: int = 2, stream: str = "t"
+    bridge: Any,
+    cut: dict[int, int],
+    subscriber: str = "s/group",
+    generation: int = 2,
+    stream: str = "t",
+    group: str = "2b7e1516-28ae-4d2a-8bf7-158809cf4f3c",
 ) -> Any:
     return bridge.call(
         "updateSubscriberStreamCut",
         pb.SubscriberStreamCut(
             subscriber=subscriber,
             generation=generation,
-            readerGroupId="2b7e1516-28ae-4d2a-8bf7-158809cf4f3c",
+            readerGroupId=group,
             streamCut=pb.StreamCut(streamInfo=_info(stream), cut=cut),
         ),
     ).status
@@ -75,3 +82,23 @@ def test_each_refusal_has_its_status(bridge: Any, subscribers: SubscriberService
     assert _publish(bridge, {0: 50, 1: 50}, stream="none") == Status.STREAM_NOT_FOUND
     request = pb.SubscriberStreamCut(subscriber="a b", streamCut=pb.StreamCut(streamInfo=_info(), cut={0: 1, 1: 1}))
     assert bridge.refused("updateSubscriberStreamCut", request) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_readers_of_a_group_that_was_made_anew_publish_nothing(bridge: Any):
+    """Both groups are in generation 0: only the id tells them apart."""
+    world = bridge.world
+    world.create(segments=2)
+    world.append(0, 100)
+    streams = (GroupStream("s", "t"),)
+    configuration = ReaderGroupConfiguration(streams, retention=RetentionMode.MANUAL)
+    groups = [str(uuid.UUID(int=number)) for number in (1, 2)]
+    world.reader_groups.create_reader_group("s", "group", groups[0], configuration)
+    world.drain()
+    assert _publish(bridge, {0: 10, 1: 0}, generation=0, group=groups[0]) == Status.SUCCESS
+    world.reader_groups.delete_reader_group("s", "group", groups[0])
+    world.drain()
+    assert _publish(bridge, {0: 20, 1: 0}, generation=0, group=groups[0]) == Status.SUBSCRIBER_NOT_FOUND
+    world.reader_groups.create_reader_group("s", "group", groups[1], configuration)
+    world.drain()
+    assert _publish(bridge, {0: 100, 1: 0}, generation=0, group=groups[0]) == Status.GENERATION_MISMATCH
+    assert _publish(bridge, {0: 30, 1: 0}, generation=0, group=groups[1].upper()) == Status.SUCCESS

@@ -61,7 +61,7 @@ class Bridge:
             ),
             StreamChangeRpcs(self.world.streams, self.world.cuts, self.waits),
             ScopeDeletionRpcs(self.world.scopes, self.world.scope_deletions, self.waits),
-            SubscriberRpcs(SubscriberService(self.world.store, self.world.clock)),
+            SubscriberRpcs(SubscriberService(self.world.store, self.world.clock), self.world.reader_groups),
             ReaderGroupRpcs(self.world.reader_groups, self.waits),
             TableRpcs(self.world.tables, self.waits),
             TransactionRpcs(self.world.transactions, self.waits),
