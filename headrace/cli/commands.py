@@ -27,6 +27,7 @@ BUILT_IN: Mapping[str, str] = {
     "segment": "headrace.cli.segment",
     "stream": "headrace.cli.stream",
     "subscriber": "headrace.cli.subscriber",
+    "transaction": "headrace.cli.transaction",
     "watermark": "headrace.cli.watermark",
 }
 """Sub-commands of the library: modules with a `main`, imported when they are asked for."""
