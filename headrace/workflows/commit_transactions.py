@@ -27,7 +27,7 @@ from headrace.metadata.transaction_records import (
 )
 from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.epochs import Epoch
-from headrace.model.errors import CorruptError, NotFoundError, SealedError, UnavailableError
+from headrace.model.errors import NotFoundError, SealedError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.segments import StreamSegment
@@ -94,11 +94,15 @@ class TransactionCommits:
 
         Raises:
             ConflictError: another operation runs on the stream.
-            WriteConflictError: somebody else works on the same run.
+            WriteConflictError: somebody else works on the same run; read again.
         """
         stored, run = self._transactions.find_run(scope, stream)
         if stored is None or (stored.stream.state is StreamState.SEALING and not while_sealing):
             return False  # Sealing a stream commits what is left; deleting it forgets everything.
+        is_running = stored.stream.state is StreamState.COMMITTING_TXN
+        if is_running == (run is None) and stored.stream.state is not StreamState.SEALING:
+            # A batch read is no snapshot: somebody has begun or ended a run in the middle of it.
+            raise WriteConflictError(f"a commit of {stored.stream.scoped_name} has just begun or ended", {})
         if run is not None:
             self._finish(stored, run, None)
             return True
@@ -127,8 +131,6 @@ class TransactionCommits:
 
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """Everything behind the beginning of a run; `batch` is what it commits, where that was just read."""
-        if stored.stream.state not in (StreamState.COMMITTING_TXN, StreamState.SEALING):
-            raise CorruptError(f"a commit runs on {stored.stream.scoped_name}, which is {stored.stream.state}")
         try:
             self._merge_and_complete(stored, run, batch)
         except (SealedError, NotFoundError) as error:

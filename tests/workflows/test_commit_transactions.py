@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.codec.records.writer_mark_record import writer_mark_sort
+from headrace.metadata.keys import current_key
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange
@@ -165,6 +166,41 @@ def test_while_another_operation_runs_a_commit_waits(world: Any, stream_world: A
     world.drain()
     world.commits.process(message.body)
     assert _all_bytes(world) == b"x"
+
+
+@pytest.mark.parametrize("has_begun", [True, False], ids=["begun", "ended"])
+def test_a_run_that_begins_or_ends_amid_the_read_is_read_again(world: Any, stream_world: Any, has_begun: bool):
+    """The batch sees the stream of before and the run of after."""
+    world.create(segments=1)
+    world.transactions.commit_transaction("s", "t", _transaction(world, b"x"))
+    (message,) = world.bare_commits.receive()
+
+    def begin() -> None:
+        def die(kind: str) -> None:
+            if kind == "segment store merge_segments":
+                raise stream_world.Crash(kind)
+
+        world.calls.before = die
+        with pytest.raises(stream_world.Crash):
+            world.commits.process(message.body)
+        world.calls.calm()
+
+    if not has_begun:
+        begin()
+    real, current = world.store.get_many, world.bare_store.get(current_key("s", "t"))
+
+    def torn(keys: Any) -> Any:
+        world.store.get_many = real
+        if has_begun:
+            begin()
+        else:
+            world.commits.process(message.body)
+        return [current, world.bare_store.get(keys[1])]
+
+    world.store.get_many = torn
+    world.commits.process(message.body)
+    assert _all_bytes(world) == b"x"
+    assert world.records.get("s", "t").stream.state is StreamState.ACTIVE
 
 
 def test_the_position_of_a_commit_with_a_time_is_kept(world: Any):
