@@ -115,12 +115,15 @@ class TransactionRecords:
         page = self.store.query(partition, first=COMPLETED_FIRST, last=COMPLETED_LAST, limit=limit, descending=True)
         return [completed_of_body(record.body) for record in page.records]
 
-    def find_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
-        """The stream and the commit that runs on it: one batch read."""
-        current, run = self.store.get_many(
-            [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
-        )
-        return stored_stream(current), commit_run_of_body(run.body) if run else None
+    def find_run(
+        self, scope: str, stream: str, transaction_id: int | None = None
+    ) -> tuple[StoredStream | None, CommitRun | None, bool]:
+        """The stream, the commit that runs on it, and whether the transaction is not completed: one batch read."""
+        wanted = [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
+        if transaction_id is not None:
+            wanted.append(transaction_keys.open_key(scope, stream, transaction_id))
+        current, run, *others = self.store.get_many(wanted)
+        return stored_stream(current), commit_run_of_body(run.body) if run else None, others != [None]
 
     def marked(self, scope: str, stream: str, limit: int) -> list[int]:
         """The transactions that wait for their commit, in order; one query."""

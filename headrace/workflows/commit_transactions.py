@@ -66,18 +66,20 @@ class CommitProcessor:
             NotFoundError, CorruptError: a segment is gone, or stored records do not fit; a human must look.
         """
         message = parse_message(message_body, COMMIT)
+        cause: int | None = message.transaction_id
         for _ in range(RUNS_PER_MESSAGE_MAX):
-            if not self._next_run(message.scope, message.stream):
+            if not self._next_run(message.scope, message.stream, cause):
                 return
+            cause = None
         raise UnavailableError(f"{message.scope}/{message.stream} has more to commit than one message may do")
 
-    def _next_run(self, scope: str, stream: str) -> bool:
+    def _next_run(self, scope: str, stream: str, cause: int | None) -> bool:
         for _ in range(_ATTEMPTS_MAX - 1):
             try:
-                return self._commits.next_run(scope, stream)
+                return self._commits.next_run(scope, stream, cause)
             except WriteConflictError:
                 continue  # Somebody else works on the same run: read again and go on from there.
-        return self._commits.next_run(scope, stream)
+        return self._commits.next_run(scope, stream, cause)
 
 
 class TransactionCommits:
@@ -89,14 +91,17 @@ class TransactionCommits:
         self._transactions = TransactionRecords(tools.records.store)
         self._marks = WriterMarkRecords(tools.records.store, tools.history)
 
-    def next_run(self, scope: str, stream: str, *, while_sealing: bool = False) -> bool:
+    def next_run(self, scope: str, stream: str, cause: int | None = None, *, while_sealing: bool = False) -> bool:
         """Finish the run that was begun, or make one; whether there may be more to commit.
+
+        `cause` is the transaction whose mark is the reason: if it is committed there is nothing to look for, since
+        each of those that were marked later is a reason of its own.
 
         Raises:
             ConflictError: another operation runs on the stream.
             WriteConflictError: somebody else works on the same run; read again.
         """
-        stored, run = self._transactions.find_run(scope, stream)
+        stored, run, is_open = self._transactions.find_run(scope, stream, cause)
         if stored is None or (stored.stream.state is StreamState.SEALING and not while_sealing):
             return False  # Sealing a stream commits what is left; deleting it forgets everything.
         is_running = stored.stream.state is StreamState.COMMITTING_TXN
@@ -106,6 +111,8 @@ class TransactionCommits:
         if run is not None:
             self._finish(stored, run, None)
             return True
+        if not is_open:
+            return False
         marked = self._transactions.marked(scope, stream, TRANSACTIONS_PER_RUN_MAX)
         if not marked:
             return False

@@ -319,7 +319,7 @@ def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
     }
     stream.calls.counts.clear()
     stream.commits.process(message.body)
-    assert dict(stream.calls.counts) == {"read": 1, "query": 1}
+    assert dict(stream.calls.counts) == {"read": 1}
 
 
 def test_cost_of_a_rolling_commit(stream: Any):
