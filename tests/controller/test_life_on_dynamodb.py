@@ -16,12 +16,14 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.controller.auto_scaling import AutoScalingService, ReportOutcome
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
 from headrace.controller.streams import StreamService
 from headrace.controller.subscribers import SubscriberService
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import equal_ranges
+from headrace.model.rates import ScalingReport
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.workflows.apply_retention import RetentionTicks
@@ -50,6 +52,7 @@ class CloudWorld:
         self.segment_stores = MemorySegmentStores()
         self.scopes = ScopeService(store)
         self.streams = StreamService(store, SqsRequestQueue(self.url, self.sqs), clock)
+        self.auto_scaling = AutoScalingService(store, self.streams, clock)
         self.segments = SegmentService(store, self.segment_stores, 8)
         self.processor = StreamRequestProcessor(store, self.segment_stores, clock)
 
@@ -135,3 +138,26 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
     world.drain()
     assert world.streams.get_stream("s", "t").segment_count == 999
     assert len(world.segments.stream_cut("s", "t", "tail").positions) == 999
+
+
+def test_a_stream_splits_merges_and_grows(cloud_world: Any):
+    world = cloud_world
+    world.scopes.create_scope("s")
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(10, 2, 1)))
+    world.drain()
+
+    def report(name: str, kind: str) -> ReportOutcome:
+        outcome = world.auto_scaling.handle(ScalingReport(f"s/t/{name}", kind, world.clock.now_ms(), splits=2))  # type: ignore[arg-type]
+        world.drain()
+        return outcome
+
+    assert report("0.#epoch.0", "hot") is ReportOutcome.SPLIT
+    assert report("1.#epoch.1", "cold") is ReportOutcome.KEPT
+    assert report("1.#epoch.1", "cold") is ReportOutcome.KEPT, "once more, as a queue may deliver it"
+    assert report("2.#epoch.1", "cold") is ReportOutcome.MERGED
+    assert len(world.segments.segments_at_tail("s", "t").segments) == 1
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(10, 2, 3)))
+    world.drain()
+    assert len(world.segments.segments_at_tail("s", "t").segments) == 3
+    left = world.dynamodb.scan(TableName=world.table)["Items"]
+    assert not [item for item in left if item["sort"]["S"].startswith("cold/")]
