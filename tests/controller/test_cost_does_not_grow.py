@@ -39,8 +39,8 @@ FEW_EPOCHS, MANY_EPOCHS = 16, 10_000
 """Multiples of the epochs in one record of sealed segments, so that both streams stand at the same place of one."""
 
 MANY_STREAMS = 100_000
-FOLLOWING_WHAT_GOES = {"truncate over two segments into one"}
-"""What these cost follows what lies before a cut: everything, if nothing was truncated."""
+FOLLOWING_WHAT_LIES_BEFORE = {"truncate over two segments into one", "retention, the first look at a stream"}
+"""What these cost follows what lies between the head and a cut: everything, if nothing was truncated."""
 
 BOUNDED = {"segments between head and tail"}
 """Refused where too many epochs lie between: to be asked for in pieces."""
@@ -175,7 +175,7 @@ def test_requests_are_as_many_as_for_few(pair: tuple[LargeWorlds, LargeWorlds, b
             _bills(large, scenario)
         return
     expected, found = _bills(small, scenario), _bills(large, scenario)
-    if scenario.name in FOLLOWING_WHAT_GOES and not truncated:
+    if scenario.name in FOLLOWING_WHAT_LIES_BEFORE and not truncated:
         assert found[0] > expected[0], "what follows the history is named as such"
     else:
         assert found == expected
