@@ -39,7 +39,7 @@ FEW_EPOCHS, MANY_EPOCHS = 16, 10_000
 """Multiples of the epochs in one record of sealed segments, so that both streams stand at the same place of one."""
 
 MANY_STREAMS = 100_000
-FOLLOWING_WHAT_LIES_BEFORE = {"truncate over two segments into one", "retention, the first look at a stream"}
+FOLLOWING_WHAT_LIES_BEFORE = {"truncate over two segments into one"}
 """What these cost follows what lies between the head and a cut: everything, if nothing was truncated."""
 
 BOUNDED = {"segments between head and tail"}

@@ -33,7 +33,6 @@ from headrace.workflows.resend_intents import resend_intents
 
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
 GROUP_ID = "5f1d3a6e-8a3b-4c1e-9d6f-0123456789ab"
-PERIOD_MS = 30 * 60 * 1000
 Work = Callable[[], object]
 
 
@@ -323,7 +322,7 @@ def _look(world: Any) -> object:
     return detect_failed_stores(world.store, world.clock, topology.CONTAINER_COUNT)
 
 
-# Reader groups and subscribers
+# Reader groups
 
 
 def _group(**more: Any) -> ReaderGroupConfiguration:
@@ -345,43 +344,6 @@ def _update_group(world: Any) -> object:
 
 def _delete_group(world: Any) -> object:
     return world.reader_groups.delete_reader_group("s", "g", GROUP_ID)
-
-
-def _subscribers(world: Any) -> SubscriberService:
-    return SubscriberService(world.store, world.clock)
-
-
-def _publish(world: Any) -> object:
-    return _subscribers(world).update_stream_cut("s", "t", "s/g", 0, _tail(world))
-
-
-# Retention
-
-
-def _retain(least_bytes: int) -> Callable[[Any], None]:
-    def step(world: Any) -> None:
-        world.streams.update_stream("s", "t", _configuration(2, retention=RetentionPolicy.by_size(least_bytes)))
-        world.drain()
-
-    return step
-
-
-def _retention_tick(world: Any) -> object:
-    truncate = world.streams.truncate_stream
-    return RetentionTicks(world.store, world.segment_stores, world.clock, truncate, PERIOD_MS).run(BUCKET)
-
-
-def _round(world: Any) -> None:
-    """A look at the stream some time ago, and 50 bytes since."""
-    world.clock.advance(PERIOD_MS)
-    _retention_tick(world)
-    world.drain()
-    world.append(world.tails[2], 50)
-    world.clock.advance(PERIOD_MS)
-
-
-def _describe(world: Any) -> object:
-    return RetentionService(world.store, world.segment_stores, world.clock).describe("s", "t")
 
 
 SECTIONS: dict[str, tuple[Scenario, ...]] = {
@@ -418,9 +380,6 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         question("get a key-value table", lambda w: w.tables.get_table("s", "k"), _table),
         question("segments of a key-value table", lambda w: w.tables.segments_of_table("s", "k"), _table),
         question("list key-value tables", lambda w: w.tables.list_tables("s", 100), _table),
-        question("describe retention", _describe, _retain(1_000), _round),
-        question("get a subscriber", lambda w: _subscribers(w).get_subscriber("s", "t", "s/g"), _with_group),
-        question("list subscribers", lambda w: _subscribers(w).list_subscribers("s", "t", 100), _with_group),
         question("get a reader group", lambda w: w.reader_groups.get_reader_group("s", "g"), _with_group),
         question("list reader groups", lambda w: w.reader_groups.list_reader_groups("s", 100), _with_group),
         question("list dead letters", lambda w: w.dead_letters.list_letters(100)),
@@ -449,7 +408,6 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("create a reader group", _create_group),
         change("update a reader group", _update_group, _with_group),
         change("delete a reader group", _delete_group, _with_group),
-        change("publish a subscriber's stream cut", _publish, _with_group),
     ),
     "workflows": (
         workflow("create a stream of two segments", _create),
@@ -483,10 +441,6 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("transactions, nothing due", _expire, _transaction),
         change("transactions, a lease is over", _expire, _transaction, _lease_over),
         change("transactions, one is forgotten", _expire, _transaction, _committed, _day_over),
-        change("retention, nothing due", _retention_tick),
-        change("retention, the first look at a stream", _retention_tick, _retain(1_000)),
-        change("retention, another cut", _retention_tick, _retain(1_000), _round, _round),
-        change("retention, a cut and a truncation", _retention_tick, _retain(10), _round, _round),
         change("failed-stores, all three are well", _look, _stores),
         change("watermarks, no writer notes its time", _tick_marks, _marks),
         change("watermarks, the first of a stream", _tick_marks, _marks, _noted),
