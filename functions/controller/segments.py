@@ -19,6 +19,9 @@ TIME_MS_MAX = (1 << 63) - 1
 
 At = Annotated[str | None, Query(description="head, tail (default), or a time in milliseconds since 1970")]
 OfEpoch = Annotated[int | None, Query(ge=0, lt=1 << 31, description="Number of an epoch, instead of `at`")]
+AsRecorded = Annotated[
+    bool, Query(description="Also of a segment that is truncated: for readers and writers that were in it")
+]
 CutAt = Annotated[Literal["head", "tail"], Query(description="Which end of the stream")]
 
 _SEGMENTS = "/v1/scopes/<scope>/streams/<stream>/segments"
@@ -48,8 +51,11 @@ def segments_between(scope: ScopeName, stream: StreamName, request: models.Betwe
 
 
 @api.get(f"{_SEGMENTS}/<segment>/successors", summary="What follows a sealed segment", tags=["Segments"])
-def successors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.SuccessorList:
-    return models.successor_list(wiring.segment_service().successors(scope, stream, int(segment)))
+def successors(
+    scope: ScopeName, stream: StreamName, segment: SegmentId, asRecorded: AsRecorded = False
+) -> models.SuccessorList:
+    found = wiring.segment_service().successors(scope, stream, int(segment), as_recorded=asRecorded)
+    return models.successor_list(found)
 
 
 @api.get(f"{_SEGMENTS}/<segment>/predecessors", summary="What a segment follows", tags=["Segments"])

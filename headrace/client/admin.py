@@ -264,8 +264,12 @@ class AsyncAdmin:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
         return views.parsed(views.epoch_segments, answer)
 
-    async def successors(self, scope: str, stream: str, segment_id: int) -> views.Successors:
-        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/successors")
+    async def successors(
+        self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False
+    ) -> views.Successors:
+        """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
+        path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
+        answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
         return views.parsed(views.successors, answer)
 
     async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[views.SegmentView, ...]:

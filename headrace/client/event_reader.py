@@ -216,7 +216,7 @@ class AsyncEventReader:
             return {one: self._plan[one].predecessors for one in following}
         back_off = BackOff(self._options.give_up_after_s)
         while True:
-            found = await self._admin.successors(self.scope, self.stream, segment_id)
+            found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
             if found.segments or found.sealed:
                 return {one.segment.segment_id: one.predecessors for one in found.segments}
             # Sealed in the store, and the controller does not say yet why: the stream is being sealed.

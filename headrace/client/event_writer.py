@@ -142,7 +142,7 @@ class WriterCore:
         back_off = self._back_off()
         while True:
             try:
-                found = await self._admin.successors(self.scope, self.stream, segment_id)
+                found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
             except NotFoundError as error:
                 raise NotFoundError(f"stream {self.scope}/{self.stream} was deleted") from error
             if found.segments:

@@ -151,8 +151,8 @@ class Admin:
     ) -> views.EpochSegments:
         return self._run(self._admin.epoch_segments(scope, stream, at=at, epoch=epoch))
 
-    def successors(self, scope: str, stream: str, segment_id: int) -> views.Successors:
-        return self._run(self._admin.successors(scope, stream, segment_id))
+    def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> views.Successors:
+        return self._run(self._admin.successors(scope, stream, segment_id, as_recorded=as_recorded))
 
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[views.SegmentView, ...]:
         return self._run(self._admin.predecessors(scope, stream, segment_id))

@@ -160,6 +160,7 @@ class Cluster:
             case ["segments", "between"]:
                 return self._between(body["from"], body["to"])
             case ["segments", identifier, "successors"]:
+                assert query["asRecorded"] == "true", "or a reader of a segment that went would be refused"
                 following = self.segments[int(identifier)].successors
                 shown = [self._view(one) | {"predecessors": self.segments[one].predecessors} for one in following]
                 return {"segments": shown, "sealed": self.sealed and not following}

@@ -25,6 +25,20 @@ def test_life_of_streams(foreign, ours):
     assert seen["scope ended"] == [True, False, False]
 
 
+def test_updates_of_a_stream(start, ours):
+    child = start(foreign_client.updates_of_a_stream, "s", "updated")
+    assert child.hear() == "updated"
+    view = ours.admin.get_stream("s", "updated")
+    assert (view.scaling, view.tags, view.state) == (ScalingPolicy.by_event_rate(100, 2, 2), ("t1", "t2"), "ACTIVE")
+    assert view.retention is not None
+    child.say("go on")
+    seen = child.hear()
+    assert (seen["created"], seen["updated"], seen["again"]) == (True, True, True)
+    assert (seen["tags"], seen["no tags"], seen["refused"]) == (["t1", "t2"], [], True)
+    view = ours.admin.get_stream("s", "updated")
+    assert (view.scaling, view.retention, view.configuration_version) == (ScalingPolicy.fixed(2), None, 2)
+
+
 def test_a_byte_stream(foreign, ours):
     seen = foreign(foreign_client.byte_stream, "s", "bytes")
     length = 256 * 4096

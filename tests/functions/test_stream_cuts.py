@@ -56,6 +56,8 @@ def test_a_truncation(call: Any, world: Any, scaled_stream: str):
     beyond = call("POST", f"{scaled_stream}/truncate", {"cut": wanted["cut"] | {"1": 21}})
     assert (beyond.status, beyond.code) == (400, "invalid_stream_cut")
     assert call("GET", f"{scaled_stream}/segments/0/successors").status == 410
+    recorded = call("GET", f"{scaled_stream}/segments/0/successors", asRecorded="true").body
+    assert [one["segmentId"] for one in recorded["segments"]] == [NEW_LOW, NEW_HIGH]
     assert call("GET", f"{scaled_stream}/segments", epoch="0").body["segments"][0]["segmentId"] == NEW_LOW
 
 

@@ -119,6 +119,26 @@ def life_of_streams(talk: _Talk, manager: Any, scope: str) -> dict[str, Any]:
     return seen
 
 
+def updates_of_a_stream(talk: _Talk, manager: Any, scope: str, stream: str) -> dict[str, Any]:
+    """Another policy and tags, then, when told to go on, none of them, then a stream that is not there."""
+    import pravega_client as client
+
+    by_rate = client.StreamScalingPolicy.auto_scaling_policy_by_event_rate(100, 2, 2)
+    fixed = client.StreamScalingPolicy.fixed_scaling_policy(2)
+    keep = client.StreamRetentionPolicy.by_time(3 * 24 * 3600 * 1000)
+    seen: dict[str, Any] = {
+        "created": manager.create_stream(scope, stream, 2),
+        "updated": manager.update_stream_with_policy(scope, stream, by_rate, keep, ["t2", "t1"]),
+        "tags": list(manager.get_stream_tags(scope, stream)),
+    }
+    talk.say("updated")
+    talk.hear()
+    seen["again"] = manager.update_stream_with_policy(scope, stream, fixed, client.StreamRetentionPolicy.none(), None)
+    seen["no tags"] = list(manager.get_stream_tags(scope, stream))
+    seen["refused"] = _refused(manager.update_stream_with_policy, scope, "nothing", fixed, keep, None)
+    return seen
+
+
 def _refused(function: Callable[..., Any], *arguments: Any) -> bool:
     try:
         function(*arguments)
