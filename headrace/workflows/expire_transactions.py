@@ -53,6 +53,7 @@ class _Caretaker:
         self._queues = queues
         self._clock = clock
         self._transactions = TransactionRecords(store)
+        self._committing: set[tuple[str, str]] = set()
 
     def look_after(self, due_records: Sequence[Record]) -> None:
         entries = [due_of_body(record.body) for record in due_records]
@@ -69,8 +70,17 @@ class _Caretaker:
                 message = self._settle(entry, stored)
             except WriteConflictError:
                 continue  # Pinged, marked or completed at this moment: its entry stays for the next tick.
-            if message is not None:
+            if message is not None and self._is_news(message):
                 self._queues.send(message, attempt=self._clock.now_ms() // CHECK_EVERY_MS)
+
+    def _is_news(self, message: TransactionMessage) -> bool:
+        """One commit message works on everything that is marked on a stream: one per stream and tick is enough."""
+        if message.kind != COMMIT:
+            return True
+        stream = message.scope, message.stream
+        is_first = stream not in self._committing
+        self._committing.add(stream)
+        return is_first
 
     def _settle(self, entry: DueEntry, stored: StoredTransaction | None) -> TransactionMessage | None:
         """The message to send once what had to be written is written."""

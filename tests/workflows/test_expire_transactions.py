@@ -77,6 +77,22 @@ def test_a_lost_message_is_sent_again_within_a_minute(world: Any):
     assert (_state(world, committed), _state(world, aborted)) == (TransactionState.COMMITTED, TransactionState.ABORTED)
 
 
+def test_one_message_for_all_lost_commits_of_a_stream(world: Any):
+    world.create()
+    world.create("u")
+    lost = [world.begin() for _ in range(5)]
+    elsewhere = world.begin("u")
+    world.transaction_queues.commits.is_down = True
+    for one in lost:
+        world.transactions.commit_transaction("s", "t", one)
+    world.transactions.commit_transaction("s", "u", elsewhere)
+    world.transaction_queues.commits.is_down = False
+    world.clock.advance(CHECK_EVERY_MS)
+    _tick(world)
+    assert world.drain_transactions() == 2
+    assert {_state(world, one) for one in lost} == {TransactionState.COMMITTED}
+
+
 def test_completed_ones_are_forgotten_after_a_day(world: Any):
     world.create()
     one, other = world.begin(), world.begin()
