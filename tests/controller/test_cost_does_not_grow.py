@@ -45,7 +45,11 @@ FOLLOWING_WHAT_LIES_BEFORE = {"truncate over two segments into one"}
 BOUNDED = {"segments between head and tail"}
 """Refused where too many epochs lie between: to be asked for in pieces."""
 
-DELETIONS = {"delete two epochs", "delete two epochs after a truncation"}
+DELETIONS = {
+    "delete two epochs",
+    "delete two epochs after a truncation",
+    "delete a scope with one stream of two epochs",
+}
 """These cost what they delete, the records of all epochs among it."""
 
 ALL = [scenario for scenarios in SECTIONS.values() for scenario in scenarios if scenario.name not in DELETIONS]

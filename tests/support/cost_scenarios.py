@@ -151,6 +151,10 @@ def _delete(world: Any) -> object:
     return world.streams.delete_stream("s", "t")
 
 
+def _delete_scope(world: Any) -> object:
+    return world.scope_deletions.delete_scope_recursively("s")
+
+
 def _sealed(world: Any) -> None:
     world.seal()
 
@@ -387,6 +391,7 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
     "changes": (
         change("create a scope", lambda w: w.scopes.create_scope("new")),
         change("delete a scope", lambda w: w.scopes.delete_scope("empty"), lambda w: w.scopes.create_scope("empty")),
+        change("delete a scope with everything in it", _delete_scope),
         change("create a stream", _create),
         change("update a stream", lambda w: _update(w, tags=("b",))),
         change("truncate a stream", _truncate),
@@ -410,6 +415,7 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("delete a reader group", _delete_group, _with_group),
     ),
     "workflows": (
+        workflow("delete a scope with one stream of two epochs", _delete_scope),
         workflow("create a stream of two segments", _create),
         workflow("update: another tag", lambda w: _update(w, tags=("b",))),
         workflow("update: another rate", lambda w: w.streams.update_stream("s", "t", _rate())),
