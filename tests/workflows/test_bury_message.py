@@ -274,3 +274,20 @@ def test_the_commit_or_abort_of_a_transaction_is_stuck_until_it_is_done(world: A
     world.drain_transactions()
     assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
     assert _bury(world, message.body) is None
+
+
+READ, TRANSACTION = "read", "transaction"
+COSTS = {
+    "a scale": (_accept_scale, {READ: 4, TRANSACTION: 1}),
+    "an update": (_accept_update, {READ: 3, TRANSACTION: 2}),
+    "a truncation": (_accept_truncation, {READ: 3, TRANSACTION: 1}),
+    "a seal": (_accept_seal, {READ: 2, TRANSACTION: 1}),
+}
+
+
+@pytest.mark.parametrize(("accept", "cost"), COSTS.values(), ids=COSTS)
+def test_what_a_letter_costs(world: Any, stream_world: Any, accept: Any, cost: dict[str, int]):
+    message = accept(world, stream_world.ranges)
+    world.calls.counts.clear()
+    _bury(world, message.body)
+    assert dict(world.calls.counts) == cost
