@@ -22,6 +22,7 @@ EXIT_INTERRUPTED = 130
 
 BUILT_IN: Mapping[str, str] = {
     "dead-letter": "headrace.cli.dead_letter",
+    "event": "headrace.cli.event",
     "retention": "headrace.cli.retention",
     "scope": "headrace.cli.scope",
     "segment": "headrace.cli.segment",

@@ -53,8 +53,8 @@ _HINTS_BY_CODE = {
     "not_found": "names are SCOPE/STREAM; headrace scope list, headrace stream list SCOPE",
 }
 
-Run = Callable[[Headrace, argparse.Namespace], Outcome]
-Arguments = Callable[[argparse.ArgumentParser], object]
+Run = Callable[[Headrace, argparse.Namespace], Outcome | None]
+"""None: everything has been shown already."""
 
 
 class NounCommand:
@@ -77,7 +77,9 @@ class NounCommand:
         program = f"headrace {self.noun} {options.action}"
         try:
             with _client(options) as client:
-                show(options.run(client, options), as_json=options.json)
+                outcome = options.run(client, options)
+                if outcome is not None:
+                    show(outcome, as_json=options.json)
                 sys.stdout.flush()
         except errors.HeadraceError as error:
             print(f"{program}: {error_line(error)}", file=sys.stderr)
