@@ -23,12 +23,14 @@ EXIT_INTERRUPTED = 130
 BUILT_IN: Mapping[str, str] = {
     "dead-letter": "headrace.cli.dead_letter",
     "event": "headrace.cli.event",
+    "reader-group": "headrace.cli.reader_group",
     "retention": "headrace.cli.retention",
     "scope": "headrace.cli.scope",
     "segment": "headrace.cli.segment",
     "stream": "headrace.cli.stream",
     "subscriber": "headrace.cli.subscriber",
     "transaction": "headrace.cli.transaction",
+    "table": "headrace.cli.table",
     "watermark": "headrace.cli.watermark",
 }
 """Sub-commands of the library: modules with a `main`, imported when they are asked for."""

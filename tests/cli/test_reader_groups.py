@@ -1,0 +1,89 @@
+"""`headrace reader-group`: tables, JSON, exit codes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+FIELDS = {
+    "scope", "readerGroup", "id", "generation", "state", "stateStream", "retention", "groupRefreshMs",
+    "automaticCheckpointIntervalMs", "outstandingCheckpointsMax", "rolloverSizeBytes", "streams",
+}  # fmt: skip
+
+
+@pytest.fixture
+def group(stream: str, ok: Any) -> str:
+    """The reader group s/g of the stream s/t."""
+    ok("reader-group", "create", "s/g", "--stream", stream)
+    return "s/g"
+
+
+def test_a_group_is_created_with_all_that_can_be_said_of_it(stream: str, ok: Any, as_json: Any):
+    identifier = str(UUID(int=7))
+    made = as_json(
+        "reader-group", "create", "s/g", "--stream", "s/t", "--start", "s/t=0:0,1:0", "--end", "s/t=0:9,1:9",
+        "--retention", "automatic", "--group-refresh-ms", "5",
+        "--automatic-checkpoint-interval-ms", "6", "--outstanding-checkpoints-max", "7", "--rollover-size-bytes", "8",
+        "--id", identifier,
+    )  # fmt: skip
+    assert set(made) == FIELDS
+    assert made["streams"] == [{"scope": "s", "stream": "t", "from": {"0": 0, "1": 0}, "to": {"0": 9, "1": 9}}]
+    assert (made["id"], made["generation"], made["state"]) == (identifier, 0, "ACTIVE")
+    assert (made["groupRefreshMs"], made["automaticCheckpointIntervalMs"]) == (5, 6)
+    assert (made["outstandingCheckpointsMax"], made["rolloverSizeBytes"]) == (7, 8)
+    assert as_json("reader-group", "get", "s/g") == made
+    assert as_json("reader-group", "create", "s/g", "--stream", "s/t") == made
+
+
+def test_the_life_of_a_group(group: str, ok: Any, as_json: Any, run: Any):
+    ok("stream", "create", "s/u")
+    before = as_json("reader-group", "get", group)
+    after = as_json("reader-group", "update", group, "--stream", "s/t", "--stream", "s/u", "--group-refresh-ms", "9")
+    assert after["generation"] == before["generation"] + 1
+    assert [one["stream"] for one in after["streams"]] == ["t", "u"]
+    assert as_json("reader-group", "update", group, "--outstanding-checkpoints-max", "4")["groupRefreshMs"] == 9
+    assert "generation" in ok("reader-group", "reset", group)
+    assert ok("reader-group", "list", "s") == "READER GROUP\ns/g\n"
+    assert as_json("reader-group", "list", "s") == {"readerGroups": [{"scope": "s", "readerGroup": "g"}]}
+    assert ok("reader-group", "delete", group) == "reader group s/g is deleted\n"
+    assert run("reader-group", "get", group).code == 3
+
+
+REFUSED = [
+    (("reader-group", "get", "s/none"), 3),
+    (("reader-group", "list", "none"), 3),
+    (("reader-group", "reset", "s/none"), 3),
+    (("reader-group", "delete", "s/none"), 3),
+    (("reader-group", "create", "s/h", "--stream", "s/none"), 3),
+    (("reader-group", "create", "s/h", "--stream", "s/t", "--start", "s/u=0:0"), 1),
+    (("reader-group", "create", "s/h", "--stream", "s/t", "--id", "seven"), 1),
+    (("reader-group", "update", "s/g", "--stream", "s/none"), 3),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code"), REFUSED, ids=[" ".join(arguments) for arguments, _ in REFUSED])
+def test_what_is_refused(group: str, api: Any, run: Any, arguments: tuple[str, ...], code: int):
+    before = api.contents()
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.count("\n") == 1
+    assert api.contents() == before
+
+
+USAGE = [
+    ("reader-group",),
+    ("reader-group", "create", "s/g"),
+    ("reader-group", "create", "s/g", "--stream", "t"),
+    ("reader-group", "create", "s/g", "--stream", "s/t", "--start", "0:0"),
+    ("reader-group", "create", "s/g", "--stream", "s/t", "--retention", "sometimes"),
+    ("reader-group", "update", "s/g", "--outstanding-checkpoints-max", "0"),
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
+def test_a_command_line_that_makes_no_sense(run: Any, arguments: tuple[str, ...]):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "usage: headrace" in ran.err
