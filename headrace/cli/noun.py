@@ -41,7 +41,7 @@ EXIT_BY_CLASS: dict[type[errors.HeadraceError], int] = {
 
 _HINTS_BY_CODE = {
     "already_exists": "--exist-ok takes what is there",
-    "scope_not_empty": "delete what is in it first: headrace stream list SCOPE",
+    "scope_not_empty": "--recursive deletes what is in it, too; headrace stream list SCOPE",
     "stream_not_sealed": "seal it first: headrace stream seal SCOPE/STREAM",
     "segment_not_active": "the active segments: headrace segment list SCOPE/STREAM",
     "invalid_key_ranges": "the ranges to fill: headrace segment list SCOPE/STREAM",

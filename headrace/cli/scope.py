@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from headrace.cli.arguments import add_scope
+from headrace.cli.arguments import add_no_wait, add_scope
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
 from headrace.client import Headrace, NotFoundError
@@ -27,8 +27,10 @@ def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _delete(client: Headrace, options: argparse.Namespace) -> Outcome:
-    client.admin.delete_scope(options.scope)
-    return Outcome({"scope": options.scope, "deleted": True}, text=f"scope {options.scope} is deleted")
+    waits = not (options.recursive and options.no_wait)
+    client.admin.delete_scope(options.scope, recursive=options.recursive, wait=waits)
+    text = f"scope {options.scope} is {'' if waits else 'being '}deleted"
+    return Outcome({"scope": options.scope, "deleted": waits}, text=text)
 
 
 def _command() -> NounCommand:
@@ -38,7 +40,10 @@ def _command() -> NounCommand:
     parser.add_argument("--exist-ok", action="store_true", help="succeed if it exists")
     command.action("list", _list, "List scopes by name.")
     add_scope(command.action("get", _get, "Say whether a scope is there."))
-    add_scope(command.action("delete", _delete, "Delete an empty scope."))
+    parser = command.action("delete", _delete, "Delete an empty scope, or one with everything in it.")
+    add_scope(parser)
+    parser.add_argument("--recursive", action="store_true", help="with all its reader groups, streams and tables")
+    add_no_wait(parser)
     return command
 
 

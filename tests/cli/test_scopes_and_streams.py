@@ -27,6 +27,17 @@ def test_the_life_of_a_scope(ok: Any, as_json: Any, run: Any):
     assert run("scope", "get", "shop").code == 3
 
 
+def test_a_scope_is_deleted_with_everything_in_it(stream: str, api: Any, ok: Any, as_json: Any, run: Any):
+    assert run("scope", "delete", "s").code == 1
+    assert ok("scope", "delete", "s", "--recursive") == "scope s is deleted\n"
+    assert run("stream", "get", stream).code == 3
+    assert api.segment_stores.names() == []
+    ok("scope", "create", "s")
+    ok("stream", "create", "s/u")
+    assert as_json("scope", "delete", "s", "--recursive", "--no-wait") == {"scope": "s", "deleted": False}
+    assert ok("scope", "list") == "SCOPE\n"
+
+
 def test_a_stream_is_created_with_all_that_can_be_said_of_it(ok: Any, as_json: Any):
     ok("scope", "create", "s")
     made = as_json(

@@ -111,6 +111,12 @@ class Client:
     def delete(self) -> None:
         self.world.streams.delete_stream("s", "t")
 
+    def make_scope(self) -> None:
+        self.world.scopes.create_scope("s")
+
+    def drop_scope(self) -> None:
+        self.world.scope_deletions.delete_scope_recursively("s")
+
     def begin(self) -> None:
         created = self.world.transactions.create_transaction("s", "t", LEASE_MS)
         self.open.append(created.transaction.transaction_id)
@@ -226,6 +232,10 @@ KINDS: dict[str, list[str]] = {
     "all that keeps a stream open": ["split", "merge", "write", "update", "truncate"],
     "lives of a stream": ["create", "split", "merge", "write", "update", "truncate", "seal", "delete", "create"],
     "transactions": ["begin", "begin", "commit", "commit", "abort", "ping", "split", "merge", "write"],
+    "lives of a scope": [
+        "make_scope", "make_scope", "create", "create", "split", "merge", "update", "seal", "delete", "begin", "commit",
+        "drop_scope",
+    ],
     "everything": [
         "create", "create", "split", "merge", "write", "update", "truncate", "seal", "delete", "begin", "begin",
         "begin", "commit", "commit", "abort", "ping",
