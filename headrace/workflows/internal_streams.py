@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.metadata import keys
-from headrace.metadata.history_records import create_epoch
+from headrace.metadata.history_records import HistoryRecords, create_epoch
 from headrace.metadata.request_messages import message_body
 from headrace.metadata.stream_records import (
     StoredStream,
@@ -20,12 +20,15 @@ from headrace.metadata.stream_records import (
     stored_stream,
 )
 from headrace.model.errors import ConflictError
+from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, new_stream, start_deleting, start_sealing
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore, Record
 from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.commit_transactions import TransactionCommits
+from headrace.workflows.steps import Tools
 from headrace.workflows.stream_requests import StreamRequestProcessor
 
 _TURNS_MAX = 12
@@ -39,6 +42,7 @@ class InternalStreams:
         self._store = store
         self._records = StreamRecords(store)
         self._processor = StreamRequestProcessor(store, segment_stores, clock)
+        self._commits = TransactionCommits(Tools(StreamRecords(store), HistoryRecords(store), segment_stores, clock))
         self._clock = clock
 
     def ensure(self, scope: str, name: str, configuration: StreamConfiguration, condition: Check) -> None:
@@ -71,6 +75,10 @@ class InternalStreams:
         """Do what runs on the stream; whether there was anything."""
         if stream.pending is None:
             return False
+        if stream.pending.kind is RequestKind.COMMIT_TRANSACTIONS:
+            # It has messages of another kind; whoever comes upon a run of commits may finish it.
+            self._commits.next_run(stream.scope, stream.name)
+            return True
         _, intent = create_intent(stream, self._clock.now_ms())
         self._processor.process(message_body(intent))
         return True
