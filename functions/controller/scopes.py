@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from aws_lambda_powertools.event_handler import Response
+from aws_lambda_powertools.event_handler import Response, content_types
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
@@ -43,12 +43,13 @@ def get_scope(scope: ScopeName) -> ScopeDetails:
         202: {"description": "The scope is being deleted with everything in it"},
     },
 )
-def delete_scope(scope: ScopeName, recursive: Recursive = False) -> Response[None]:
+def delete_scope(scope: ScopeName, recursive: Recursive = False) -> Response[ScopeDetails | None]:
     if not recursive:
         wiring.scope_service().delete_scope(scope)
         return Response(HTTPStatus.NO_CONTENT)
     wiring.scope_deletion_service().delete_scope_recursively(scope)
-    return Response(HTTPStatus.ACCEPTED)
+    accepted = ScopeDetails(scopeName=scope, deleting=True)
+    return Response(HTTPStatus.ACCEPTED, content_type=content_types.APPLICATION_JSON, body=accepted)
 
 
 handler = lambda_handler(api)

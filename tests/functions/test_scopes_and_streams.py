@@ -31,7 +31,7 @@ def test_a_scope_with_streams_is_not_deleted(call: Any, active_stream: str):
 
 def test_a_scope_with_everything_in_it(call: Any, world: Any, active_stream: str):
     answer = call("DELETE", "/v1/scopes/s", recursive="true")
-    assert (answer.status, answer.body) == (202, None)
+    assert (answer.status, answer.body) == (202, {"scopeName": "s", "deleting": True})
     assert call("GET", "/v1/scopes/s").body == {"scopeName": "s", "deleting": True}
     assert call("DELETE", "/v1/scopes/s", recursive="true").status == 202
     refused = call("DELETE", "/v1/scopes/s")
