@@ -21,6 +21,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 BUILT_IN: Mapping[str, str] = {
+    "cluster": "headrace.cli.cluster",
     "dead-letter": "headrace.cli.dead_letter",
     "event": "headrace.cli.event",
     "reader-group": "headrace.cli.reader_group",
@@ -29,8 +30,8 @@ BUILT_IN: Mapping[str, str] = {
     "segment": "headrace.cli.segment",
     "stream": "headrace.cli.stream",
     "subscriber": "headrace.cli.subscriber",
-    "transaction": "headrace.cli.transaction",
     "table": "headrace.cli.table",
+    "transaction": "headrace.cli.transaction",
     "watermark": "headrace.cli.watermark",
 }
 """Sub-commands of the library: modules with a `main`, imported when they are asked for."""

@@ -17,11 +17,6 @@ from headrace.model.dead_letters import Cause
 CAUSE = Cause("unavailable", "no segment store answers")
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
 SCALE = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
-GROUP = {
-    "readerGroupName": "group",
-    "readerGroupId": "00000000-0000-0000-0000-000000000007",
-    "streams": [{"scopeName": "s", "streamName": "active"}],
-}
 SUBSCRIBER = {"generation": 3, "streamCut": None}
 LEASE = {"lease": 60_000}
 TABLE = {"tableName": "table", "partitionCount": 2, "primaryKeyLength": 8}
@@ -72,7 +67,6 @@ class FuzzWorld:
         ]
         set_of_one = {"key": "key", "transactions": transactions[:1]}
         self.ask("POST", "/v1/scopes/s/streams/active/commit-sets", set_of_one)
-        group = self.ask("POST", "/v1/scopes/s/reader-groups", GROUP)
         self.ask("PUT", "/v1/scopes/s/streams/active/subscribers/g", SUBSCRIBER)
         self.api.works = False
         self.ask("POST", "/v1/scopes/s/streams/dead/scale", SCALE)
@@ -90,8 +84,6 @@ class FuzzWorld:
             "table": ["table", "active"],
             "group": ["group", "active"],
             "writer": ["w"],
-            "group": ["group", "g"],
-            "group_id": [group["readerGroupId"]],
             "subscriber": ["g", "s%2Fgroup"],
             "transaction": transactions[::-1],
             "key": ["key"],
@@ -111,7 +103,6 @@ def fuzz_world() -> Iterator[FuzzWorld]:
 def good_bodies(fuzz_world: FuzzWorld) -> Callable[[str], list[Any]]:
     """Bodies that an operation takes, by its label; what mistakes are made from."""
     cut = {str(1 << 32 | 2): 0, str(1 << 32 | 3): 0, "1": 0}
-    group_id = fuzz_world.names["group_id"][0]
     between = [{"from": {"0": 0, "1": 0}, "to": cut}, {"from": None, "to": None}]
     bodies: dict[str, list[Any]] = {
         "POST /v1/scopes": [{"scopeName": "new"}, {"scopeName": "s"}],
@@ -164,11 +155,6 @@ def good_bodies(fuzz_world: FuzzWorld) -> Callable[[str], list[Any]]:
             {"key": "new", "transactions": fuzz_world.names["transaction"][:2]},
             {"key": "key", "transactions": fuzz_world.names["transaction"][2:]},
         ],
-        "POST /v1/scopes/{scope}/reader-groups": [GROUP, GROUP | {"readerGroupName": "new"}],
-        "PUT /v1/scopes/{scope}/reader-groups/{group}": [
-            {"readerGroupId": group_id, "generation": 0, "streams": GROUP["streams"]},
-        ],
-        "POST /v1/scopes/{scope}/reader-groups/{group}/reset": [{"readerGroupId": group_id, "generation": 0}],
         "PUT /v1/scopes/{scope}/streams/{stream}/subscribers/{subscriber}": [
             SUBSCRIBER,
             {"generation": 4, "streamCut": cut},

@@ -1,0 +1,80 @@
+"""`headrace cluster`: the segment stores, and where each container is."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from headrace.cli.noun import NounCommand
+from headrace.cli.outcome import Outcome, time_text
+from headrace.client import Headrace
+from headrace.client.cluster_admin import ContainerView, StoreView
+
+
+def _store(store: StoreView) -> dict[str, Any]:
+    return {
+        "store": store.store_id,
+        "state": store.state,
+        "host": store.host,
+        "port": store.port,
+        "zone": store.zone,
+        "capacity": store.capacity,
+        "incarnation": store.incarnation,
+        "task": store.task,
+        "leaseUntilMs": store.lease_until_ms,
+        "endedMs": store.ended_ms,
+        "takeOverMs": store.take_over_ms,
+        "containers": list(store.containers),
+    }
+
+
+def _stores(client: Headrace, options: argparse.Namespace) -> Outcome:
+    found = client.admin.cluster.get()
+    rows = [
+        (
+            one.store_id,
+            one.state,
+            f"{one.host}:{one.port}",
+            one.zone,
+            time_text(one.lease_until_ms),
+            len(one.containers),
+            one.capacity,
+        )
+        for one in found.stores
+    ]
+    document = {
+        "mapVersion": found.map_version,
+        "containerCount": found.container_count,
+        "stores": [_store(one) for one in found.stores],
+    }
+    return Outcome(document, ("STORE", "STATE", "ADDRESS", "ZONE", "LEASE UNTIL", "CONTAINERS", "CAPACITY"), rows)
+
+
+def _container(one: ContainerView) -> dict[str, Any]:
+    names = {"claimed_by": "claimedBy"}
+    return {names.get(name, name): value for name, value in asdict(one).items()}
+
+
+def _containers(client: Headrace, options: argparse.Namespace) -> Outcome:
+    found = client.admin.cluster.containers()
+    rows = [
+        (one.container, one.state, one.store, one.claimed_by, _address(one), one.zone, one.epoch)
+        for one in found.containers
+    ]
+    document = {"mapVersion": found.map_version, "containers": [_container(one) for one in found.containers]}
+    return Outcome(document, ("CONTAINER", "STATE", "STORE", "CLAIMED BY", "ADDRESS", "ZONE", "EPOCH"), rows)
+
+
+def _address(one: ContainerView) -> str | None:
+    return None if one.host is None else f"{one.host}:{one.port}"
+
+
+def _command() -> NounCommand:
+    command = NounCommand("cluster", "Segment stores and containers.")
+    command.action("stores", _stores, "List the segment stores with their leases.")
+    command.action("containers", _containers, "List where each container is and belongs.")
+    return command
+
+
+main = _command()
