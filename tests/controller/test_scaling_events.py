@@ -68,6 +68,32 @@ def test_a_scale_on_its_way_is_not_told(scaled: Any):
         assert _epochs(scaled, *ALWAYS) == ([1, 2, 3] if step == "activate the epoch" else [1, 2])
 
 
+def test_epochs_of_a_commit_that_rolls_are_no_scales(world: Any):
+    world.create()
+    late = world.transactions.create_transaction("s", "t", 60_000).transaction.transaction_id
+    world.write_in(late, 0.1, b"0123456789")
+    world.scale([0], [0.0, 0.25, 0.5])
+    world.commit(late)
+    assert world.streams.get_stream("s", "t").epoch == 3
+    assert _epochs(world, *ALWAYS) == [1]
+
+
+def test_a_truncation_over_a_roll_counts_every_byte_and_leaves_the_rest(world: Any):
+    """Segments of the epochs that a commit passes through have the numbers of others, and ids of their own."""
+    world.create()
+    world.append(0, 100)
+    late = world.transactions.create_transaction("s", "t", 60_000).transaction.transaction_id
+    world.write_in(late, 0.1, b"0123456789")
+    world.scale([0], [0.0, 0.25, 0.5])
+    world.commit(late)
+    whole = world.cuts.distance_bytes("s", "t", None, None)
+    tail = world.segments.stream_cut("s", "t", "tail").offsets
+    world.truncate(tail)
+    assert world.records.get_with_truncation("s", "t")[1].size_bytes == whole >= 110
+    named = {one.name for one in world.segments.segments_at_tail("s", "t").segments}
+    assert {name for name in world.bare_segment_stores.names() if name.startswith("s/t/")} == named
+
+
 def _tail(world: Any) -> Any:
     return world.segments.segments_at_tail("s", "t").segments
 
