@@ -251,7 +251,8 @@ def test_a_race_corrupts_nothing(stream_world: Any, kind: str, seed: int):
     world.create()
     told = race(world, KINDS[kind], seed)
     assert sum(count for what, count in told.items() if what.endswith(": done")) > 0
-    assert_sound(world)
+    # The deletion of a scope works on its streams beside their own processors: it may overtake one that creates.
+    assert_sound(world, may_leave_empty="drop_scope" in KINDS[kind])
 
 
 @pytest.mark.parametrize("seed", range(4))
