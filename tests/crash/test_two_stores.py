@@ -90,7 +90,7 @@ class Traffic:
         self._metadata = metadata
         self.acknowledged = [0] * CONTAINERS
         self.read = [b""] * CONTAINERS
-        self._ends = asyncio.Event()
+        self._ends, self._written = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -114,6 +114,8 @@ class Traffic:
     async def end(self) -> None:
         """What was read is what was written, once and in order, and nothing acknowledged is missing."""
         self._ends.set()
+        await asyncio.gather(*self._tasks[::2])
+        self._written.set()  # a reader that stopped before would miss the last acknowledgement
         await asyncio.gather(*self._tasks)
         for container in range(CONTAINERS):
             data, count = self.read[container], self.acknowledged[container]
@@ -140,7 +142,7 @@ class Traffic:
 
     async def _read(self, container: int) -> None:
         client, parts, length = Client(self._metadata, container), [], 0
-        while not self._ends.is_set() or length < self.acknowledged[container] * EVENT_BYTES:
+        while not self._written.is_set() or length < self.acknowledged[container] * EVENT_BYTES:
             reply = await client.until_answered(wire.ReadSegment(client.segment, length, 1 << 20, "", 4))
             assert isinstance(reply, wire.SegmentRead), reply
             parts.append(bytes(reply.data))
