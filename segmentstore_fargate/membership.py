@@ -46,6 +46,9 @@ WAITING_POLL_S: Final = 0.5
 """Between two looks while a container that belongs here is still with another store."""
 
 HAND_OVER_DEADLINE_S: Final = 60.0
+FORMER_SELF_PATIENCE_S: Final = 180.0
+"""A former self that goes on renewing its lease for longer is no former self; a task has 120 s to stop."""
+
 LEAVING_DEADLINE_S: Final = 2.0
 """For telling the cluster that this store stops; without an answer its lease runs out instead."""
 
@@ -136,8 +139,14 @@ class Membership:
     # The lease
 
     async def _register(self) -> None:
+        begun_s = self._clock.monotonic_s()
         while True:
             started_s = self._clock.monotonic_s()
+            if started_s - begun_s > FORMER_SELF_PATIENCE_S:
+                raise UnavailableError(
+                    f"another process has served as {self._identity.store_id} for {FORMER_SELF_PATIENCE_S:g} s: "
+                    "give every store a HEADRACE_STORE_ID of its own"
+                )
             wait_s = await self._on_heart(self._try_to_register)
             if not wait_s:
                 self._extend(started_s)

@@ -388,3 +388,22 @@ def test_a_container_is_not_given_to_a_store_that_is_gone(world, run):
             assert a.membership.missing == []
 
     run(scenario())
+
+
+def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world, run, monkeypatch):
+    monkeypatch.setattr(membership_module, "FORMER_SELF_PATIENCE_S", 20.0)
+
+    async def slept(seconds: float) -> None:
+        """The former self renews its lease meanwhile."""
+        world.clock.advance(int(seconds * 1000))
+        found = lease(world, "store-0")
+        world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+
+    async def scenario():
+        async with member(world, "store-0", share=range(CONTAINERS)):
+            monkeypatch.setattr(membership_module.asyncio, "sleep", slept)
+            with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
+                async with member(world, "store-0", volume="another disk", graceful=False):
+                    raise AssertionError("two stores have one name")
+
+    run(scenario())
