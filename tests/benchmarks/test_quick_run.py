@@ -29,7 +29,7 @@ def test_a_quick_run_gives_every_figure(tmp_path: Path):
     assert figures["recovery of 64 MiB of log, appends of 16 KiB"]["unit"] == "s"
     assert 0 < figures["resident memory of the store, cache included"]["of_beside"] < 1
     assert figures["catch-up from the store's memory"]["unit"] == "MB/s"
-    assert figures["catch-up straight from S3 (moto)"]["beside"] == "raw: GET of 8 MiB from S3 (moto)"
+    assert figures["catch-up straight from S3 (moto)"]["beside"] == "raw: ranged GET of 32 MiB from S3 (moto)"
     assert all(len(figure["rounds"]) == 1 and figure["median"] > 0 for figure in figures.values())
     assert {path.name for path in tmp_path.iterdir()} == {"results.json", "local-stack.log"}
     assert str(tmp_path) not in json.dumps(written)

@@ -38,7 +38,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
     cluster = RealCluster()
     serve_functions(cluster, monkeypatch)
     queue = WorkingQueue()
-    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock))
+    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock, lambda: queue))
     monkeypatch.setattr(wiring, "table_queue", lambda: queue)
     yield cluster
     queue.stop()

@@ -27,7 +27,7 @@ def headrace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Headrace]:
     cluster = RealCluster()
     serve_functions(cluster, monkeypatch)
     queue = WorkingQueue()
-    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock))
+    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock, lambda: queue))
     monkeypatch.setattr(wiring, "request_queue", lambda: queue)
     with client_of(cluster) as client:
         client.admin.create_scope("shop")

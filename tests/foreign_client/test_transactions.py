@@ -36,15 +36,15 @@ def test_transactions(start, ours):
 
 def test_their_reader_reads_what_our_transactions_committed(foreign, ours):
     """Three of ours, of which a scale overtakes two; one is never committed."""
-    ours.admin.create_stream("s", "ours", scaling=ScalingPolicy.fixed(1))
-    with ours.transactional_writer("s", "ours") as writer:
+    ours.admin.create_stream("s", "our-transactions", scaling=ScalingPolicy.fixed(1))
+    with ours.transactional_writer("s", "our-transactions") as writer:
         first, second, dropped = (writer.begin() for _ in range(3))
         for number in range(30):
             first.write(b"a %d" % number, routing_key="a")
             second.write(b"b %d" % number, routing_key="b")
             dropped.write(b"a 999", routing_key="a")
-        (segment,) = ours.admin.segments("s", "ours")
-        ours.admin.scale_stream("s", "ours", seal=[segment.segment_id], ranges=[(0.0, 0.5), (0.5, 1.0)])
+        (segment,) = ours.admin.segments("s", "our-transactions")
+        ours.admin.scale_stream("s", "our-transactions", seal=[segment.segment_id], ranges=[(0.0, 0.5), (0.5, 1.0)])
         third = writer.begin()
         for number in range(30, 40):
             third.write(b"a %d" % number, routing_key="a")
@@ -52,5 +52,5 @@ def test_their_reader_reads_what_our_transactions_committed(foreign, ours):
         first.commit()
         second.commit()
         third.commit(wait=True)
-    read = foreign(foreign_client.read_events, "s", "ours", "group-of-ours", 70)
+    read = foreign(foreign_client.read_events, "s", "our-transactions", "group-of-our-transactions", 70)
     assert foreign_client.numbers_by_key(read) == {"a": list(range(40)), "b": list(range(30))}

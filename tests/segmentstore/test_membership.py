@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -401,7 +402,9 @@ def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world,
 
     async def scenario():
         async with member(world, "store-0", share=range(CONTAINERS)):
-            monkeypatch.setattr(membership_module.asyncio, "sleep", slept)
+            # Only what the membership sleeps: everything else of the store goes on as it does.
+            everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
+            monkeypatch.setattr(membership_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
             with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
                 async with member(world, "store-0", volume="another disk", graceful=False):
                     raise AssertionError("two stores have one name")

@@ -21,7 +21,6 @@ from headrace.model.errors import (
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import WriteConflictError
-from headrace.workflows.request_processor import request_processor
 
 ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 CALLS_PER_WORKFLOW_MAX = 200
@@ -89,7 +88,7 @@ def _expected(stream_world: Any, kind: str) -> tuple[Any, Any]:
 
 
 def test_every_request_is_tried(world: Any):
-    kinds = {str(kind) for kind in request_processor(world.store, world.segment_stores, world.clock).kinds}
+    kinds = {str(kind) for kind in world.requests.kinds}
     assert kinds >= GROUP_KINDS
     assert set(ACCEPT) == GROUP_KINDS
 
