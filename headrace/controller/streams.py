@@ -7,20 +7,17 @@ sweeper sends what the intent says.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
-from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
+from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords, create_epoch
 from headrace.metadata.placed_cuts import PlacedCuts
-from headrace.metadata.request_messages import send_intent
 from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (
     StoredStream,
@@ -34,7 +31,7 @@ from headrace.metadata.stream_records import (
 )
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
-from headrace.model.errors import AlreadyExistsError, ConflictError, ThrottledError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, ConflictError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import StreamConfiguration, check_tag
@@ -51,13 +48,9 @@ from headrace.model.streams import (
 )
 from headrace.model.truncation import is_very_beginning, running_truncation
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, Record, Write, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore, Record, Write
 from headrace.ports.request_queue import RequestQueue
 
-_log = logging.getLogger(__name__)
-_T = TypeVar("_T")
-
-_ATTEMPTS_MAX = 8
 _RECORDS_PER_READ = 100
 
 
@@ -81,7 +74,7 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
-        return self._repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration))
+        return repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration))
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """Raises NotFoundError if there is no such stream."""
@@ -117,7 +110,7 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return self._repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration))
+        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration))
 
     def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
         """Accept that everything before a cut (offset in bytes by segment id) goes; at the head this changes nothing.
@@ -132,7 +125,7 @@ class StreamService:
             ConflictError: another operation runs.
         """
         cut = StreamCut.of(scope, stream, offsets)
-        return self._repeat_on_conflict(lambda: self._try_to_truncate(cut))
+        return repeat_on_conflict(lambda: self._try_to_truncate(cut))
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -146,7 +139,7 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return self._repeat_on_conflict(lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges))
+        return repeat_on_conflict(lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges))
 
     def scale_unchanged(
         self, stored: StoredStream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -178,7 +171,7 @@ class StreamService:
             SealedError: the stream is sealed already.
             ConflictError: another operation runs.
         """
-        return self._repeat_on_conflict(lambda: self._try_to_seal(scope, stream))
+        return repeat_on_conflict(lambda: self._try_to_seal(scope, stream))
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
         """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
@@ -187,7 +180,7 @@ class StreamService:
             NotFoundError: there is no such stream.
             IllegalStateError: code "stream_not_sealed".
         """
-        return self._repeat_on_conflict(lambda: self._try_to_delete(scope, stream))
+        return repeat_on_conflict(lambda: self._try_to_delete(scope, stream))
 
     def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
         guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.current_key(scope, name)])
@@ -270,18 +263,12 @@ class StreamService:
     def _accept(self, stream: Stream, *writes: Write) -> None:
         write, intent = create_intent(stream, self._clock.now_ms())
         self._store.write(*writes, write)
-        self._send(intent)
+        send_or_leave(self._queue, intent)
 
     def _accept_change(self, stored: StoredStream, after: Stream, *writes: Write) -> None:
         write, intent = create_intent(after, self._clock.now_ms())
         self._records.replace(stored, after, *writes, write)
-        self._send(intent)
-
-    def _send(self, intent: Intent) -> None:
-        try:
-            send_intent(self._queue, intent)
-        except (UnavailableError, ThrottledError) as error:
-            _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
+        send_or_leave(self._queue, intent)
 
     def _entries(self, scope: str, names: list[str]) -> list[Record]:
         """The list entries of these streams; one that has gone since is left out."""
@@ -290,15 +277,6 @@ class StreamService:
             batch = [keys.listing_key(scope, name) for name in names[start : start + _RECORDS_PER_READ]]
             entries += [record for record in self._store.get_many(batch) if record is not None]
         return entries
-
-    def _repeat_on_conflict(self, attempt: Callable[[], _T]) -> _T:
-        """A lost race is settled by reading again: what the winner wrote decides what this call may still do."""
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return attempt()
-            except WriteConflictError:
-                continue
-        return attempt()
 
 
 def _scale_view(epoch: Epoch) -> ScaleView:

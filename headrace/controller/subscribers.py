@@ -6,9 +6,9 @@ to, the cut before which it needs nothing any more. Positions only move on, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
+from headrace.controller.acceptance import repeat_on_conflict
 from headrace.controller.paging import Listing, check_page_limit
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
@@ -27,11 +27,8 @@ from headrace.model.subscribers import (
     registered_again,
 )
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore
 
-T = TypeVar("T")
-
-_ATTEMPTS_MAX = 8
 GENERATION_MAX = (1 << 63) - 1
 
 
@@ -71,7 +68,7 @@ class SubscriberService:
             IllegalStateError: code "generation_mismatch": the group is in a later generation.
         """
         check_subscriber_name(name)
-        return self._repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
+        return repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
 
     def update_stream_cut(
         self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
@@ -86,7 +83,7 @@ class SubscriberService:
             InvalidRequestError: code "stream_cut_not_valid": it is no cut of the stream, or lies before the last one.
         """
         check_subscriber_name(name)
-        return self._repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
+        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
 
     def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
         """Retention no longer waits for the group; nothing happens if it is no subscriber.
@@ -103,7 +100,7 @@ class SubscriberService:
             if writes:
                 self._store.write(*writes)
 
-        self._repeat_on_conflict(attempt)
+        repeat_on_conflict(attempt)
 
     def _try_to_register(
         self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
@@ -129,12 +126,3 @@ class SubscriberService:
             return stored.subscriber
         self._records.replace(found, stored, after)
         return after
-
-    def _repeat_on_conflict(self, attempt: Callable[[], T]) -> T:
-        """A lost race is settled by reading again."""
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return attempt()
-            except WriteConflictError:
-                continue
-        return attempt()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from headrace.codec.records.transaction_due_record import DueEntry
+from headrace.controller.acceptance import repeat_on_conflict
 from headrace.controller.paging import Listing, check_page_limit
 from headrace.controller.transaction_views import (
     CommitSetView,
@@ -51,13 +51,11 @@ from headrace.model.transactions import (
     transaction_text,
 )
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
+from headrace.ports.metadata_store import Check, MetadataStore, Write
 from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
-_ATTEMPTS_MAX = 8
 _TAKES_NO_MORE = (StreamState.SEALING, StreamState.SEALED)
 
 
@@ -96,7 +94,7 @@ class TransactionService:
                 was begun times out by itself.
         """
         check_lease(lease_ms)
-        found, transaction = _repeat_on_conflict(lambda: self._try_to_create(scope, stream, lease_ms))
+        found, transaction = repeat_on_conflict(lambda: self._try_to_create(scope, stream, lease_ms))
         segments = self._segments(found, transaction)
         self._segment_stores.create_segments(
             [one.transaction_segment for one in segments],
@@ -120,7 +118,7 @@ class TransactionService:
             return after
 
         check_lease(lease_ms)
-        return _repeat_on_conflict(attempt)
+        return repeat_on_conflict(attempt)
 
     def commit_transaction(
         self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
@@ -146,7 +144,7 @@ class TransactionService:
             )
             return after
 
-        marked = _repeat_on_conflict(attempt)
+        marked = repeat_on_conflict(attempt)
         if marked.state is TransactionState.COMMITTING:
             self._send(TransactionMessage(COMMIT, scope, stream, transaction_id))
         return marked
@@ -166,7 +164,7 @@ class TransactionService:
             self._store.write(records.replace_open(scope, stream, stored, after))
             return after
 
-        marked = _repeat_on_conflict(attempt)
+        marked = repeat_on_conflict(attempt)
         if marked.state is TransactionState.ABORTING:
             self._send(TransactionMessage(ABORT, scope, stream, transaction_id))
         return marked
@@ -210,7 +208,7 @@ class TransactionService:
         """
         members = check_commit_set(tuple(transaction_ids))
         check_commit_set_key(key)
-        view = _repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members))
+        view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members))
         # One message is enough: it starts a commit of everything that is marked.
         self._send(TransactionMessage(COMMIT, scope, stream, view.transactions[-1]))
         return view
@@ -323,13 +321,3 @@ def _commit_set_differs(known: CommitSet) -> AlreadyExistsError:
         details={"key": known.key, "transactions": len(known.transactions)},
         code="commit_set_differs",
     )
-
-
-def _repeat_on_conflict(attempt: Callable[[], _T]) -> _T:
-    """A lost race is settled by reading again: what the winner wrote decides what this call may still do."""
-    for _ in range(_ATTEMPTS_MAX - 1):
-        try:
-            return attempt()
-        except WriteConflictError:
-            continue
-    return attempt()
