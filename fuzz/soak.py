@@ -119,7 +119,13 @@ def soak(seed: int, *, seconds: float) -> str:
     Raises:
         WrongStateError: a bound was broken, or bytes are missing or wrong.
     """
-    settings = {"cache_bytes": CACHE_BYTES, "journal_file_bytes": JOURNAL_FILE_BYTES, "flush_age_s": 1}
+    settings = {
+        "cache_bytes": CACHE_BYTES,
+        "journal_file_bytes": JOURNAL_FILE_BYTES,
+        "flush_age_s": 1,
+        "garbage_every_s": 20,  # what the readers truncate must go, or an hour of load fills the disk
+        "garbage_grace_s": 30,
+    }
     with (
         tempfile.TemporaryDirectory(prefix="headrace-soak-") as directory,
         store_process(Path(directory), settings) as store,

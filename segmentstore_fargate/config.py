@@ -23,6 +23,7 @@
 | HEADRACE_STORAGE_RETRY_MAX_S | the longest pause between two tries while S3 or DynamoDB do not answer | 10 |
 | HEADRACE_SNAPSHOT_EVERY_S | between two snapshots of a container's metadata in S3, while anything changes | 30 |
 | HEADRACE_GARBAGE_EVERY_S | between two looks for objects that nobody uses any more | 21600 |
+| HEADRACE_GARBAGE_GRACE_S | how long such an object stays; links of the history service live for 900 s | 7200 |
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
 | HEADRACE_COMPACTION_BYTES_PER_S | for merging small runs in S3, of the whole process; 0: never | 8 MiB |
 | HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when segments leave memory, and how many stay | 600, 1000 |
@@ -195,6 +196,7 @@ def _read_limits(read: _Reader, cache_bytes: int, processes: int) -> StorageLimi
         retry_max_s=read.seconds("HEADRACE_STORAGE_RETRY_MAX_S", usual.retry_max_s),
         snapshot_every_s=read.seconds("HEADRACE_SNAPSHOT_EVERY_S", usual.snapshot_every_s),
         sweep_every_s=read.seconds("HEADRACE_GARBAGE_EVERY_S", usual.sweep_every_s),
+        object_grace_s=read.seconds("HEADRACE_GARBAGE_GRACE_S", usual.object_grace_s),
         compaction_bytes_per_s=read.integer("HEADRACE_COMPACTION_BYTES_PER_S", usual.compaction_bytes_per_s, least=0),
         read_cache_bytes=read_cache_bytes // processes,
     )

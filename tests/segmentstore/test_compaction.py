@@ -19,7 +19,6 @@ from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.storage.chunk_directory import REPLACED_WRITES_MAX, fitting
 from headrace.segmentstore.storage.compactor import RUNS_LOOKED_AT, CompactionBudget
-from headrace.segmentstore.storage.garbage_collector import OBJECT_GRACE_S
 from headrace.segmentstore.storage.small_runs import (
     COMPACTED_CHUNK_BYTES_MIN,
     HINTED_SEGMENTS_MAX,
@@ -156,6 +155,7 @@ async def small_runs(running, client, segment, count, first=0):
         await client.append(WRITER, number, block)
         data += block
         await running.flush()
+    await running.store.owned[0].container.log.durable()  # what the log may forget is not merged
     return data
 
 
@@ -192,7 +192,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
                 assert stored == expected[segment]
                 owned.container.metadata.segments[segment].index.release_all()
                 assert await client.read_all(segment) == expected[segment]
-            world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+            world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
             await owned.chores.round()
             assert len(counts_of(world.metadata)) == 1
             running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
@@ -308,7 +308,7 @@ def test_a_failed_attempt_costs_nothing_and_is_made_again(world, run, failing):
             assert len(runs_of(world, SEGMENTS[0])) == 1
             assert_counts_agree(world.metadata)
             assert await client.read_all(SEGMENTS[0]) == expected
-            world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+            world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
             await owned.chores.round()
             assert await client.read_all(SEGMENTS[0]) == expected
             assert len([name for name in world.chunks._objects if "/packed/" in name]) == 1

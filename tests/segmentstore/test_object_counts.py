@@ -16,7 +16,8 @@ from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
 from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
-from headrace.segmentstore.storage.garbage_collector import OBJECT_GRACE_S, OBJECTS_PER_PAGE
+from headrace.segmentstore.storage.garbage_collector import OBJECTS_PER_PAGE
+from headrace.segmentstore.storage.limits import StorageLimits
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3 * RUNS_PER_WRITE_MAX)]
 WRITER = 5
@@ -47,7 +48,7 @@ async def write(client, segment, data, number=0):
 
 async def sweep(world, running):
     """A whole sweep of the only container, after the time of grace."""
-    world.clock.advance(max(OBJECT_GRACE_S, world.limits.sweep_every_s))
+    world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
     while await running.store.owned[0].chores.round():
         pass
 
@@ -140,7 +141,7 @@ def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_pas
             await client.call(wire.DeleteSegment(4, SEGMENTS[1]))
             await running.until(lambda: not runs_of(world, SEGMENTS[1]))
             await chores.stop()
-            world.clock.advance(OBJECT_GRACE_S - 1)
+            world.clock.advance(world.limits.object_grace_s - 1)
             running.store.owned[0].chores._chores[0]._due_s = 0
             await chores.round()
             assert len(object_names(world)) == 1
@@ -202,7 +203,7 @@ def test_what_is_not_the_collectors_stays(world, run):
                 await sweep(world, running)
                 assert object_names(world) == sorted([*kept, *[s for s in strangers if s[:4] != "snap"], in_flight])
             await world.chunks.put(packed_name(0, 0, 78), [b"x"])  # too young
-            world.clock.advance(OBJECT_GRACE_S / 2)
+            world.clock.advance(world.limits.object_grace_s / 2)
             running.store.owned[0].chores._chores[0]._due_s = 0
             await running.store.owned[0].chores.round()
             assert packed_name(0, 0, 78) in object_names(world)
@@ -353,7 +354,7 @@ def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(
 
 
 def test_the_time_of_grace_is_longer_than_any_link_lives():
-    assert OBJECT_GRACE_S > 4 * CHUNK_LINKS_EXPIRE_S
+    assert StorageLimits().object_grace_s > 4 * CHUNK_LINKS_EXPIRE_S
 
 
 def test_what_fits_into_a_transaction_is_runs_and_the_objects_they_lie_in():

@@ -44,6 +44,7 @@ def test_what_is_set_is_what_counts():
         "HEADRACE_STORAGE_RETRY_MAX_S": "2.5",
         "HEADRACE_SNAPSHOT_EVERY_S": "3",
         "HEADRACE_GARBAGE_EVERY_S": "4",
+        "HEADRACE_GARBAGE_GRACE_S": "10",
         "HEADRACE_IDLE_SEGMENT_S": "5",
         "HEADRACE_SEGMENTS_KEPT": "6",
         "HEADRACE_COMPACTION_BYTES_PER_S": "0",
@@ -53,12 +54,8 @@ def test_what_is_set_is_what_counts():
     }
     found = read_config({**REQUIRED, **settings})
     limits, tables = found.limits, found.table_limits
-    assert (limits.object_bytes_max, limits.retry_max_s, limits.snapshot_every_s, limits.sweep_every_s) == (
-        1,
-        2.5,
-        3,
-        4,
-    )
+    assert (limits.object_bytes_max, limits.retry_max_s, limits.snapshot_every_s) == (1, 2.5, 3)
+    assert (limits.sweep_every_s, limits.object_grace_s) == (4, 10)
     assert (limits.idle_segment_s, limits.idle_segments_kept, limits.compaction_bytes_per_s) == (5, 6, 0)
     assert (tables.all_tails_memory_bytes, tables.cached_blocks_bytes) == (7 << 20, 8 << 20)
     assert found.connections_max == 9

@@ -23,9 +23,6 @@ from headrace.segmentstore.storage.object_names import ObjectNames
 
 _log = logging.getLogger(__name__)
 
-OBJECT_GRACE_S: Final = 2 * 3600.0
-"""Much longer than any link to an object lives, and than any reader remembers a run without looking it up again."""
-
 OBJECTS_PER_PAGE: Final = 1000
 
 
@@ -102,7 +99,7 @@ class GarbageCollector:
         return await self._directory.count_of(stored.name) is None  # else it was entered since the counts were read
 
     def _is_old(self, since_ms: int) -> bool:
-        return self._clock.now_ms() - since_ms >= OBJECT_GRACE_S * 1000
+        return self._clock.now_ms() - since_ms >= self._limits.object_grace_s * 1000
 
     def _report_foreign_changes(self, records: Sequence[Record], objects: dict[str, StoredObject]) -> None:
         """Objects whose bytes have gone; reads of them fail, so this is the chance to bring them back before."""

@@ -23,6 +23,8 @@ class StorageLimits:
     """From the first change of a segment's life or bounds to the snapshot that has it; appends are no such change."""
     sweep_every_s: float = 6 * 3600.0
     """Between two looks for objects that nobody uses any more."""
+    object_grace_s: float = 2 * 3600.0
+    """From then on until one is deleted: longer than any link to it lives, and than any reader remembers a run."""
     compaction_bytes_per_s: int = 8 << 20
     """Of all containers of a process together, for writing small runs again as larger ones; 0: never."""
     compacted_runs_min: int = 32
