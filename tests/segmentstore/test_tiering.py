@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from segment_writes import WRITER, write
 
 from headrace.codec import wire_commands as wire
 from headrace.model.chunks import chunk_run
@@ -13,7 +14,6 @@ from headrace.model.errors import FencedError, UnavailableError
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(12)]
 TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"
-WRITER = 5
 
 
 def runs_of(world, segment):
@@ -33,12 +33,6 @@ def stored_bytes(world, segment):
 def objects(world):
     """What holds data; snapshots of containers lie beside them."""
     return asyncio.run(world.chunks.list("container-"))
-
-
-async def write(client, segment, blocks, *, writer=WRITER, first=0):
-    await client.set_up(segment, writer)
-    for number, data in enumerate(blocks, first):
-        await client.append(writer, number, data)
 
 
 def test_many_segments_share_few_objects(world, run):

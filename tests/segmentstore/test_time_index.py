@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from lost_volumes import gone
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
 from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import chunk_run
-from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.segmentstore.reading.read_tokens import encode_read_token
 
@@ -299,7 +299,7 @@ def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, r
             newest = (await numbers(client, SEGMENT, 5))[-1]
             honest = world.metadata.write
             if stopped != "in good order":
-                world.metadata.write = dead
+                world.metadata.write = gone
         world.metadata.write = honest
         world.disk = MemoryJournalDisk()
         world.clock.ms = 1_000_000
@@ -309,9 +309,6 @@ def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, r
             assert (await client.call(wire.GetStreamSegmentInfo(10, SEGMENT))).write_offset == kept * EVENT_BYTES
             await write(client, SEGMENT, 1, first=kept)
             assert (await read(client, SEGMENT, kept * EVENT_BYTES)).ordering_number > newest
-
-    def dead(*writes):
-        raise UnavailableError("this process is gone")
 
     def writer_of(running):
         return running.store.owned[0].writer._snapshots

@@ -3,93 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, shape, snapshot
+from segment_writes import OTHER, WRITER, write
 
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import data_frames
 from headrace.codec import wire_commands as wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
-from headrace.model.containers import (
-    CLUSTER_PARTITION,
-    snapshot_pointer,
-    snapshot_sort,
-)
-from headrace.model.errors import CorruptError, FencedError, UnavailableError
-from headrace.ports.metadata_store import Delete, Key
+from headrace.model.errors import CorruptError
+from headrace.ports.metadata_store import Delete
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.storage.snapshot_store import SnapshotStore
-
-SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(6)]
-WRITER, OTHER = 5, 6
-NO_NUMBER = wire.NO_ATTRIBUTE_VALUE
-NEVER_S = 1e15
-
-
-@pytest.fixture
-def world(make_world):
-    return make_world(container_count=1)
-
-
-def pointer(world, container=0):
-    record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
-    return None if record is None else snapshot_pointer(record.body)
 
 
 def snapshot_objects(world):
     return [each.name for each in asyncio.run(world.chunks.list("snapshots/"))]
-
-
-def lose_volume(world):
-    world.disk = MemoryJournalDisk()
-
-
-@asynccontextmanager
-async def killed(world):
-    """A store that is gone from one moment to the next: what it does while it ends does not reach tier 2."""
-    honest = world.metadata.write
-
-    def dead(*writes):
-        raise UnavailableError("this process is gone")
-
-    try:
-        async with world.running(graceful=False) as running:
-            yield running
-            world.metadata.write = dead
-    finally:
-        world.metadata.write = honest
-
-
-async def snapshot(running):
-    """Let the time come for a snapshot, and wait until it is there."""
-    owned = running.store.owned[0]
-    log, told = owned.container.log, owned.writer._snapshots
-    await passing_time_until(
-        running, lambda: told._sequence == log.last_sequence and pointer(running.world) is not None
-    )
-
-
-async def passing_time_until(running, condition):
-    def passed():
-        running.world.clock.advance(2)
-        return condition()
-
-    await running.until(passed)
-
-
-async def write(client, segment, events, *, writer=WRITER, first=0):
-    await client.set_up(segment, writer)
-    for number, data in enumerate(events, first):
-        await client.append(writer, number, data)
-
-
-async def shape(client, segment):
-    info = await client.call(wire.GetStreamSegmentInfo(3, segment))
-    return info.exists, info.is_sealed, info.start_offset, info.write_offset
 
 
 def test_a_replacement_after_a_stop_in_good_order_loses_and_duplicates_nothing(world, run):
@@ -312,73 +242,6 @@ def test_a_journal_of_the_past_is_let_go_of(world, run, caplog):
     run(scenario())
 
 
-def test_a_deposed_owner_writes_no_pointer(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            await snapshot(running)
-            told, container = pointer(world), running.store.owned[0].container
-            world.claim(0)
-            await client.create(SEGMENTS[1])
-            await passing_time_until(running, lambda: container.failure is not None)
-            assert isinstance(container.failure, FencedError)
-        assert pointer(world) == told
-        late = SnapshotStore(world.metadata, world.chunks, 0, told.epoch)
-        late._written = 100  # names that the owner of this epoch has not used
-        with pytest.raises(FencedError):
-            await late.replace([b"late"], clean=True)
-        assert pointer(world) == told
-        world.chunks.read_now(told.object_name, 0, told.length)
-
-    run(scenario())
-
-
-def test_a_snapshot_waits_for_the_log(world, run):
-    held = threading.Event()
-
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            disk = world.disk
-            disk.before = lambda step: held.wait(20) if step == "sync" else None
-            client.send(wire.CreateSegment(7, SEGMENTS[0], 0, 0))
-            container = running.store.owned[0].container
-            await running.until(lambda: SEGMENTS[0] in container.metadata.segments)
-            world.clock.advance(100)
-            for _ in range(50):
-                running.store.owned[0].writer.wake()
-                await asyncio.sleep(0.002)
-            assert not container.log.is_durable
-            assert pointer(world) is None
-            held.set()
-            await running.until(lambda: pointer(world) is not None)
-
-    run(scenario())
-
-
-def test_a_lost_answer_of_the_pointer_write_is_got_over(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            honest = world.metadata.write
-
-            def answers_get_lost(*writes):
-                honest(*writes)
-                raise UnavailableError("the answer was lost")
-
-            world.metadata.write = answers_get_lost
-            await passing_time_until(running, lambda: pointer(world) is not None)
-            told = pointer(world)
-            world.metadata.write = honest
-            await running.until(lambda: pointer(world) != told)
-            assert running.store.owned[0].container.failure is None
-        assert pointer(world).clean
-
-    run(scenario())
-
-
 def test_a_restoring_that_was_interrupted_starts_again(world, run):
     """The new log has a part of the checkpoint only."""
 
@@ -426,43 +289,5 @@ def test_a_broken_snapshot_is_refused(world, run):
             with pytest.raises(CorruptError, match=problem):
                 async with world.running():
                     pass
-
-    run(scenario())
-
-
-def test_the_number_of_puts_follows_time(world, run):
-    puts = []
-    honest = world.chunks.put
-
-    async def counted(name, parts):
-        puts.append(name)
-        await honest(name, parts)
-
-    world.chunks.put = counted
-
-    async def rest(running):
-        for _ in range(20):
-            running.store.owned[0].writer.wake()
-            await asyncio.sleep(0.001)
-
-    async def scenario():
-        async with killed(world) as running:
-            client = await running.connect()
-            for segment in SEGMENTS:
-                await client.create(segment)
-            await rest(running)
-            assert puts == []
-            await snapshot(running)
-            assert len(puts) == 1  # for six creations
-            await write(client, SEGMENTS[0], [b"data"] * 300)
-            world.clock.advance(world.limits.snapshot_every_s / 2)
-            await rest(running)
-            assert len(puts) == 1
-            await snapshot(running)
-            assert len(puts) == 2  # for three hundred appends
-            for _ in range(5):
-                world.clock.advance(world.limits.snapshot_every_s)
-                await rest(running)
-            assert len(puts) == 2  # nothing has changed
 
     run(scenario())

@@ -1,0 +1,10 @@
+"""A world of one container: what is lost and restored is all there is."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)

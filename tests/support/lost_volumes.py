@@ -1,0 +1,70 @@
+"""Stores that are killed, volumes that are lost, and what tier 2 had been told before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    snapshot_pointer,
+    snapshot_sort,
+)
+from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import Key
+
+SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(6)]
+NO_NUMBER = wire.NO_ATTRIBUTE_VALUE
+NEVER_S = 1e15
+
+
+def pointer(world: Any, container: int = 0) -> Any:
+    """What the metadata store says of the container's newest snapshot."""
+    record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
+    return None if record is None else snapshot_pointer(record.body)
+
+
+def lose_volume(world: Any) -> None:
+    world.disk = MemoryJournalDisk()
+
+
+def gone(*writes: Any) -> None:
+    """The metadata store's `write` for a process that was killed: what it does while it ends reaches nobody."""
+    raise UnavailableError("this process is gone")
+
+
+@asynccontextmanager
+async def killed(world: Any) -> AsyncIterator[Any]:
+    """A store that is gone from one moment to the next: what it does while it ends does not reach tier 2."""
+    honest = world.metadata.write
+    try:
+        async with world.running(graceful=False) as running:
+            yield running
+            world.metadata.write = gone
+    finally:
+        world.metadata.write = honest
+
+
+async def snapshot(running: Any) -> None:
+    """Let the time come for a snapshot, and wait until it is there."""
+    owned = running.store.owned[0]
+    log, told = owned.container.log, owned.writer._snapshots
+    await passing_time_until(
+        running, lambda: told._sequence == log.last_sequence and pointer(running.world) is not None
+    )
+
+
+async def passing_time_until(running: Any, condition: Callable[[], bool]) -> None:
+    def passed() -> bool:
+        running.world.clock.advance(2)
+        return condition()
+
+    await running.until(passed)
+
+
+async def shape(client: Any, segment: str) -> tuple[bool, bool, int, int]:
+    info = await client.call(wire.GetStreamSegmentInfo(3, segment))
+    return info.exists, info.is_sealed, info.start_offset, info.write_offset

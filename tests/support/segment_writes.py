@@ -1,0 +1,15 @@
+"""Events of two writers, one after the other, on a raw client of a segment store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+WRITER, OTHER = 5, 6
+
+
+async def write(client: Any, segment: str, events: Sequence[bytes], *, writer: int = WRITER, first: int = 0) -> None:
+    """Events of these numbers on, each acknowledged before the next is sent."""
+    await client.set_up(segment, writer)
+    for number, data in enumerate(events, first):
+        await client.append(writer, number, data)
