@@ -1,0 +1,204 @@
+"""The lease of a store: what a beat costs, what happens when it has run out, and two processes with one name."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from cluster_members import (
+    CONTAINERS,
+    WRITER,
+    Member,
+    lease,
+    look,
+    member,
+    write,
+)
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.metadata.cluster_records import write_lease
+from headrace.model.cluster import registered
+from headrace.model.errors import FencedError, UnavailableError
+from headrace.model.names import container_of_segment
+from headrace.workflows.detect_failed_stores import end_lease_of_task
+from segmentstore_fargate import membership as membership_module
+
+
+def test_a_beat_costs_a_write_and_a_read(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            a.metadata.calls.clear()
+            for _ in range(3):
+                await a.beat()
+            await asyncio.sleep(0.01)
+            assert a.metadata.calls == {"write": 3, "get": 3}
+
+    run(scenario())
+
+
+def test_a_store_that_was_taken_for_lost_goes_on_with_what_was_not_given_away(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            gate = a.running.store.gate
+            world.clock.advance(13)
+            assert not gate.is_open
+            assert look(world).newly_lost == ("a",)
+            await a.beat()
+            assert gate.is_open
+            assert lease(world, "a").lease.incarnation == 2
+            await write(a.running, b"x")
+            assert a.containers == [0, 1, 2, 3]
+
+    run(scenario())
+
+
+async def everything_in_tier_2(world, owner: Member, container: int) -> None:
+    await owner.running.flush()
+    owned = owner.running.store.owned[container]
+    while owned.writer._snapshots._sequence != owned.container.log.last_sequence:
+        await owner.beat()
+        world.clock.advance(2)
+        owned.writer.wake()
+        await asyncio.sleep(0.002)
+    await owner.beat()
+
+
+def test_what_a_store_took_after_its_lease_is_not_acknowledged_when_another_one_went_on(world, run):
+    """Two owners, both with the append of event 2: one of them acknowledges it."""
+    names = (f"scope/stream/{number}.#epoch.0" for number in range(100))
+    segment = next(name for name in names if container_of_segment(name, CONTAINERS) == 0)
+
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS), task="task-a") as a, member(world, "b") as b:
+            await a.beat()
+            await a.serves(0, 1)
+            await b.serves(2, 3)
+            client = await a.running.connect()
+            await client.create(segment)
+            await client.set_up(segment, WRITER)
+            await client.append(WRITER, 1, b"one")
+            await everything_in_tier_2(world, a, 0)
+            world.clock.advance(9)
+            await b.beat()
+            client.send(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9))
+            await a.running.until(lambda: a.running.store.gate.held > 0)
+            end_lease_of_task(world.metadata, world.clock, CONTAINERS, "task-a")
+            await b.beat()
+            await b.serves(0, 1, 2, 3)
+            other = await b.running.connect()
+            assert await other.set_up(segment, WRITER) == 1
+            await other.append(WRITER, 2, b"too")
+            await a.beat()
+            assert a.running.store.gate.is_open
+            assert a.containers == []
+            assert await client.closed()
+            assert await other.read_all(segment) == b"onetoo"
+            assert not a.fatal
+
+    run(scenario())
+
+
+def test_while_the_metadata_store_is_away_the_lease_runs_out_and_comes_back(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            honest = world.metadata.write
+
+            def away(*writes):
+                raise UnavailableError("not now")
+
+            world.metadata.write = away
+            world.clock.advance(8.9)
+            assert a.running.store.gate.is_open
+            with pytest.raises(UnavailableError):
+                await a.beat()
+            world.clock.advance(0.2)
+            assert not a.running.store.gate.is_open
+            world.metadata.write = honest
+            await a.beat()
+            assert a.running.store.gate.is_open
+            assert lease(world, "a").lease.incarnation == 1
+
+    run(scenario())
+
+
+def test_a_renewal_whose_answer_was_lost_is_found(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            honest = world.metadata.write
+
+            def deaf(*writes):
+                honest(*writes)
+                raise UnavailableError("who knows")
+
+            world.metadata.write = deaf
+            with pytest.raises(UnavailableError):
+                await a.beat()
+            world.metadata.write = honest
+            await a.beat()
+            assert lease(world, "a").lease.incarnation == 1
+            assert a.running.store.gate.is_open
+
+    run(scenario())
+
+
+def test_two_processes_of_one_name_are_told_apart(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS), graceful=False) as a:
+            found = lease(world, "a")
+            world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+            with pytest.raises(FencedError, match="HEADRACE_STORE_ID"):
+                await a.beat()
+
+    run(scenario())
+
+
+def test_a_store_on_another_disk_waits_for_its_former_self(world, run, monkeypatch):
+    waited = []
+
+    async def sleep(seconds):
+        waited.append(seconds)
+        world.clock.advance(seconds + 1)
+
+    async def scenario():
+        disk = MemoryJournalDisk()
+        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
+            pass
+        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
+            assert waited == []
+        honest = asyncio.sleep
+        monkeypatch.setattr(membership_module.asyncio, "sleep", sleep)
+        joining = asyncio.ensure_future(_joined(world))
+        while not waited:
+            await honest(0)
+        monkeypatch.setattr(membership_module.asyncio, "sleep", honest)
+        await joining
+        assert waited[0] == 12.0
+
+    async def _joined(world):
+        async with member(world, "a", range(CONTAINERS), volume="another", graceful=False) as a:
+            assert a.containers == [0, 1, 2, 3]
+
+    run(scenario())
+
+
+def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world, run, monkeypatch):
+    monkeypatch.setattr(membership_module, "FORMER_SELF_PATIENCE_S", 20.0)
+
+    async def slept(seconds: float) -> None:
+        """The former self renews its lease meanwhile."""
+        world.clock.advance(int(seconds * 1000))
+        found = lease(world, "store-0")
+        world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+
+    async def scenario():
+        async with member(world, "store-0", share=range(CONTAINERS)):
+            # Only what the membership sleeps: everything else of the store goes on as it does.
+            everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
+            monkeypatch.setattr(membership_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
+            with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
+                async with member(world, "store-0", volume="another disk", graceful=False):
+                    raise AssertionError("two stores have one name")
+
+    run(scenario())

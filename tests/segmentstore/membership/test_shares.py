@@ -1,0 +1,129 @@
+"""Who of a cluster's stores opens which containers, when others come, leave, die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cluster_members import (
+    CONTAINERS,
+    GRACE_MS,
+    SEGMENT,
+    Member,
+    content,
+    lease,
+    look,
+    member,
+    owner,
+    write,
+)
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.metadata.cluster_records import write_lease
+from headrace.model.cluster import StoreState, lost
+
+
+def test_a_single_store_takes_everything_without_a_tick_and_again_after_a_stop(world, run):
+    async def scenario():
+        disk = MemoryJournalDisk()
+        for incarnation in (1, 2):
+            async with member(world, "a", range(CONTAINERS), disk=disk) as a:
+                assert a.containers == [0, 1, 2, 3]
+                assert lease(world, "a").lease.incarnation == incarnation
+                await write(a.running, b"x")
+            assert lease(world, "a").lease.state is StoreState.LEFT
+
+    run(scenario())
+
+
+def test_a_second_store_gets_its_part_and_gives_it_back_when_it_leaves(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            await write(a.running, b"one")
+            async with member(world, "b") as b:  # its map came from itself: it had nothing
+                assert b.containers == []
+                await a.beat()
+                await a.serves(0, 1)
+                await b.serves(2, 3)
+                await write((await owner(a, b)).running, b"two")
+            await a.beat()
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"onetwo"
+            assert not a.fatal
+
+    run(scenario())
+
+
+def test_a_store_that_was_killed_takes_its_containers_back_from_its_disk(world, run):
+    async def scenario():
+        disk = MemoryJournalDisk()
+        async with member(world, "a", (0, 2)) as a:
+            async with member(world, "b", (1, 3), disk=disk, graceful=False) as b:
+                await write((await owner_of_new(a, b)).running, b"kept")
+            world.clock.advance(13)
+            await a.beat()
+            assert look(world).newly_lost == ("b",)
+            await a.beat()
+            assert a.containers == [0, 2]
+            async with member(world, "b", (1, 3), disk=disk) as b:
+                assert b.containers == [1, 3]
+                assert await content((await owner(a, b)).running) == b"kept"
+
+    run(scenario())
+
+
+async def owner_of_new(*members: Member) -> Member:
+    for each in members:
+        reply = await (await each.running.connect()).call(wire.CreateSegment(1, SEGMENT, 0, 0))
+        if isinstance(reply, wire.SegmentCreated):
+            return each
+    raise AssertionError("nobody serves it")
+
+
+def test_a_store_that_stays_away_loses_what_tier_2_had_not_and_lets_go_of_its_log(world, run):
+    async def scenario():
+        disk = MemoryJournalDisk()
+        async with member(world, "b", range(CONTAINERS), disk=disk, graceful=False) as b:
+            await write(b.running, b"stored")
+            await b.running.flush()
+            await b.beat()
+            await write(b.running, b"not stored")
+            assert await content(b.running) == b"storednot stored"
+        async with member(world, "a") as a:
+            world.clock.advance(13)
+            await a.beat()
+            look(world)
+            await a.beat()
+            assert a.containers == []
+            world.clock.advance(GRACE_MS / 1000)
+            await a.beat()
+            assert look(world).given_up
+            await a.beat()
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"stored"
+            async with member(world, "b", disk=disk) as b:
+                await a.beat()
+                await b.serves(2, 3)
+                assert await content((await owner(a, b)).running) == b"stored"
+                assert b.running.store.logs_at_rest == []
+
+    run(scenario())
+
+
+def test_a_container_is_not_given_to_a_store_that_is_gone(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            async with member(world, "b", graceful=False):
+                pass
+            found = lease(world, "b")
+            world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+            await a.beat()
+            await asyncio.sleep(0.02)
+            assert a.containers == [0, 1, 2, 3]
+            look(world)
+            await a.beat()
+            await asyncio.sleep(0.02)
+            assert a.containers == [0, 1, 2, 3]
+            assert a.membership.missing == []
+
+    run(scenario())

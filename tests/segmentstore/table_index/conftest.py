@@ -1,0 +1,11 @@
+"""A world whose tables outgrow memory soon."""
+
+from __future__ import annotations
+
+import pytest
+from small_tables import SMALL, CountedStorage
+
+
+@pytest.fixture
+def small_world(make_world):
+    return make_world(table_limits=SMALL, chunks=CountedStorage())

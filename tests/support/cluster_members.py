@@ -1,0 +1,123 @@
+"""Segment stores as members of a cluster, in one process: they join, beat when they are told to, leave or die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from lost_volumes import gone
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.model.cluster import StoreLease
+from headrace.workflows.detect_failed_stores import detect_failed_stores
+from segmentstore_fargate.membership import Membership, Place
+
+CONTAINERS = 4
+GRACE_MS = 60_000
+SEGMENT = "scope/stream/0.#epoch.0"
+WRITER = 3
+
+
+class Counted:
+    """A metadata store that counts what heartbeats ask it for."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return getattr(self._inner, name)(*arguments, **named)
+
+        return call
+
+
+class Member:
+    """A running store and its membership; nothing beats by itself."""
+
+    def __init__(self, running: Any, membership: Membership, metadata: Counted, fatal: list[Any]) -> None:
+        self.running, self.membership, self.metadata, self.fatal = running, membership, metadata, fatal
+
+    @property
+    def containers(self) -> list[int]:
+        return sorted(self.running.store.owned)
+
+    async def beat(self) -> None:
+        await self.membership.beat()
+
+    async def serves(self, *containers: int) -> None:
+        await self.running.until(lambda: self.containers == sorted(containers))
+
+
+@asynccontextmanager
+async def member(
+    world: Any,
+    name: str,
+    share: Iterable[int] = (),
+    *,
+    disk: MemoryJournalDisk | None = None,
+    graceful: bool = True,
+    volume: str | None = None,
+    task: str = "",
+) -> AsyncIterator[Member]:
+    """Without `graceful` it is gone from one moment to the next: what it does while it ends reaches nobody."""
+    own = replace(world, disk=disk or MemoryJournalDisk(), opens=())
+    metadata, fatal = Counted(world.metadata), []
+    honest = world.metadata.write
+    try:
+        async with own.running(graceful=graceful) as running:
+            identity = StoreLease(name, "127.0.0.1", running.port, "z", 100, volume or f"disk-{name}", task, GRACE_MS)
+            place = Place(CONTAINERS, tuple(share))
+            membership = Membership(running.store, metadata, world.clock, identity, place, fatal.append)
+            await membership.join()
+            try:
+                yield Member(running, membership, metadata, fatal)
+            finally:
+                if graceful:
+                    await membership.announce_leaving()
+                    await running.store.close(10)
+                    await membership.end()
+                else:
+                    world.metadata.write = gone
+                    for work in (membership._beating, membership._settling):
+                        work.cancel()
+    finally:
+        world.metadata.write = honest
+
+
+def look(world: Any) -> Any:
+    return detect_failed_stores(world.metadata, world.clock, CONTAINERS)
+
+
+def lease(world: Any, name: str) -> Any:
+    found = ClusterRecords(world.metadata).lease(name)
+    assert found is not None
+    return found
+
+
+async def write(running: Any, *events: bytes) -> None:
+    client = await running.connect()
+    await client.call(wire.CreateSegment(1, SEGMENT, 0, 0))
+    number = max(0, await client.set_up(SEGMENT, WRITER))
+    for each, event in enumerate(events, number + 1):
+        await client.append(WRITER, each, event)
+    client.close()
+
+
+async def content(running: Any) -> bytes:
+    return await (await running.connect()).read_all(SEGMENT)
+
+
+async def owner(*members: Member) -> Member:
+    """Who serves the segment."""
+    for each in members:
+        info = await (await each.running.connect()).call(wire.GetStreamSegmentInfo(1, SEGMENT))
+        if not isinstance(info, wire.WrongHost):
+            return each
+    raise AssertionError("nobody serves it")
