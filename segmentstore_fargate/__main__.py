@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, read_config
-from segmentstore_fargate.native_memory import share_arenas
+from segmentstore_fargate.native_memory import give_back_memory
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 _log = logging.getLogger("segmentstore_fargate")
@@ -27,7 +27,7 @@ STOP_SLACK_S: Final = 5.0
 
 
 def main() -> int:
-    share_arenas()
+    give_back_memory()
     try:
         config = read_config(os.environ)
     except InvalidRequestError as error:

@@ -1,4 +1,4 @@
-"""However many threads a store has, what they free does not lie in an arena for each."""
+"""What a store frees goes back to the system: small pieces of many threads, and large ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from segmentstore_fargate.native_memory import ARENAS_MAX
 
 THREADS = 8
-PROGRAM = f"""
+MANY_THREADS = f"""
 import ctypes, sys, threading
-from segmentstore_fargate.native_memory import share_arenas
-if sys.argv[1] == "shared":
-    assert share_arenas()
+from segmentstore_fargate.native_memory import give_back_memory
+if sys.argv[1] == "bounded":
+    assert give_back_memory()
 together = threading.Barrier({THREADS})
 def hold():
     held = [bytes(1000) for _ in range(1000)]
@@ -23,12 +23,38 @@ for thread in threads: thread.join()
 ctypes.CDLL(None).malloc_stats()
 """
 
+PIECES = 16
+PIECE_BYTES = 2 << 20
+LARGE_PIECES = f"""
+import sys
+from pathlib import Path
+from segmentstore_fargate.native_memory import give_back_memory
+if sys.argv[1] == "bounded":
+    assert give_back_memory()
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+before = resident()
+first = b"x" * (16 << 20)
+del first
+held = [(b"x" * {PIECE_BYTES}, b"x" * 50_000) for _ in range({PIECES})]
+held = [small for large, small in held]
+print(resident() - before)
+"""
 
-def test_threads_share_arenas() -> None:
-    assert _arenas("own") > ARENAS_MAX
-    assert _arenas("shared") <= ARENAS_MAX
+
+def test_threads_share_arenas():
+    assert _arenas("usual") > ARENAS_MAX
+    assert _arenas("bounded") <= ARENAS_MAX
+
+
+def test_large_pieces_do_not_stay_behind_small_ones():
+    assert int(_run(LARGE_PIECES, "usual").stdout) > PIECES * PIECE_BYTES // 2
+    assert int(_run(LARGE_PIECES, "bounded").stdout) < 2 * PIECE_BYTES
 
 
 def _arenas(how: str) -> int:
-    found = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
-    return found.stderr.count("Arena ")
+    return _run(MANY_THREADS, how).stderr.count("Arena ")
+
+
+def _run(program: str, how: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, check=True)
