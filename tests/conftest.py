@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# What these compare is shown in full, as it is in a test.
+pytest.register_assert_rewrite("interruptions", "soundness")
+
 # Times vary on shared machines: a slow example is no failure, and never a reason for a flaky test.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headrace")

@@ -11,7 +11,7 @@ from typing import Any
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.memory.request_queue import MemoryRequestQueue
+from headrace.adapters.memory.request_queue import MemoryRequestQueue, QueuedMessage
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.dead_letters import DeadLetterService
 from headrace.controller.key_value_tables import KeyValueTableService
@@ -89,6 +89,16 @@ class Calls:
         self.calm()
         self.before = hook
         return returned
+
+    def refuse(self, kind: str, error: Exception) -> None:
+        """No call whose kind begins so is made from now on: it fails with this error."""
+
+        def hook(called: str) -> None:
+            if called.startswith(kind):
+                raise error
+
+        self.calm()
+        self.before = hook
 
     def calm(self) -> None:
         self.before = self.after = lambda kind: None
@@ -177,6 +187,7 @@ class StreamWorld:
         self.commits = CommitProcessor(self.tools())
         self.aborts = TransactionAborts(self.tools())
         self.dead_letters = DeadLetterService(self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams)
+        self.in_hand: QueuedMessage | None = None
         self.scopes.create_scope("s")
 
     def tools(self) -> Tools:
@@ -225,6 +236,22 @@ class StreamWorld:
                 self.bare_queue.acknowledge(message.receipt)
                 done += 1
         return done
+
+    def receive(self) -> QueuedMessage:
+        """A processor has the one message in hand that is queued, until it is acknowledged."""
+        (self.in_hand,) = self.bare_queue.receive()
+        return self.in_hand
+
+    def process(self) -> None:
+        """What is in hand is worked on: for the first time, or when it comes again."""
+        assert self.in_hand is not None
+        self.requests.process(self.in_hand.body)
+
+    def acknowledge(self) -> None:
+        """What was in hand does not come again."""
+        assert self.in_hand is not None
+        self.bare_queue.acknowledge(self.in_hand.receipt)
+        self.in_hand = None
 
     def sweep(self) -> None:
         """Send the intents again that are on record and old."""

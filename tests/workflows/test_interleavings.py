@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turns import run_in_turns
 
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.workflows.stream_requests import StreamRequestProcessor
-
-STEPS_MAX = 400
 
 
 def _accept(world: Any, kind: str, ranges: Any) -> None:
@@ -49,59 +46,6 @@ def _final(world: Any) -> tuple[Any, Any]:
     return bodies, infos
 
 
-class Turns:
-    """Lets threads make their calls one at a time, in an order that a list of choices decides."""
-
-    def __init__(self, order: list[int]) -> None:
-        self._order = order
-        self._condition = threading.Condition()
-        self._waiting: set[int] = set()
-        self._running = {0, 1}
-        self._turn: int | None = None
-        self._made = 0
-
-    def wait(self, worker: int) -> None:
-        with self._condition:
-            self._waiting.add(worker)
-            self._choose()
-            self._condition.wait_for(lambda: self._turn == worker)
-            self._waiting.discard(worker)
-            self._turn = None
-
-    def leave(self, worker: int) -> None:
-        with self._condition:
-            self._running.discard(worker)
-            self._choose()
-
-    def _choose(self) -> None:
-        """Once everybody who still runs waits, the next choice decides who goes on."""
-        if self._turn is None and self._waiting == self._running and self._waiting:
-            wish = self._order[self._made % len(self._order)]
-            self._made += 1
-            assert self._made < STEPS_MAX, "the processors keep each other from ending"
-            self._turn = wish if wish in self._waiting else next(iter(self._waiting))
-            self._condition.notify_all()
-
-
-def _run_two(world: Any, body: Any, order: list[int]) -> list[BaseException]:
-    turns = Turns(order)
-    workers: dict[int, int] = {}
-    world.calls.before = lambda kind: turns.wait(workers[threading.get_ident()])
-
-    def work(worker: int) -> None:
-        workers[threading.get_ident()] = worker
-        try:
-            StreamRequestProcessor(world.store, world.segment_stores, world.clock).process(body)
-        finally:
-            turns.leave(worker)
-
-    with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(work, worker) for worker in (0, 1)]
-    failures = [error for error in (future.exception() for future in futures) if error is not None]
-    world.calls.calm()
-    return failures
-
-
 @pytest.mark.parametrize(
     "kind", ["create_stream", "update_stream", "truncate_stream", "scale_stream", "seal_stream", "delete_stream"]
 )
@@ -114,7 +58,11 @@ def test_two_processors_on_one_request(stream_world: Any, kind: str, order: list
     world = stream_world.StreamWorld()
     _accept(world, kind, stream_world.ranges)
     (message,) = world.bare_queue.receive()
-    failures = _run_two(world, message.body, order)
+    failures = run_in_turns(
+        world.calls,
+        lambda: StreamRequestProcessor(world.store, world.segment_stores, world.clock).process(message.body),
+        order,
+    )
     assert [error for error in failures if not isinstance(error, ConflictError)] == []
     assert len(failures) < 2, "one of them must get through"
     world.processor.process(message.body)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
+from interruptions import (
+    Work,
+    after_each_crash,
+    after_each_sleep,
+    assert_an_absent_segment_store_only_delays,
+    assert_crashes_lose_and_double_nothing,
+    assert_two_at_once_do_it_once,
+    undisturbed,
+    work_on_request,
+)
+from stream_world import StreamWorld
 
 from headrace.controller.subscribers import SubscriberService
 from headrace.metadata.reader_group_records import ReaderGroupRecords
@@ -16,14 +26,12 @@ from headrace.model.errors import (
     IllegalStateError,
     InvalidRequestError,
     NotFoundError,
-    UnavailableError,
 )
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import WriteConflictError
 
 ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
-CALLS_PER_WORKFLOW_MAX = 200
 GROUP_KINDS = {"create_reader_group", "update_reader_group", "delete_reader_group"}
 
 
@@ -31,17 +39,17 @@ def _reads(*streams: str, retention: RetentionMode = RetentionMode.MANUAL) -> Re
     return ReaderGroupConfiguration(tuple(GroupStream("s", stream) for stream in streams), retention)
 
 
-def _world(stream_world: Any) -> Any:
+def _world() -> StreamWorld:
     """The streams `t`, `u` and `v` are there."""
-    world = stream_world.StreamWorld()
+    world = StreamWorld()
     for stream in ("t", "u", "v"):
         world.create(stream)
     return world
 
 
 @pytest.fixture
-def groups_world(stream_world: Any) -> Any:
-    return _world(stream_world)
+def groups_world() -> StreamWorld:
+    return _world()
 
 
 def _create(world: Any, group_id: str = ID) -> None:
@@ -80,11 +88,8 @@ def _outcome(world: Any) -> tuple[Any, Any]:
     return world.everything(), sorted(world.bare_segment_stores.names())
 
 
-def _expected(stream_world: Any, kind: str) -> tuple[Any, Any]:
-    world = _world(stream_world)
-    ACCEPT[kind](world)
-    assert world.drain() == 1
-    return _outcome(world)
+def _work(kind: str) -> Work[StreamWorld]:
+    return work_on_request(ACCEPT[kind], _outcome, make=_world)
 
 
 def test_every_request_is_tried(world: Any):
@@ -247,8 +252,8 @@ def test_a_stream_that_goes_meanwhile_is_no_hindrance(groups_world: Any):
     assert _subscribers(world, "v") == {}
 
 
-def test_a_scope_with_a_group_is_not_empty(stream_world: Any):
-    world = _world(stream_world)
+def test_a_scope_with_a_group_is_not_empty(groups_world: Any):
+    world = groups_world
     world.scopes.create_scope("own")
     world.reader_groups.create_reader_group("own", "g", ID, _reads("t"))
     world.drain()
@@ -274,27 +279,8 @@ def test_a_lost_message_is_made_good_by_the_sweeper(groups_world: Any):
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, kind: str, done: bool):
-    wanted = _expected(stream_world, kind)
-    crashes = 0
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = _world(stream_world)
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        world.calls.crash_at(position, done=done)
-        try:
-            world.requests.process(message.body)
-        except stream_world.Crash:
-            crashes += 1
-        else:
-            break
-        finally:
-            world.calls.calm()
-        world.requests.process(message.body)
-        assert _outcome(world) == wanted, f"after a crash at call {position}"
-        world.requests.process(message.body)
-        assert _outcome(world) == wanted, "a message after the work is done changes nothing"
-    assert crashes >= 8
+def test_a_crash_anywhere_loses_and_doubles_nothing(kind: str, done: bool):
+    assert assert_crashes_lose_and_double_nothing(_work(kind), done=done) >= 8
 
 
 def _places(records: dict[tuple[str, str], Any]) -> set[tuple[str, str]]:
@@ -303,50 +289,33 @@ def _places(records: dict[tuple[str, str], Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_after_a_crash_the_sweeper_alone_ends_the_work(stream_world: Any, kind: str):
+def test_after_a_crash_the_sweeper_alone_ends_the_work(kind: str):
     """The message is lost with its processor; what the state stream still needs has an intent of its own."""
-    records, segments = _expected(stream_world, kind)
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = _world(stream_world)
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        world.calls.crash_at(position, done=True)
-        try:
-            world.requests.process(message.body)
-            break
-        except stream_world.Crash:
-            world.calls.calm()
-            world.bare_queue.acknowledge(message.receipt)
+    records, segments = undisturbed(_work(kind)).outcome
+    crashes = 0
+    for position, world in after_each_crash(_work(kind), done=True):
+        crashes += 1
+        world.acknowledge()
         world.clock.advance(300_000)
         world.sweep()
         world.drain()
         after = _outcome(world)
         assert (_places(after[0]), after[1]) == (_places(records), segments), f"after a crash at call {position}"
-    assert position >= 8
+    assert crashes >= 8
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_two_processors_at_once_do_it_once(stream_world: Any, kind: str):
+def test_two_processors_at_once_do_it_once(kind: str):
     """The second does the whole work while the first waits before each of its calls in turn."""
-    wanted = _expected(stream_world, kind)
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = _world(stream_world)
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        overtaken = world.calls.interrupt_at(position, partial(world.requests.process, message.body))
-        world.requests.process(message.body)
-        world.calls.calm()
-        assert _outcome(world) == wanted, f"overtaken before call {position}"
-        if not overtaken:
-            break
-    assert position >= 8
+    assert assert_two_at_once_do_it_once(_work(kind)) >= 8
 
 
-def _live_on(world: Any, message: Any) -> Any:
+def _live_on(world: Any) -> Any:
     """The work ends, the group is deleted, and one of the same name begins; what there is then."""
-    world.requests.process(message.body)
-    world.bare_queue.acknowledge(message.receipt)
-    if message.body["kind"] != "delete_reader_group":
+    kind = world.in_hand.body["kind"]
+    world.process()
+    world.acknowledge()
+    if kind != "delete_reader_group":
         world.reader_groups.delete_reader_group("s", "g", ID)
         world.drain()
     _create(world, OTHER_ID)
@@ -354,50 +323,26 @@ def _live_on(world: Any, message: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_a_processor_that_slept_through_a_life_changes_no_record(stream_world: Any, kind: str):
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = _world(stream_world)
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        present = world.calls.interrupt_at(position, partial(_live_on, world, message))
-        world.requests.process(message.body)
-        world.calls.calm()
-        if not present:
-            break
-        assert world.everything() == present[0], f"woken up at call {position}"
+def test_a_processor_that_slept_through_a_life_changes_no_record(kind: str):
+    slept = 0
+    for position, world, present in after_each_sleep(_work(kind), _live_on):
+        assert world.everything() == present, f"woken up at call {position}"
         assert "s/_RGg/1.#epoch.0" in world.bare_segment_stores.names()
-    assert position >= 8
+        slept += 1
+    assert slept >= 8
 
 
 @pytest.mark.parametrize("kind", ["create_reader_group", "delete_reader_group"])
-def test_a_segment_store_that_is_away_delays_only(stream_world: Any, kind: str):
-    world = _world(stream_world)
-    ACCEPT[kind](world)
-    (message,) = world.bare_queue.receive()
-
-    def away(call: str) -> None:
-        if call.startswith("segment store"):
-            raise UnavailableError("the segment store restarts")
-
-    world.calls.before = away
-    with pytest.raises(UnavailableError):
-        world.requests.process(message.body)
-    world.calls.calm()
-    world.requests.process(message.body)
-    assert _outcome(world) == _expected(stream_world, kind)
+def test_a_segment_store_that_is_away_delays_only(kind: str):
+    assert_an_absent_segment_store_only_delays(_work(kind))
 
 
 def test_conflicts_without_end_are_given_back_to_the_queue(groups_world: Any):
     _accept_create(groups_world)
-    (message,) = groups_world.bare_queue.receive()
-
-    def lose(kind: str) -> None:
-        if kind == "transaction":
-            raise WriteConflictError("somebody else was faster", {0: None})
-
-    groups_world.calls.before = lose
+    groups_world.receive()
+    groups_world.calls.refuse("transaction", WriteConflictError("somebody else was faster", {0: None}))
     with pytest.raises(ConflictError):
-        groups_world.requests.process(message.body)
+        groups_world.process()
 
 
 def test_only_a_group_under_deletion_is_buried(groups_world: Any):

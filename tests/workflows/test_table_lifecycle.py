@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
+from interruptions import (
+    Work,
+    after_each_sleep,
+    assert_an_absent_segment_store_only_delays,
+    assert_crashes_lose_and_double_nothing,
+    assert_two_at_once_do_it_once,
+    work_on_request,
+)
+from stream_world import StreamWorld
 
 from headrace.metadata.key_value_table_records import KeyValueTableRecords
 from headrace.model.errors import (
@@ -14,7 +22,6 @@ from headrace.model.errors import (
     CorruptError,
     IllegalStateError,
     NotFoundError,
-    UnavailableError,
 )
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.requests import Noun
@@ -22,7 +29,6 @@ from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.table_lifecycle import TableLifecycle
 
 CONFIGURATION = TableConfiguration(partition_count=3, primary_key_length=4, secondary_key_length=2)
-CALLS_PER_WORKFLOW_MAX = 100
 SEGMENTS = [f"s/k_kvtable/{number}.#epoch.0" for number in range(3)]
 
 
@@ -47,11 +53,8 @@ def _outcome(world: Any) -> tuple[Any, Any]:
     return world.everything(), sorted(world.bare_segment_stores.names())
 
 
-def _expected(stream_world: Any, kind: str) -> tuple[Any, Any]:
-    world = stream_world.StreamWorld()
-    ACCEPT[kind](world)
-    assert world.drain() == 1
-    return _outcome(world)
+def _work(kind: str) -> Work[StreamWorld]:
+    return work_on_request(ACCEPT[kind], _outcome)
 
 
 def _processor(world: Any) -> Any:
@@ -155,98 +158,44 @@ def test_a_lost_message_is_made_good_by_the_sweeper(world: Any):
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, kind: str, done: bool):
-    wanted = _expected(stream_world, kind)
-    crashes = 0
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = stream_world.StreamWorld()
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        world.calls.crash_at(position, done=done)
-        try:
-            world.requests.process(message.body)
-        except stream_world.Crash:
-            crashes += 1
-        else:
-            break
-        finally:
-            world.calls.calm()
-        world.requests.process(message.body)
-        assert _outcome(world) == wanted, f"after a crash at call {position}"
-        world.requests.process(message.body)
-        assert _outcome(world) == wanted, "a message after the work is done changes nothing"
-    assert crashes >= 5
+def test_a_crash_anywhere_loses_and_doubles_nothing(kind: str, done: bool):
+    assert assert_crashes_lose_and_double_nothing(_work(kind), done=done) >= 5
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_two_processors_at_once_do_it_once(stream_world: Any, kind: str):
+def test_two_processors_at_once_do_it_once(kind: str):
     """The second does the whole work while the first waits before each of its calls in turn."""
-    wanted = _expected(stream_world, kind)
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = stream_world.StreamWorld()
-        ACCEPT[kind](world)
-        (message,) = world.bare_queue.receive()
-        overtaken = world.calls.interrupt_at(position, partial(world.requests.process, message.body))
-        world.requests.process(message.body)
-        world.calls.calm()
-        assert _outcome(world) == wanted, f"overtaken before call {position}"
-        if not overtaken:
-            break
-    assert position >= 5
+    assert assert_two_at_once_do_it_once(_work(kind)) >= 5
 
 
-def _live_on(world: Any, message: Any) -> Any:
+def _live_on(world: Any) -> Any:
     """The deletion ends, and a table of the same name begins; what there is then."""
-    world.requests.process(message.body)
-    world.bare_queue.acknowledge(message.receipt)
+    world.process()
+    world.acknowledge()
     _create(world)
     return _outcome(world)
 
 
-def test_a_processor_that_slept_through_a_life_touches_nothing_of_the_next(stream_world: Any):
+def test_a_processor_that_slept_through_a_life_touches_nothing_of_the_next():
     """It wakes before any of its calls of a deletion, while a table of the same name is in use."""
-    for position in range(CALLS_PER_WORKFLOW_MAX):
-        world = stream_world.StreamWorld()
-        _accept_delete(world)
-        (message,) = world.bare_queue.receive()
-        present = world.calls.interrupt_at(position, partial(_live_on, world, message))
-        world.requests.process(message.body)
-        world.calls.calm()
-        if not present:
-            break
-        assert _outcome(world) == present[0], f"woken up at call {position}"
-    assert position >= 5
+    slept = 0
+    for position, world, present in after_each_sleep(_work("delete_key_value_table"), _live_on):
+        assert _outcome(world) == present, f"woken up at call {position}"
+        slept += 1
+    assert slept >= 5
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_a_segment_store_that_is_away_delays_only(stream_world: Any, kind: str):
-    world = stream_world.StreamWorld()
-    ACCEPT[kind](world)
-    (message,) = world.bare_queue.receive()
-
-    def away(call: str) -> None:
-        if call.startswith("segment store"):
-            raise UnavailableError("the segment store restarts")
-
-    world.calls.before = away
-    with pytest.raises(UnavailableError):
-        world.requests.process(message.body)
-    world.calls.calm()
-    world.requests.process(message.body)
-    assert _outcome(world) == _expected(stream_world, kind)
+def test_a_segment_store_that_is_away_delays_only(kind: str):
+    assert_an_absent_segment_store_only_delays(_work(kind))
 
 
 def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
     _accept_create(world)
-    (message,) = world.bare_queue.receive()
-
-    def lose(kind: str) -> None:
-        if kind == "transaction":
-            raise WriteConflictError("somebody else was faster", {0: None})
-
-    world.calls.before = lose
+    world.receive()
+    world.calls.refuse("transaction", WriteConflictError("somebody else was faster", {0: None}))
     with pytest.raises(ConflictError):
-        world.requests.process(message.body)
+        world.process()
 
 
 def test_only_a_table_under_deletion_is_buried(world: Any):
