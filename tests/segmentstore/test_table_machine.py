@@ -8,31 +8,20 @@ the state after some batch.
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from store_machine_doubles import Faulty, Gate, Replies
+from hypothesis.stateful import initialize, rule
+from store_machine_doubles import WAIT_S
+from store_under_a_machine import StoreUnderAMachine
 from table_client import TableClient
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec import wire_commands as wire
-from headrace.model.containers import ContainerClaim
-from headrace.model.errors import UnavailableError
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
-from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.storage.limits import StorageLimits
-from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
-from segmentstore_fargate.registration import claim_container
 
-WAIT_S = 20.0
 NAMES = ["scope/_tables/0.#epoch.0", "scope/_tables/1.#epoch.0"]
 KEYS = [b"%03d" % number for number in range(60)]
 STORAGE = StorageLimits(
@@ -63,28 +52,20 @@ conditions = st.sampled_from(["any", "any", "right", "wrong", "none", "absent"])
 changes = st.lists(st.tuples(st.sampled_from(KEYS), conditions, st.integers(0, 150)), min_size=1, max_size=5)
 
 
-class TableMachine(RuleBasedStateMachine):
-    """`history` is what was accepted and may be undone by a power cut: its first state is acknowledged for sure."""
+class TableMachine(StoreUnderAMachine):
+    """`past` is what a table was after each batch: a lost volume takes it back to one of these."""
+
+    journal_file_bytes = 32 << 10
+    pool_bytes = 64 << 10
+    block_bytes = 4 << 10
+    limits = STORAGE
+    table_limits = TABLES
 
     def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.disk = MemoryJournalDisk()
-        self.tier_2 = Faulty()
-        self.clock = ManualClock(1_000_000)
-        self.random = Random(7)
-        self.history: list[State] = [{name: {} for name in NAMES}]
+        super().__init__({name: {} for name in NAMES})
         self.past: dict[str, list[dict[bytes, bytes]]] = {name: [{}] for name in NAMES}
-        self.running: list[tuple[asyncio.Task[Any], type[wire.WireCommand]]] = []
         self.versions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
         self.followers: dict[str, tuple[int, dict[bytes, bytes]]] = {name: (0, {}) for name in NAMES}
-        self.sync = Gate()
-        self.power_is_gone = False
-        self.counter = 0
-
-    @property
-    def state(self) -> State:
-        return self.history[-1]
 
     @initialize()
     def start_with_tables(self) -> None:
@@ -97,35 +78,8 @@ class TableMachine(RuleBasedStateMachine):
         self.wait(TableClient(self, name).create(key_length=3 if name is NAMES[1] else 0))
         self.flush("none", 3)
 
-    def start(self) -> None:
-        self.owned = None  # the one before does nothing more
-        self.journal = Journal(
-            self.disk, lambda: self.random.getrandbits(64), self.loop.call_soon_threadsafe, file_bytes=32 << 10
-        )
-        gate = self.sync = Gate()
-        self.power_is_gone = False
-
-        def before(step: str) -> None:
-            if step == "sync":
-                gate.pass_through()
-                if self.power_is_gone:
-                    raise OSError("power is gone")
-
-        self.disk.before = before
-        self.journal.start()
-        self.pool = BlockPool(64 << 10, 4 << 10)
-        self.store = SegmentStore(
-            JournalLedgers(self.journal), self.pool, self.clock, self.tier_2, self.tier_2,  # type: ignore[arg-type]
-            container_count=1, limits=STORAGE, table_limits=TABLES,
-        )  # fmt: skip
-        epoch = claim_container(self.tier_2.metadata, 0, ContainerClaim("store-0", "127.0.0.1", 1, "local"))
-        self.wait(self.store.open_container(0, epoch))
-        self.owned = self.store.owned[0]
-        self.wait(self.owned.chores.stop())
-        self.wait(self.owned.writer.stop())  # from here on it works when the machine says so
-
     def wait(self, work: Any) -> Any:
-        return self.loop.run_until_complete(asyncio.wait_for(self._tiered(work), WAIT_S))
+        return super().wait(self._tiered(work))
 
     async def _tiered(self, work: Any) -> Any:
         """The outcome of the work, with flushes when it takes long: a full table waits for tier 2."""
@@ -134,36 +88,8 @@ class TableMachine(RuleBasedStateMachine):
             done, _ = await asyncio.wait([task], timeout=0.01)
             if not done and self.owned is not None:
                 self.clock.advance(10_000)
-                await self._safe_round()
+                await self.safely(self.owned.writer.round())
         return task.result()
-
-    owned: Any = None
-
-    async def _safe_round(self) -> None:
-        try:
-            await self.owned.writer.round()
-        except UnavailableError:
-            return
-
-    async def call(self, command: wire.WireCommand) -> Any:
-        """By way of a session, as a client asks."""
-        replies = Replies()
-        scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-        session = Session(self.store, replies, scratch, "machine", lambda: self.random.getrandbits(128))
-        frame = wire.encode(command)
-        position = 0
-        while position < len(frame):
-            target = session.assembler.writable()
-            count = min(len(target), len(frame) - position)
-            target[:count] = frame[position : position + count]
-            session.received(count)
-            position += count
-        while len(replies.sent) < 8 and not replies.closed:
-            await asyncio.sleep(0)
-        assert not replies.closed
-        type_code, length = wire.decode_header(replies.sent)
-        session.disconnected()
-        return wire.decode(type_code, memoryview(bytes(replies.sent[8 : 8 + length])))
 
     def resident(self, name: str) -> Any:
         return self.store.table_memory.get(0, name)
@@ -334,7 +260,7 @@ class TableMachine(RuleBasedStateMachine):
         async def rounds() -> None:
             for _ in range(times):
                 self.clock.advance(10_000)
-                await self._safe_round()
+                await self.safely(self.owned.writer.round())
                 await asyncio.sleep(0.002)  # the upkeep works in threads too
 
         self.loop.run_until_complete(rounds())
@@ -372,9 +298,7 @@ class TableMachine(RuleBasedStateMachine):
         tasks = self.owned.tables.abandon()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks))
-        self.journal.close()
-        self.disk = MemoryJournalDisk()
-        self.start()
+        self.start_on(MemoryJournalDisk())
         found = {}
         for name in NAMES:
             info = self.wait(self.call(wire.GetTableSegmentInfo(3, name)))
@@ -391,29 +315,13 @@ class TableMachine(RuleBasedStateMachine):
             return
         for name in NAMES:
             self.wait(TableClient(self, name).info())
-        self.settle()
-        self.sync.arm()
-
-    @rule()
-    def release_disk(self) -> None:
-        if self.sync.armed:
-            self.sync.open()
-            self.settle()
+        super().hold_disk()
 
     @rule(seed=st.integers(0, 1 << 16))
     def cut_power(self, seed: int) -> None:
-        survivor = self.disk.cut_power(seed)
-        self.power_is_gone = True
-        self.sync.open()
-        tasks = [task for task, _ in self.running] + self.owned.tables.abandon()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self.loop.run_until_complete(asyncio.wait(tasks))
-        self.running = []
-        self.journal.close()
-        self.disk = survivor
-        self.start()
+        survivor = self.lose_power(seed)
+        self.cancel(self.owned.tables.abandon())
+        self.start_on(survivor)
         self.find_out()
 
     @rule()
@@ -422,8 +330,7 @@ class TableMachine(RuleBasedStateMachine):
             return
         self.settle()
         self.loop.run_until_complete(asyncio.wait_for(self.close(), 2 * WAIT_S))
-        self.journal.close()
-        self.start()
+        self.start_on(self.disk)
         self.find_out()
 
     async def close(self) -> None:
@@ -451,9 +358,7 @@ class TableMachine(RuleBasedStateMachine):
             for name in NAMES:
                 self.list_everything(name, 100)
             self.loop.run_until_complete(self.owned.tables.stop())
-            self.journal.close()
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
-        self.loop.close()
+        super().teardown()
 
 
 TableMachine.TestCase.settings = settings(

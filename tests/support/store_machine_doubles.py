@@ -1,4 +1,4 @@
-"""What the store machine is made of: the model of a segment, gates for threads, a tier 2 with faults, a channel."""
+"""What machines of stores are made of: the model of a segment, gates for threads, a tier 2 with faults, a channel."""
 
 from __future__ import annotations
 
