@@ -1,0 +1,212 @@
+"""Operations gather in frames, are split over them, are done in their order, and end with their log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from list_ledger import ListLedger, open_log, read_all, turn
+
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec.data_frames import FRAME_HEADER_BYTES, OPERATION_LENGTH_BYTES
+from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
+from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
+from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
+
+
+def test_a_turn_is_a_frame(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told = []
+        assert [log.append([b"op", b"%d" % n], lambda error, n=n: told.append((n, error))) for n in range(3)] == [0] * 3
+        assert not ledger.entries
+        await turn()
+        assert log.append([b"later"], lambda _error: told.append("later")) == 1
+        await turn()
+        assert [content for _, content in read_all(ledger.entries)[0]] == [b"op0", b"op1", b"op2", b"later"]
+        assert len(ledger.entries) == 2
+        assert log.durable_entry == -1
+        ledger.acknowledge()
+        assert told == [(0, None), (1, None), (2, None)]
+        assert (log.durable_entry, log.durable_sequence, log.is_durable) == (0, 2, False)
+        ledger.acknowledge()
+        assert told[3:] == ["later"]
+        assert (log.durable_entry, log.durable_sequence, log.is_durable) == (1, 3, True)
+
+    run(scenario())
+
+
+def test_an_operation_that_does_not_fit_begins_a_frame_and_one_that_fits_none_is_split(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told = []
+        room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - OPERATION_LENGTH_BYTES
+        small, whole, large = b"s" * 100, b"w" * room, bytes(range(256)) * 3
+        entries = [
+            log.append([operation[:7], operation[7:]], lambda _error, n=n: told.append(n))
+            for n, operation in enumerate([small, small, whole, large, small])
+        ]
+        assert entries == [0, 0, 1, 2, 5]
+        assert log.append([b"gathers with the one before"], lambda _error: told.append(5)) == 5
+        await turn()
+        operations, reader = read_all(ledger.entries)
+        assert operations[3] == (2, large)
+        assert reader.next_sequence == log.last_sequence + 1 == 6
+        assert reader.last_ordering == log.current_ordering
+        for durable, (entry, done) in enumerate([(0, 2), (1, 3), (1, 3), (1, 3), (1, 3), (5, 6)]):
+            ledger.acknowledge()
+            assert (log.durable_entry, told) == (entry, list(range(done))), durable
+
+    run(scenario())
+
+
+def test_who_waits_is_told_between_the_operations_before_and_behind(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told = []
+        log.when_durable(lambda: told.append("at once"))
+        log.append([b"1"], lambda _error: told.append(1))
+        log.when_durable(lambda: told.append("between"))
+        log.append([b"2"], lambda _error: told.append(2))
+        durable = asyncio.ensure_future(log.durable())
+        await turn()
+        assert told == ["at once"]
+        log.append([b"3"], lambda _error: told.append(3))
+        await turn()
+        ledger.acknowledge()
+        await turn()
+        assert durable.done()
+        assert told == ["at once", 1, "between", 2]
+
+    run(scenario())
+
+
+def test_a_truncation_point_is_the_begin_of_a_frame(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        log.append([b"before"], lambda _error: None)
+        assert log.flush() == 1
+        assert log.flush() == 1
+        assert log.append([b"checkpoint"], lambda _error: None) == 1
+        log.truncate(1)
+        assert log.append([b"behind"], lambda _error: None) == 3
+        log.close()
+        assert [content for _, content in read_all(ledger.entries[:2] + ledger.entries[3:])[0]] == [
+            b"before",
+            b"checkpoint",
+            b"behind",
+        ]
+        log.append([b"more"], lambda _error: None)
+        await turn()
+        assert isinstance(log.failure, FencedError)
+
+    run(scenario())
+
+
+def test_after_a_failure_all_that_waits_is_told_so_and_nothing_else(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        failures, told = [], []
+        log.on_failure = failures.append
+        for frame in range(3):
+            log.append([b"op"], told.append)
+            log.when_durable(lambda: told.append("durable"))
+            if frame < 2:
+                await turn()
+        waiting = log.expect()
+        ledger.acknowledge(error=OSError("disk says no"))
+        ledger.acknowledge()
+        assert len(told) == 2  # the one that still gathered is told from the loop, not from in here
+        await turn()
+        await turn()
+        assert len(told) == 3
+        assert all(isinstance(error, UnavailableError) for error in told)
+        assert failures == [log.failure] == [waiting.exception()]
+        with pytest.raises(UnavailableError):
+            log.append([b"op"], told.append)
+        with pytest.raises(UnavailableError):
+            await log.durable()
+        assert len(ledger.entries) == 2
+
+    run(scenario())
+
+
+def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told, failures = [], []
+        log.on_failure = failures.append
+
+        def defective(_error):
+            raise ZeroDivisionError("a defect")
+
+        for reached in (told.append, defective, told.append):
+            log.append([b"op"], reached)
+        await turn()
+        ledger.acknowledge()
+        assert told == [None, log.failure]
+        assert failures == [log.failure]
+        assert "a defect" in str(log.failure)
+
+    run(scenario())
+
+
+def test_a_ledger_that_takes_no_more_fails_the_log_with_what_had_gathered(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        told, failures = [], []
+        log.on_failure = failures.append
+        log.append([b"op"], told.append)
+        ledger.failure = FencedError("a newer owner")
+        with pytest.raises(FencedError):
+            log.append([bytes(FRAME_BYTES_MIN)], told.append)
+        assert not told
+        await turn()
+        await turn()
+        assert told == failures == [log.failure]
+        assert isinstance(log.failure, FencedError)
+
+    run(scenario())
+
+
+def test_bounds(run):
+    async def scenario():
+        ledger = ListLedger()
+        log = open_log(ledger)
+        with pytest.raises(InvalidRequestError, match="exceeds"):
+            log.append([bytes(OPERATION_BYTES_MAX + 1)], lambda _error: None)
+        await turn()
+        assert not ledger.entries
+        assert log.last_sequence == -1
+        with pytest.raises(InvalidRequestError, match="no frame"):
+            open_log(ListLedger(FRAME_BYTES_MIN - 1))
+        ample = ListLedger(1 << 30)
+        log = open_log(ample)
+        log.append([bytes(1 << 20)], lambda _error: None)
+        log.append([bytes(OPERATION_BYTES_MAX)], lambda _error: None)
+        log.close()
+        assert len(ample.entries) == 1 + -(-(OPERATION_BYTES_MAX + 4) // (FRAME_BYTES_MAX - FRAME_HEADER_BYTES))
+        assert max(map(len, ample.entries)) == FRAME_BYTES_MAX
+        assert [len(content) for _, content in read_all(ample.entries)[0]] == [1 << 20, OPERATION_BYTES_MAX]
+
+    run(scenario())
+
+
+def test_ordering_never_stands_still_and_never_goes_back():
+    wall = ManualClock(5)
+    clock = OrderingClock(wall)
+    numbers = [clock.next(), clock.next()]
+    wall.advance(1)
+    numbers.append(clock.next())
+    clock.observe(9000)
+    clock.observe(8000)
+    numbers.append(clock.next())
+    assert numbers == [5000, 5001, 6000, 9001]

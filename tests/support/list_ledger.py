@@ -1,0 +1,69 @@
+"""A ledger that is a list, logs of operations on it, and what a reader finds in its entries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.model.errors import FencedError
+from headrace.segmentstore.containers.frame_reader import FrameReader
+from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, OperationLog
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
+
+
+class ListLedger:
+    """Entries in a list, durable when `acknowledge` says so."""
+
+    def __init__(self, entry_bytes_max: int = FRAME_BYTES_MIN) -> None:
+        self.entry_bytes_max = entry_bytes_max
+        self.entries: list[bytes] = []
+        self.failure: Exception | None = None
+        self._undone: list[Callable[[Exception | None], None]] = []
+
+    @property
+    def next_entry(self) -> int:
+        return len(self.entries)
+
+    def append(self, parts: Any, done: Callable[[Exception | None], None]) -> int:
+        if self.failure is not None:
+            raise self.failure
+        entry = b"".join(parts)
+        assert len(entry) <= self.entry_bytes_max
+        self.entries.append(entry)
+        self._undone.append(done)
+        return len(self.entries) - 1
+
+    def acknowledge(self, count: int = 1, error: Exception | None = None) -> None:
+        for _ in range(count):
+            self._undone.pop(0)(error)
+
+    def truncate(self, before_entry: int) -> None:
+        self.append((), lambda _error: None)
+
+    def close(self) -> None:
+        self.failure = self.failure or FencedError("the ledger is closed")
+
+
+def turn() -> Awaitable[None]:
+    """Let the loop turn once: what gathered until then is a frame."""
+    return asyncio.sleep(0)
+
+
+def open_log(ledger: ListLedger, reader: FrameReader | None = None) -> OperationLog:
+    """A log that begins, or goes on where the reader has come to."""
+    clock = OrderingClock(ManualClock())
+    clock.observe(reader.last_ordering if reader else 0)
+    return OperationLog(ledger, clock, reader.next_sequence if reader else 0)
+
+
+def read_all(entries: list[bytes]) -> tuple[list[tuple[int, bytes]], FrameReader]:
+    """The operations, each with the entry that it began in, and the reader behind them."""
+    reader = FrameReader(0)
+    operations = [
+        (logged.entry, bytes(logged.content))
+        for number, entry in enumerate(entries)
+        for logged in reader.read(number, memoryview(entry))
+    ]
+    return operations, reader
