@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What these compare is shown in full, as it is in a test.
-pytest.register_assert_rewrite("interruptions", "soundness")
+# What tests share says as much of what it found as the tests themselves.
+pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 # Times vary on shared machines: a slow example is no failure, and never a reason for a flaky test.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])

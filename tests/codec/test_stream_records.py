@@ -1,0 +1,171 @@
+"""Streams as they are stored, with what is noted beside them: golden values, keys, and refusal of what cannot be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from golden_records import THIRD, TWO_THIRDS, GoldenRecords, Shape
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.codec.records import (
+    configuration_update_record,
+    stream_record,
+)
+from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.model.errors import CorruptError
+from headrace.model.stream_configuration import (
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    StreamConfiguration,
+)
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream, created, new_stream
+
+CONFIGURATION = StreamConfiguration(
+    ScalingPolicy.by_data_rate(100, 2, 3),
+    RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 10, 20),
+    ("a", "Straße"),
+    timestamp_aggregation_timeout_ms=7,
+    rollover_size_bytes=8,
+)
+STREAM = new_stream("s", "t", CONFIGURATION, 5, 1_000)
+UPDATE = ConfigurationUpdate(CONFIGURATION, StreamConfiguration(ScalingPolicy.fixed(2)), 4)
+GOLDEN_CONFIGURATION = {
+    "scaling": ["BY_RATE_IN_KBYTES_PER_SEC", 3, 100, 2],
+    "retention": ["LIMITED_SIZE_MB", 10, 20],
+    "tags": ["Straße", "a"],
+    "timestamp_aggregation_timeout_ms": 7,
+    "rollover_size_bytes": 8,
+}
+
+
+SHAPES: dict[str, Shape] = {
+    "stream": (
+        STREAM,
+        stream_record.stream_body,
+        stream_record.stream_of_body,
+        {
+            "format": 1,
+            "scope": "s",
+            "name": "t",
+            "state": "CREATING",
+            "configuration": GOLDEN_CONFIGURATION,
+            "configuration_version": 0,
+            "created": 1_000,
+            "first_number": 5,
+            "epoch": {
+                "number": 0,
+                "created": 1_000,
+                "segments": [[5, 0.0, THIRD], [6, THIRD, TWO_THIRDS], [7, TWO_THIRDS, 1.0]],
+                "replaced": [],
+                "duplicate_of": None,
+            },
+            "recorded_epoch": 0,
+            "pending": ["create_stream", "create-5-1000"],
+        },
+    ),
+    "configuration update": (
+        UPDATE,
+        configuration_update_record.configuration_update_body,
+        configuration_update_record.configuration_update_of_body,
+        {
+            "format": 1,
+            "before": GOLDEN_CONFIGURATION,
+            "after": {
+                "scaling": ["FIXED_NUM_SEGMENTS", 2, 0, 0],
+                "retention": None,
+                "tags": [],
+                "timestamp_aggregation_timeout_ms": 0,
+                "rollover_size_bytes": 0,
+            },
+            "version": 4,
+        },
+    ),
+    "tombstone": (
+        12,
+        stream_record.tombstone_body,
+        stream_record.next_number_of_tombstone,
+        {"format": 1, "next_number": 12},
+    ),
+}
+
+
+class TestStreamRecords(GoldenRecords):
+    shapes = SHAPES
+    added_later = {"stream": {"configuration_version"}}
+
+
+def test_keys_are_where_they_always_were():
+    assert stream_record.stream_partition("s", "t") == "stream/s/t"
+    assert stream_record.CURRENT_SORT == "current"
+    assert configuration_update_record.UPDATE_SORT == "updating"
+
+
+def test_a_stream_from_before_configurations_had_versions_has_version_0():
+    golden = SHAPES["stream"][3]
+    assert stream_record.stream_of_body({**golden, "configuration_version": 6}) == replace(
+        STREAM, configuration_version=6
+    )
+    assert (
+        stream_record.stream_of_body({key: golden[key] for key in golden if key != "configuration_version"}) == STREAM
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "MELTING"},
+        {"pending": ["explode", "x"]},
+        {"pending": ["create_stream"]},
+        {"epoch": {"number": 0, "created": 0, "segments": [[0, 0.5, 0.5]], "replaced": []}},
+        {"configuration": {}},
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(change: dict[str, Any]):
+    with pytest.raises(CorruptError):
+        stream_record.stream_of_body({**SHAPES["stream"][3], **change})
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+POLICIES = st.one_of(
+    st.builds(ScalingPolicy.fixed, st.integers(1, 9)),
+    st.builds(ScalingPolicy.by_event_rate, st.integers(1, 2**31 - 1), st.integers(2, 9), st.integers(1, 9)),
+)
+RETENTION = st.none() | st.builds(
+    lambda kind, value, more: RetentionPolicy(kind, value, None if more is None else value + more),
+    st.sampled_from(RetentionType),
+    st.integers(1, 1_000),
+    st.none() | st.integers(0, 1_000),
+)
+CONFIGURATIONS = st.builds(
+    StreamConfiguration,
+    POLICIES,
+    RETENTION,
+    st.lists(TEXT, max_size=5).map(tuple),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+)
+
+
+@st.composite
+def _streams(draw: st.DrawFn) -> Stream:
+    stream = new_stream(draw(TEXT), draw(TEXT), draw(CONFIGURATIONS), draw(st.integers(0, 1_000)), draw(st.integers(0)))
+    if draw(st.booleans()):
+        stream = created(stream)
+        assert stream.state is StreamState.ACTIVE
+    return stream
+
+
+def test_a_tombstone_is_no_stream():
+    assert stream_record.stream_of_body(stream_record.tombstone_body(3)) is None
+
+
+@given(stream=_streams())
+def test_streams_come_back(stream: Stream):
+    text = json.dumps(stream_record.stream_body(stream))
+    assert stream_record.stream_of_body(json.loads(text)) == stream
