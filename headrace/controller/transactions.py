@@ -21,6 +21,7 @@ from headrace.controller.transaction_views import (
 )
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
+from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream, stored_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
@@ -56,6 +57,9 @@ from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
 
 _log = logging.getLogger(__name__)
 
+OPEN_REMEMBERED_MAX = 10_000
+"""Open transactions of which a process knows what it last wrote: half a kilobyte each."""
+
 _TAKES_NO_MORE = (StreamState.SEALING, StreamState.SEALED)
 
 
@@ -82,6 +86,9 @@ class TransactionService:
         self._queues = queues
         self._clock = clock
         self._random_bits = random_bits
+        self._open: BoundedCache[tuple[str, str, int], StoredTransaction] = BoundedCache(
+            OPEN_REMEMBERED_MAX, lambda _: 1
+        )
 
     def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
         """A new transaction with a segment for each segment of the active epoch, or of the one that this repeats.
@@ -104,17 +111,20 @@ class TransactionService:
         return CreatedTransaction(transaction, segments)
 
     def ping_transaction(self, scope: str, stream: str, transaction_id: int, lease_ms: int) -> Transaction:
-        """Renew the lease from now on.
+        """Renew the lease from now on; one write if this process began or pinged the transaction last.
 
         Raises:
             InvalidRequestError: code "lease_too_small" or "lease_too_large".
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
+        place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            stored = self._get(scope, stream, transaction_id)
+            stored = self._open.get(place) or self._get(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
+            self._open.forget(place)  # whatever the write says, only a success tells what is there
             self._store.write(records.replace_open(scope, stream, stored, after))
+            self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
 
         check_lease(lease_ms)
@@ -233,6 +243,7 @@ class TransactionService:
             # A stream that is being sealed has its transactions aborted: no new one may slip in behind.
             Check(keys.current_key(scope, name), stored.version),
         )
+        self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
         return stream, transaction
 
     def _try_to_commit_all(self, scope: str, stream: str, key: str, members: tuple[int, ...]) -> CommitSetView:

@@ -1,4 +1,4 @@
-"""A cache of values that never change, within a bound on their total weight; the least recently used leave first."""
+"""A cache of values within a bound on their total weight; the least recently used leave first."""
 
 from __future__ import annotations
 
@@ -34,9 +34,17 @@ class BoundedCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         with self._lock:
-            if key not in self._values:
-                self._values[key] = value
-                self._weight += self._weigh(value)
+            self._drop(key)
+            self._values[key] = value
+            self._weight += self._weigh(value)
             while self._weight > self._weight_max:
-                _, dropped = self._values.popitem(last=False)
-                self._weight -= self._weigh(dropped)
+                self._drop(next(iter(self._values)))
+
+    def forget(self, key: K) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: K) -> None:
+        dropped = self._values.pop(key, None)
+        if dropped is not None:
+            self._weight -= self._weigh(dropped)

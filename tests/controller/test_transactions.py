@@ -82,6 +82,32 @@ def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: Any):
     assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 65_000
 
 
+def test_pings_of_several_processes_do_not_undo_each_other(stream: Any):
+    one, start_ms, other = stream.begin(lease_ms=60_000), stream.clock.now_ms(), stream.another_transaction_service()
+    for turn in range(1, 6):
+        stream.clock.advance(5_000)
+        service = (stream.transactions, other)[turn % 2]
+        assert service.ping_transaction("s", "t", one, 60_000).lease_end_ms == start_ms + 60_000 + turn * 5_000
+    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 85_000
+    other.abort_transaction("s", "t", one)
+    assert _code(lambda: stream.transactions.ping_transaction("s", "t", one, 10_000)) == "transaction_aborted"
+
+
+def test_a_ping_whose_outcome_was_unknown_is_followed_by_right_ones(stream: Any):
+    one, honest = stream.begin(lease_ms=60_000), stream.store.write
+
+    def lost(*writes: Any) -> None:
+        honest(*writes)
+        raise UnavailableError("the answer was lost")
+
+    stream.store.write = lost
+    stream.clock.advance(5_000)
+    with pytest.raises(UnavailableError):
+        stream.transactions.ping_transaction("s", "t", one, 60_000)
+    stream.store.write = honest
+    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == stream.clock.now_ms() + 60_000
+
+
 def test_no_lease_reaches_beyond_the_longest_execution(stream: Any):
     one = stream.begin(lease_ms=600_000)
     stream.clock.advance(EXECUTION_MS_MAX - 600_000)
@@ -260,7 +286,11 @@ COSTS: dict[str, tuple[Callable[[Any], object], dict[str, int]]] = {
         lambda w: w.transactions.create_transaction("s", "t", 10_000),
         {"read": 1, "transaction": 1, "segment store create_segments": 1},
     ),
-    "ping": (lambda w: w.transactions.ping_transaction("s", "t", w.open, 10_000), {"read": 1, "write": 1}),
+    "ping": (lambda w: w.transactions.ping_transaction("s", "t", w.open, 10_000), {"write": 1}),
+    "ping of a process that does not know it": (
+        lambda w: w.another_transaction_service().ping_transaction("s", "t", w.open, 10_000),
+        {"read": 1, "write": 1},
+    ),
     "commit": (lambda w: w.transactions.commit_transaction("s", "t", w.open), {"read": 1, "transaction": 1, "send": 1}),
     "commit again": (lambda w: w.transactions.commit_transaction("s", "t", w.done), {"read": 1}),
     "abort": (lambda w: w.transactions.abort_transaction("s", "t", w.open), {"read": 1, "write": 1, "send": 1}),

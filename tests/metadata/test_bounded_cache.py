@@ -1,4 +1,4 @@
-"""The cache of immutable values keeps to its bound."""
+"""The cache keeps to its bound."""
 
 from __future__ import annotations
 
@@ -25,12 +25,24 @@ def test_what_is_heavier_than_the_bound_is_not_kept():
     assert cache.weight == 0
 
 
+def test_the_last_put_counts():
+    cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
+    cache.put("a", 4)
+    cache.put("b", 5)
+    cache.put("a", 3)
+    assert (cache.get("a"), cache.weight) == (3, 8)
+    cache.put("c", 2)
+    assert [cache.get(key) for key in "abc"] == [3, 5, 2]
+    cache.forget("a")
+    cache.forget("nothing")
+    assert (cache.get("a"), cache.weight) == (None, 7)
+
+
 @given(puts=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), max_size=50))
 def test_the_weight_is_the_sum_and_within_the_bound(puts: list[tuple[int, int]]):
     cache: BoundedCache[int, tuple[int, int]] = BoundedCache(12, lambda value: value[1])
-    first: dict[int, int] = {}
     for key, weight in puts:
-        cache.put(key, (key, first.setdefault(key, weight)))
+        cache.put(key, (key, weight))
         kept = [value for value in (cache.get(one) for one in range(6)) if value is not None]
         assert cache.weight == sum(weight for _, weight in kept) <= 12
         assert all(key == value[0] for key, value in ((value[0], value) for value in kept))

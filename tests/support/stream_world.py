@@ -180,15 +180,23 @@ class StreamWorld:
         self.transaction_queues = TransactionQueues(
             WatchedQueue(self.bare_commits, self.calls), WatchedQueue(self.bare_aborts, self.calls)
         )
-        numbers = itertools.count(1)
-        self.transactions = TransactionService(
-            self.store, self.segment_stores, self.transaction_queues, self.clock, lambda _bits: next(numbers)
-        )
+        self._random_numbers = itertools.count(1)
+        self.transactions = self.another_transaction_service()
         self.commits = CommitProcessor(self.tools())
         self.aborts = TransactionAborts(self.tools())
         self.dead_letters = DeadLetterService(self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams)
         self.in_hand: QueuedMessage | None = None
         self.scopes.create_scope("s")
+
+    def another_transaction_service(self) -> TransactionService:
+        """What a process that has just started answers with."""
+        return TransactionService(
+            self.store,
+            self.segment_stores,
+            self.transaction_queues,
+            self.clock,
+            lambda _bits: next(self._random_numbers),
+        )
 
     def tools(self) -> Tools:
         """What a process that has just started works with."""
