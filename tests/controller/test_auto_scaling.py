@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interruptions import Work, after_each_crash, after_each_sleep
+from stream_world import Calls, StreamWorld
 
 from headrace.controller.auto_scaling import AutoScalingService, ReportOutcome
 from headrace.metadata import keys
@@ -18,8 +20,6 @@ from headrace.model.rates import ScalingReport
 from headrace.model.scaling import COLD_LIFE_MS, REPORT_LIFE_MS
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
-
-CALLS_MAX = 100
 
 
 def _service(world: Any) -> AutoScalingService:
@@ -210,123 +210,109 @@ def test_the_queue_being_down_loses_no_scale(world: Any):
     assert world.records.get("s", "t").stream.state is StreamState.SCALING, "the sweeper will send what the intent says"
 
 
-def _both_cold(world: Any) -> list[ScalingReport]:
+@dataclass
+class Reported:
+    """A world, and reports of its segments that are under way."""
+
+    world: StreamWorld
+    reports: list[ScalingReport]
+
+    @property
+    def calls(self) -> Calls:
+        return self.world.calls
+
+    def deliver(self, number: int) -> None:
+        """As the queue does: again if the stream is busy, and the second time in vain too if it stays so."""
+        for _ in range(2):
+            with suppress(ConflictError):
+                _service(self.world).handle(self.reports[number])
+            self.world.drain()
+
+    def ranges(self) -> Any:
+        return _ranges(self.world)
+
+
+def _both_cold() -> Reported:
+    world = StreamWorld()
     _create(world, 3)
     first, second, _ = world.tail_ids()
-    return [_report(world, first, "cold", silent=True), _report(world, second, "cold", silent=True)]
-
-
-def _outcome(world: Any) -> Any:
-    return world.everything(), _ranges(world)
-
-
-def _deliver(world: Any, report: ScalingReport) -> None:
-    """As the queue does: again if the stream is busy, and the second time in vain too if it stays so."""
-    for _ in range(2):
-        with suppress(ConflictError):
-            _service(world).handle(report)
-        world.drain()
+    return Reported(world, [_report(world, one, "cold", silent=True) for one in (first, second)])
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["left-first", "right-first"])
-def test_of_two_neighbours_at_the_same_moment_one_sees_the_other(stream_world: Any, first: int):
+def test_of_two_neighbours_at_the_same_moment_one_sees_the_other(first: int):
     """The other report is worked on at any call of the first one: in the end both are merged."""
+    work = Work(_both_cold, lambda reported: reported.deliver(first), Reported.ranges)
     paused = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        reports = _both_cold(world)
-        pause = _at_call(world, position, lambda w=world, r=reports: _deliver(w, r[1 - first]))
-        _deliver(world, reports[first])
-        if not pause():
-            break
+    for position, reported, _ in after_each_sleep(work, lambda reported: reported.deliver(1 - first)):
         paused += 1
-        _deliver(world, reports[1 - first])
-        assert len(_ranges(world)) == 2, f"paused at call {position}"
+        reported.deliver(1 - first)
+        assert len(reported.ranges()) == 2, f"paused at call {position}"
     assert paused >= 3
 
 
-def _at_call(world: Any, position: int, act: Callable[[], None]) -> Callable[[], bool]:
-    """Run `act` in the place of a pause before the call with this number; the answer tells whether it came to that."""
-    made, acted = 0, False
-
-    def hook(_kind: str) -> None:
-        nonlocal made, acted
-        made += 1
-        if made == position + 1:
-            world.calls.calm()
-            acted = True
-            act()
-
-    def happened() -> bool:
-        world.calls.calm()
-        return acted
-
-    world.calls.before = hook
-    return happened
+def _two_pairs() -> Reported:
+    """Both pairs are cold in a stream that may lose one segment."""
+    world = StreamWorld()
+    _create(world, 4, minimum=3)
+    first, second, third, fourth = world.tail_ids()
+    for identifier in (first, fourth):
+        _handle(world, identifier, "cold", silent=True)
+    return Reported(world, [_report(world, one, "cold", silent=True) for one in (second, third)])
 
 
-def test_two_merges_at_the_same_moment_do_not_go_below_the_minimum(stream_world: Any):
-    """Both pairs of a stream that may lose one segment: the other pair merges at any call of the first one's report."""
+def test_two_merges_at_the_same_moment_do_not_go_below_the_minimum():
+    """The other pair merges at any call of the first one's report."""
+    work = Work(_two_pairs, lambda reported: reported.deliver(0), Reported.ranges)
     paused = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        _create(world, 4, minimum=3)
-        first, second, third, fourth = world.tail_ids()
-        for identifier in (first, fourth):
-            _handle(world, identifier, "cold", silent=True)
-        reports = [_report(world, one, "cold", silent=True) for one in (second, third)]
-        pause = _at_call(world, position, lambda w=world, r=reports: _deliver(w, r[1]))
-        _deliver(world, reports[0])
-        if not pause():
-            break
+    for position, reported, _ in after_each_sleep(work, lambda reported: reported.deliver(1)):
         paused += 1
-        _deliver(world, reports[1])
-        assert len(_ranges(world)) == 3
+        reported.deliver(1)
+        assert len(reported.ranges()) == 3, f"paused at call {position}"
     assert paused >= 3
+
+
+def _one_report(kind: str) -> Reported:
+    world = StreamWorld()
+    _create(world, 4)
+    first, second, _, _ = world.tail_ids()
+    _handle(world, first, "cold")
+    return Reported(world, [_report(world, second, kind, splits=3)])
+
+
+def _come_again(reported: Reported) -> None:
+    """The report comes again, and what was accepted is done even if its message was not sent: the sweeper's work."""
+    world = reported.world
+    stream = world.records.get("s", "t").stream
+    if stream.state is StreamState.SCALING and not len(world.bare_queue):
+        world.processor.process(
+            {"kind": "scale_stream", "scope": "s", "stream": "t", "request": stream.pending.request_id}
+        )
+    reported.deliver(0)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("kind", ["hot", "cold"])
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, kind: str, done: bool):
-    def prepare() -> tuple[Any, ScalingReport]:
-        world = stream_world.StreamWorld()
-        _create(world, 4)
-        first, second, _, _ = world.tail_ids()
-        _handle(world, first, "cold")
-        return world, _report(world, second, kind, splits=3)
-
-    world, report = prepare()
-    _deliver(world, report)
-    wanted = _ranges(world)
+def test_a_crash_anywhere_loses_and_doubles_nothing(kind: str, done: bool):
+    undisturbed = _one_report(kind)
+    undisturbed.deliver(0)
+    work = Work(
+        lambda: _one_report(kind),
+        lambda reported: _service(reported.world).handle(reported.reports[0]),
+        Reported.ranges,
+        recover=_come_again,
+    )
     crashes = 0
-    for position in range(CALLS_MAX):
-        world, report = prepare()
-        world.calls.crash_at(position, done=done)
-        try:
-            _service(world).handle(report)
-            break
-        except stream_world.Crash:
-            crashes += 1
-        finally:
-            world.calls.calm()
-        resend = world.records.get("s", "t").stream.state is StreamState.SCALING and not len(world.bare_queue)
-        if resend:  # the message of an intent whose process died before it was sent: the sweeper's work
-            scaling = world.records.get("s", "t").stream
-            world.processor.process(
-                {"kind": "scale_stream", "scope": "s", "stream": "t", "request": scaling.pending.request_id}
-            )
-        _deliver(world, report)
-        assert _ranges(world) == wanted, f"after a crash at call {position}"
+    for position, reported in after_each_crash(work, done=done):
+        crashes += 1
+        work.go_on(reported)
+        assert reported.ranges() == undisturbed.ranges(), f"after a crash at call {position}"
     assert crashes >= 2
 
 
 def test_a_store_that_does_not_answer_has_the_report_come_again(world: Any):
     _create(world, 4)
-
-    def away(_kind: str) -> None:
-        raise UnavailableError("the metadata store does not answer")
-
-    world.calls.before = away
+    world.calls.refuse("", UnavailableError("the metadata store does not answer"))
     with pytest.raises(UnavailableError):
         _service(world).handle(_report(world, world.records.get("s", "t").stream.epoch.segments[0].segment_id, "hot"))
 

@@ -29,7 +29,8 @@ SEGMENT_STORE = "segment store"
 class World(Protocol):
     """Anything whose calls of ports go through one `Calls`."""
 
-    calls: Calls
+    @property
+    def calls(self) -> Calls: ...
 
 
 W = TypeVar("W", bound=World)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stream_world import Calls
+
 from headrace import topology
 from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
@@ -20,6 +22,7 @@ class WatermarkWorld:
 
     def __init__(self, world: Any) -> None:
         self.world = world
+        self.calls: Calls = world.calls
         self.service = WatermarkService(world.store)
         self.advancer = WatermarkAdvancer(world.store, world.segment_stores, world.clock)
 

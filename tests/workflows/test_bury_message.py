@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from interruptions import Work, assert_crashes_lose_and_double_nothing
 from soundness import assert_sound
+from stream_world import StreamWorld, ranges
 
 from headrace.model.dead_letters import PROCESSOR_DIED, Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import UnavailableError
@@ -17,7 +19,6 @@ from headrace.topology import REQUESTS_QUEUE, TICKS_QUEUE
 from headrace.workflows.bury_message import bury_message
 
 CAUSE = Cause("unavailable", "no segment store answers")
-CALLS_MAX = 50
 
 
 def _accept_scale(world: Any, ranges: Callable[..., Any]) -> Any:
@@ -121,25 +122,21 @@ def test_messages_of_other_queues_are_kept_too(world: Any):
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("accept", [_accept_scale, _accept_seal])
-def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(stream_world: Any, accept: Any, done: bool):
+def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(accept: Any, done: bool):
     """The dead-letter queue's function comes after the processor, whatever that one still did."""
-    alone = stream_world.StreamWorld()
-    _bury(alone, accept(alone, stream_world.ranges).body)
-    crashes = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        message = accept(world, stream_world.ranges)
-        world.calls.crash_at(position, done=done)
-        try:
-            _bury(world, message.body)
-            break
-        except stream_world.Crash:
-            crashes += 1
-        finally:
-            world.calls.calm()
-        _bury(world, message.body, only_unknown=True)
-        assert world.everything() == alone.everything(), f"after a crash at call {position}"
-    assert crashes >= 3
+
+    def accepted() -> StreamWorld:
+        world = StreamWorld()
+        world.in_hand = accept(world, ranges)
+        return world
+
+    work = Work(
+        accepted,
+        lambda world: _bury(world, world.in_hand.body),
+        lambda world: world.everything(),
+        recover=lambda world: _bury(world, world.in_hand.body, only_unknown=True),
+    )
+    assert assert_crashes_lose_and_double_nothing(work, done=done) >= 3
 
 
 def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
@@ -158,12 +155,8 @@ def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
 
 def test_a_store_that_does_not_answer_leaves_everything_as_it_was(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world.ranges)
-
-    def down(kind: str) -> None:
-        raise UnavailableError("the store does not answer")
-
     before = world.everything()
-    world.calls.before = down
+    world.calls.refuse("", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
         _bury(world, message.body)
     assert world.everything() == before

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stream_world import Calls, Crash, WatchedStore
+from interruptions import Work, assert_crashes_lose_and_double_nothing, assert_two_at_once_do_it_once
+from stream_world import Calls, WatchedStore
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
@@ -35,7 +36,6 @@ from headrace.workflows.detect_failed_stores import detect_failed_stores, end_le
 
 CONTAINERS = 8
 GRACE_MS = 60_000
-CALLS_MAX = 50
 
 
 class Cluster:
@@ -225,57 +225,25 @@ def test_a_map_that_changes_all_the_time_is_a_conflict(work: Callable[..., Any])
         work(cluster.records, *((8, 0) if work is assign_containers else ("a", (0, 1))))
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-def test_a_crash_anywhere_in_a_look_leaves_the_same_map(done: bool):
-    def run(position: int | None, at_the_end: bool) -> tuple[list[Any], bool]:
-        cluster = settled("a", "b", "c")
-        lose(cluster, "b", "a", "c")
-        if at_the_end:
-            cluster.look()
-            cluster.clock.advance(GRACE_MS)
-            cluster.renew("a", "c")
-        crashed = False
-        if position is not None:
-            cluster.calls.crash_at(position, done=done)
-            try:
-                cluster.look()
-            except Crash:
-                crashed = True
-            cluster.calls.calm()
-        cluster.look()
-        return cluster.everything(), crashed
+def _lost() -> Cluster:
+    cluster = settled("a", "b", "c")
+    lose(cluster, "b", "a", "c")
+    return cluster
 
-    for at_the_end in (False, True):
-        wanted, _ = run(None, at_the_end)
-        crashes = 0
-        for position in range(CALLS_MAX):
-            found, crashed = run(position, at_the_end)
-            assert found == wanted, f"after a crash at call {position}"
-            if not crashed:
-                break
-            crashes += 1
-        assert crashes >= 5
+
+def _lost_at_the_end_of_its_grace() -> Cluster:
+    cluster = _lost()
+    cluster.look()
+    cluster.clock.advance(GRACE_MS)
+    cluster.renew("a", "c")
+    return cluster
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+@pytest.mark.parametrize("accept", [_lost, _lost_at_the_end_of_its_grace])
+def test_a_crash_anywhere_in_a_look_leaves_the_same_map(accept: Callable[[], Cluster], done: bool):
+    assert assert_crashes_lose_and_double_nothing(Work(accept, Cluster.look, Cluster.everything), done=done) >= 5
 
 
 def test_two_looks_at_once_at_any_moment_are_one():
-    once = settled("a", "b", "c")
-    lose(once, "b", "a", "c")
-    once.look()
-    overtaken = 0
-    for position in range(CALLS_MAX):
-        cluster = settled("a", "b", "c")
-        lose(cluster, "b", "a", "c")
-        made = 0
-
-        def overtake(_kind: str, cluster: Cluster = cluster, position: int = position) -> None:
-            nonlocal made, overtaken
-            made += 1
-            if made == position + 1:
-                cluster.calls.calm()
-                overtaken += 1
-                cluster.look()
-
-        cluster.calls.before = overtake
-        cluster.look()
-        assert cluster.everything() == once.everything()
-    assert overtaken >= 5
+    assert assert_two_at_once_do_it_once(Work(_lost, Cluster.look, Cluster.everything)) >= 5

@@ -83,11 +83,11 @@ def _outcome(world: Any) -> tuple[Any, Any]:
 
 
 def _work(kind: str) -> Work[StreamWorld]:
-    return work_on_request(ACCEPT[kind], _outcome, lambda world: world.processor.process(world.in_hand.body))
+    return work_on_request(ACCEPT[kind], _outcome)
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_the_processor_of_the_queue_does_the_same(world: Any, kind: str):
+def test_without_trouble_one_message_is_enough(world: Any, kind: str):
     ACCEPT[kind](world)
     assert world.drain() == 1
     assert _outcome(world) == undisturbed(_work(kind)).outcome
@@ -140,7 +140,7 @@ def test_a_late_message_of_a_former_life_does_nothing(world: Any):
 
 def _live_on(world: Any) -> Any:
     """The stream is finished, deleted and created again, and goes through the same operations; what there is then."""
-    world.processor.process(world.in_hand.body)
+    world.process()
     world.acknowledge()
     if world.streams.get_stream("s", "t").state is not StreamState.SEALED:
         world.seal()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from interruptions import CALLS_MAX, assert_crashes_lose_and_double_nothing, sleep_at, work_on_request
 
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.key_value_tables import TableConfiguration
@@ -12,7 +13,6 @@ from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, 
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.workflows import delete_scope
 
-CALLS_MAX = 600
 GROUP_ID = "00000000-0000-0000-0000-00000000000a"
 FIXED = StreamConfiguration(ScalingPolicy.fixed(2), tags=("x",))
 
@@ -137,61 +137,35 @@ def test_a_lost_message_is_sent_again(world: Any):
     assert world.scopes.list_scopes(10).items == ()
 
 
-def _accepted(stream_world: Any) -> Any:
-    world = stream_world.StreamWorld()
+def _accept(world: Any) -> None:
     _fill(world)
     world.scope_deletions.delete_scope_recursively("s")
-    return world
+
+
+DELETION = work_on_request(_accept, _outcome)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, done: bool):
+def test_a_crash_anywhere_loses_and_doubles_nothing(done: bool):
     """At every fifth call: the workflows of streams and tables are tried call by call elsewhere."""
-    alone = _accepted(stream_world)
-    alone.drain()
-    crashes = 0
-    for position in range(int(done), CALLS_MAX, 5):
-        world = _accepted(stream_world)
-        (message,) = world.bare_queue.receive()
-        world.calls.crash_at(position, done=done)
-        try:
-            world.requests.process(message.body)
-        except stream_world.Crash:
-            crashes += 1
-        else:
-            break
-        finally:
-            world.calls.calm()
-        world.requests.process(message.body)
-        assert _outcome(world) == _outcome(alone), f"after a crash at call {position}"
-        world.requests.process(message.body)
-        assert _outcome(world) == _outcome(alone), "a message after the work is done changes nothing"
+    crashes = assert_crashes_lose_and_double_nothing(DELETION, done=done, first=int(done), every=5)
     assert 20 <= crashes < CALLS_MAX // 5
 
 
+def _live_on(world: Any) -> Any:
+    """The scope goes, and one of the same name is made and filled; what there is then."""
+    world.process()
+    world.acknowledge()
+    world.scopes.create_scope("s")
+    _fill(world)
+    world.sweep()
+    world.drain()  # A pending creation would be finished by whoever sees it, which is no harm.
+    return world.everything()
+
+
 @pytest.mark.parametrize("position", range(0, 120, 7))
-def test_a_processor_that_slept_leaves_the_next_scope_of_the_name_alone(stream_world: Any, position: int):
+def test_a_processor_that_slept_leaves_the_next_scope_of_the_name_alone(position: int):
     """It wakes up at one of its calls, with what it read before, when the scope was deleted and made anew."""
-    world = _accepted(stream_world)
-    (message,) = world.bare_queue.receive()
-    made = 0
-    present: list[Any] = []
-
-    def sleep(_kind: str) -> None:
-        nonlocal made
-        made += 1
-        if made == position + 1:
-            world.calls.calm()
-            world.requests.process(message.body)
-            world.bare_queue.acknowledge(message.receipt)
-            world.scopes.create_scope("s")
-            _fill(world)
-            world.sweep()
-            world.drain()  # A pending creation would be finished by whoever sees it, which is no harm.
-            present.append(world.everything())
-
-    world.calls.before = sleep
-    world.requests.process(message.body)
-    world.calls.calm()
-    assert present
-    assert world.everything() == present[0]
+    world = DELETION.accept()
+    present = sleep_at(DELETION, world, position, _live_on)
+    assert world.everything() == present

@@ -5,34 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from interruptions import Work, after_each_crash
 from soundness import assert_sound
+from stream_world import StreamWorld
 
 from headrace.model.errors import NotFoundError
 from headrace.model.stream_state import StreamState
 
-CALLS_MAX = 60
+
+def _committing() -> StreamWorld:
+    world = StreamWorld()
+    world.create()
+    identifier = world.begin()
+    world.write_in(identifier, 0.2, b"event")
+    world.transactions.commit_transaction("s", "t", identifier)
+    (world.in_hand,) = world.bare_commits.receive()
+    return world
 
 
-def test_a_commit_that_died_anywhere_does_not_keep_a_scope_from_going(stream_world: Any):
+def _outcome(world: Any) -> Any:
+    return world.everything()
+
+
+def test_a_commit_that_died_anywhere_does_not_keep_a_scope_from_going():
+    work = Work(_committing, lambda world: world.commits.process(world.in_hand.body), _outcome)
     amid = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        world.create()
-        identifier = world.begin()
-        world.write_in(identifier, 0.2, b"event")
-        world.transactions.commit_transaction("s", "t", identifier)
-        (message,) = world.bare_commits.receive()
-        world.calls.crash_at(position, done=True)
-        try:
-            world.commits.process(message.body)
-            break
-        except stream_world.Crash:
-            amid += world.records.get("s", "t").stream.state is StreamState.COMMITTING_TXN
-        finally:
-            world.calls.calm()
+    for _, world in after_each_crash(work, done=True):
+        amid += world.records.get("s", "t").stream.state is StreamState.COMMITTING_TXN
         world.scope_deletions.delete_scope_recursively("s")
         world.drain()
-        world.bare_commits.acknowledge(message.receipt)
+        world.bare_commits.acknowledge(world.in_hand.receipt)
         with pytest.raises(NotFoundError):
             world.scopes.get_scope("s")
         assert world.bare_segment_stores.names() == []

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interruptions import assert_crashes_lose_and_double_nothing, assert_two_at_once_do_it_once, work_on_request
 
 from headrace.model.errors import ConflictError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.ports.segment_stores import SegmentScaleRate
-
-CALLS_MAX = 200
 
 
 def _configuration(minimum: int, **more: Any) -> StreamConfiguration:
@@ -92,12 +91,10 @@ def test_nothing_else_runs_while_a_stream_grows(world: Any, stream_world: Any):
     assert len(_ranges(world)) == 3
 
 
-def _grow(world: Any) -> Any:
+def _grow(world: Any) -> None:
     _create(world)
     world.append(0, 17)
     world.streams.update_stream("s", "t", _configuration(5, tags=("b",)))
-    (message,) = world.bare_queue.receive()
-    return message
 
 
 def _outcome(world: Any) -> Any:
@@ -105,53 +102,16 @@ def _outcome(world: Any) -> Any:
     return world.everything(), infos
 
 
+GROWTH = work_on_request(_grow, _outcome)
+
+
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, done: bool):
-    world = stream_world.StreamWorld()
-    world.processor.process(_grow(world).body)
-    wanted = _outcome(world)
-    crashes = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        message = _grow(world)
-        world.calls.crash_at(position, done=done)
-        try:
-            world.processor.process(message.body)
-            break
-        except stream_world.Crash:
-            crashes += 1
-        finally:
-            world.calls.calm()
-        world.processor.process(message.body)
-        assert _outcome(world) == wanted, f"after a crash at call {position}"
-    assert crashes > 15
+def test_a_crash_anywhere_loses_and_doubles_nothing(done: bool):
+    assert assert_crashes_lose_and_double_nothing(GROWTH, done=done) > 15
 
 
-def test_two_processors_at_once_do_it_once(stream_world: Any):
-    world = stream_world.StreamWorld()
-    world.processor.process(_grow(world).body)
-    wanted = _outcome(world)
-    paused = 0
-    for position in range(CALLS_MAX):
-        world = stream_world.StreamWorld()
-        message = _grow(world)
-        made = 0
-
-        def overtake(_kind: str, world: Any = world, message: Any = message, position: int = position) -> None:
-            nonlocal made, paused
-            made += 1
-            if made == position + 1:
-                world.calls.calm()
-                paused += 1
-                world.processor.process(message.body)
-
-        world.calls.before = overtake
-        world.processor.process(message.body)
-        world.calls.calm()
-        assert _outcome(world) == wanted, f"overtaken at call {position}"
-        if made <= position:
-            break
-    assert paused > 15
+def test_two_processors_at_once_do_it_once():
+    assert assert_two_at_once_do_it_once(GROWTH) > 15
 
 
 @settings(max_examples=40)

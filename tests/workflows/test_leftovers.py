@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from interruptions import assert_crashes_lose_and_double_nothing, work_on_request
+from stream_world import ranges
 
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.workflows.abandon_request import undo_request, write_undo
-
-CALLS_MAX = 200
 
 
 def _give_up(world: Any, ranges: Any, *bounds: float, created: bool = True) -> None:
@@ -86,35 +86,24 @@ def test_what_is_taken_over_learns_the_policy_of_today(world: Any, stream_world:
     assert taught == {name: SegmentScaleRate(2, 9) for name in ("2.#epoch.1", "3.#epoch.1")}
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-@pytest.mark.parametrize("operation", ["scale", "delete"])
-def test_a_crash_anywhere_leaves_none(stream_world: Any, operation: str, done: bool):
-    def prepare() -> tuple[Any, Any]:
-        world = stream_world.StreamWorld()
-        world.create()
-        _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
-        if operation == "scale":
-            world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
-        else:
-            world.seal()
-            world.streams.delete_stream("s", "t")
-        (message,) = world.bare_queue.receive()
-        return world, message
+def _scale_over_leftovers(world: Any) -> None:
+    _leave_five_ranges(world)
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
 
-    world, message = prepare()
-    world.processor.process(message.body)
-    wanted = world.everything(), _names(world)
-    crashes = 0
-    for position in range(CALLS_MAX):
-        world, message = prepare()
-        world.calls.crash_at(position, done=done)
-        try:
-            world.processor.process(message.body)
-            break
-        except stream_world.Crash:
-            crashes += 1
-        finally:
-            world.calls.calm()
-        world.processor.process(message.body)
-        assert (world.everything(), _names(world)) == wanted, f"after a crash at call {position}"
-    assert crashes > 8
+
+def _delete_with_leftovers(world: Any) -> None:
+    _leave_five_ranges(world)
+    world.seal()
+    world.streams.delete_stream("s", "t")
+
+
+def _leave_five_ranges(world: Any) -> None:
+    world.create()
+    _give_up(world, ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+@pytest.mark.parametrize("accept", [_scale_over_leftovers, _delete_with_leftovers], ids=["scale", "delete"])
+def test_a_crash_anywhere_leaves_none(accept: Any, done: bool):
+    work = work_on_request(accept, lambda world: (world.everything(), _names(world)))
+    assert assert_crashes_lose_and_double_nothing(work, done=done) > 8

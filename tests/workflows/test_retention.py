@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from interruptions import Work, after_each_crash, after_each_sleep, assert_two_at_once_do_it_once, undisturbed
+from stream_world import Calls, StreamWorld
 
 from headrace import topology
 from headrace.codec.records.retention_record import retention_due_of_body, retention_of_body
@@ -31,6 +31,7 @@ class Retention:
 
     def __init__(self, world: Any) -> None:
         self.world = world
+        self.calls: Calls = world.calls
         self.ticks = RetentionTicks(
             world.store, world.segment_stores, world.clock, world.streams.truncate_stream, PERIOD_MS
         )
@@ -347,9 +348,9 @@ def test_an_overlapping_tick_is_a_no_op(world: Any, retention: Retention):
     assert len(retention.state().cuts) == 1
 
 
-def _prepared(stream_world: Any) -> Retention:
+def _prepared() -> Retention:
     """A stream over two epochs, with a subscriber, that is about to be truncated by a tick."""
-    retention = Retention(stream_world.StreamWorld())
+    retention = Retention(StreamWorld())
     world = retention.world
     world.create(segments=2, retention=RetentionPolicy.by_size(100, 1_000))
     for _ in range(3):
@@ -386,47 +387,10 @@ def _settled(retention: Retention) -> tuple[Any, ...]:
     return retention.head(), segments, _sizes(state)
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-def test_a_crash_at_any_call_changes_nothing(stream_world: Any, done: bool):
-    wanted = _prepared(stream_world)
-    wanted.tick()
-    expected = _settled(wanted)
-    assert expected[0] == {1 << 32 | 2: 0, 1 << 32 | 3: 0, 1: 50}
-    crashes = 0
-    for position in range(CALLS_MAX):
-        retention = _prepared(stream_world)
-        retention.world.calls.crash_at(position, done=done)
-        try:
-            for bucket in range(topology.BUCKET_COUNT):
-                retention.ticks.run(bucket)
-        except stream_world.Crash:
-            crashes += 1
-        else:
-            break
-        finally:
-            retention.world.calls.calm()
-        retention.world.clock.advance(LEASE_MS)
-        retention.tick()
-        assert _settled(retention) == expected, f"after a crash at call {position}"
-    assert 10 <= crashes < CALLS_MAX - 1
-
-
-def _interrupt(retention: Retention, position: int, interruption: Callable[[], None]) -> bool:
-    """One tick with something else happening before the call with this number; whether there was such a call."""
-    made = 0
-
-    def hook(_kind: str) -> None:
-        nonlocal made
-        made += 1
-        if made == position + 1:
-            retention.world.calls.calm()
-            interruption()
-
-    retention.world.calls.before = hook
+def _ticks(retention: Retention) -> None:
+    """One process looks at all buckets."""
     for bucket in range(topology.BUCKET_COUNT):
         retention.ticks.run(bucket)
-    retention.world.calls.calm()
-    return made > position
 
 
 def _tick_after_the_lease(retention: Retention) -> None:
@@ -434,21 +398,28 @@ def _tick_after_the_lease(retention: Retention) -> None:
     retention.tick()
 
 
-def test_two_ticks_at_once_are_safe(stream_world: Any):
+TICK = Work(_prepared, _ticks, _settled, recover=_tick_after_the_lease)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+def test_a_crash_at_any_call_changes_nothing(done: bool):
+    expected = undisturbed(TICK).outcome
+    assert expected[0] == {1 << 32 | 2: 0, 1 << 32 | 3: 0, 1: 50}
+    crashes = 0
+    for position, retention in after_each_crash(TICK, done=done):
+        crashes += 1
+        TICK.go_on(retention)
+        assert _settled(retention) == expected, f"after a crash at call {position}"
+    assert 10 <= crashes < CALLS_MAX
+
+
+def test_two_ticks_at_once_are_safe():
     """The lease of the first is over when the second begins, at each of its calls."""
-    wanted = _prepared(stream_world)
-    wanted.tick()
-    expected = _settled(wanted)
-    for position in range(CALLS_MAX):
-        retention = _prepared(stream_world)
-        interrupted = _interrupt(retention, position, functools.partial(_tick_after_the_lease, retention))
-        assert _settled(retention) == expected, f"beside another tick at call {position}"
-        if not interrupted:
-            break
-    assert 10 <= position < CALLS_MAX - 1
+    assert 10 <= assert_two_at_once_do_it_once(TICK, _tick_after_the_lease) < CALLS_MAX
 
 
-def _next_life(world: Any) -> None:
+def _next_life(retention: Retention) -> None:
+    world = retention.world
     world.clock.advance(1)
     _sweep(world)
     world.seal()
@@ -456,18 +427,17 @@ def _next_life(world: Any) -> None:
     world.create(segments=2, retention=RetentionPolicy.by_size(100, 1_000))
 
 
-def test_who_slept_through_a_life_of_the_stream_leaves_the_next_one_alone(stream_world: Any):
-    for position in range(CALLS_MAX):
-        retention = _prepared(stream_world)
-        if not _interrupt(retention, position, functools.partial(_next_life, retention.world)):
-            break
+def test_who_slept_through_a_life_of_the_stream_leaves_the_next_one_alone():
+    slept = 0
+    for position, retention, _ in after_each_sleep(TICK, _next_life):
+        slept += 1
         retention.world.drain()
         state = retention.state()
         assert state.cuts == (), f"woken up at call {position}"
         assert retention.due() == [("t", state.due_ms)]
         assert retention.head() == {4: 0, 5: 0}
         assert [sort for _, sort in retention.world.everything() if sort.startswith("retention-cut/")] == []
-    assert 10 <= position < CALLS_MAX - 1
+    assert 10 <= slept < CALLS_MAX
 
 
 def test_what_is_stored_decodes(world: Any, retention: Retention):

@@ -10,6 +10,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from interruptions import (
+    Work,
+    after_each_crash,
+    after_each_sleep,
+    assert_crashes_lose_and_double_nothing,
+    undisturbed,
+)
+from stream_world import Crash, StreamWorld
 from watermark_world import WatermarkWorld
 
 from headrace.codec.events import frame_event
@@ -26,7 +34,6 @@ from headrace.ports.metadata_store import Delete
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.workflows import advance_watermarks
 
-CALLS_PER_TICK_MAX = 60
 SILENT_MS = 600_000
 """Far longer than a crash of a tick delays its bucket."""
 
@@ -41,8 +48,8 @@ def marks(world: Any) -> WatermarkWorld:
     return WatermarkWorld(world)
 
 
-def _fresh(stream_world: Any) -> WatermarkWorld:
-    world = stream_world.StreamWorld()
+def _fresh() -> WatermarkWorld:
+    world = StreamWorld()
     world.create(timestamp_aggregation_timeout_ms=SILENT_MS)
     return WatermarkWorld(world)
 
@@ -247,39 +254,24 @@ def test_nothing_is_noted_on_a_stream_that_is_being_created(world: Any):
         WatermarkWorld(world).note("a", 1, {0: 1})
 
 
-def _lives(stream_world: Any) -> WatermarkWorld:
-    """A second life of the stream, with a watermark of its own."""
-    marks = _fresh(stream_world)
+def _noted() -> WatermarkWorld:
+    marks = _fresh()
     marks.note("a", 5, {0: 10})
     return marks
 
 
-def test_a_tick_that_slept_through_a_life_leaves_the_next_one_alone(stream_world: Any):
+def _live_on(marks: WatermarkWorld) -> None:
+    """A second life of the stream, with a watermark of its own."""
+    marks.world.seal()
+    marks.world.delete()
+    marks.world.create()
+    marks.note("a", 1, {marks.world.tail_ids()[0]: 3})
+
+
+def test_a_tick_that_slept_through_a_life_leaves_the_next_one_alone():
     """It wakes up at any of its calls; whatever it has put into the mark segment is cut off by the next watermark."""
     slept = 0
-    for position in range(CALLS_PER_TICK_MAX):
-        marks = _lives(stream_world)
-        woken: list[bool] = []
-        made = 0
-
-        def sleep(
-            kind: str, marks: WatermarkWorld = marks, position: int = position, woken: list[bool] = woken
-        ) -> None:
-            nonlocal made
-            made += 1
-            if made == position + 1:
-                marks.world.calls.calm()
-                marks.world.seal()
-                marks.world.delete()
-                marks.world.create()
-                marks.note("a", 1, {marks.world.tail_ids()[0]: 3})
-                woken.append(True)
-
-        marks.world.calls.before = sleep
-        marks.tick()
-        marks.world.calls.calm()
-        if not woken:
-            break
+    for position, marks, _ in after_each_sleep(Work(_noted, WatermarkWorld.tick, _outcome), _live_on):
         slept += 1
         marks.tick_after_a_crash()
         marks.note("a", 2, {marks.world.tail_ids()[0]: 4})
@@ -356,45 +348,26 @@ def _outcome(marks: WatermarkWorld) -> Any:
     return records, marks.written(), mark
 
 
+def _work(accept: Callable[[WatermarkWorld], None]) -> Work[WatermarkWorld]:
+    def accepted() -> WatermarkWorld:
+        marks = _fresh()
+        accept(marks)
+        return marks
+
+    return Work(accepted, WatermarkWorld.tick, _outcome, recover=WatermarkWorld.tick_after_a_crash)
+
+
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_a_crash_anywhere_loses_and_doubles_nothing(stream_world: Any, kind: str, done: bool):
-    plain = _fresh(stream_world)
-    ACCEPT[kind](plain)
-    plain.tick()
-    wanted = _outcome(plain)
-    crashes = 0
-    for position in range(CALLS_PER_TICK_MAX):
-        marks = _fresh(stream_world)
-        ACCEPT[kind](marks)
-        marks.world.calls.crash_at(position, done=done)
-        try:
-            marks.tick()
-        except stream_world.Crash:
-            crashes += 1
-        else:
-            break
-        finally:
-            marks.world.calls.calm()
-        marks.tick_after_a_crash()
-        assert _outcome(marks) == wanted, f"after a crash at call {position}"
-        marks.tick()
-        assert _outcome(marks)[1] == wanted[1]
-    assert crashes >= 5
+def test_a_crash_anywhere_loses_and_doubles_nothing(kind: str, done: bool):
+    assert assert_crashes_lose_and_double_nothing(_work(ACCEPT[kind]), done=done) >= 5
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
-def test_after_a_crash_writers_go_on_and_so_do_watermarks(stream_world: Any, done: bool):
-    for position in range(CALLS_PER_TICK_MAX):
-        marks = _fresh(stream_world)
-        _accept_next(marks)
-        marks.world.calls.crash_at(position, done=done)
-        try:
-            marks.tick()
-        except stream_world.Crash:
-            marks.world.calls.calm()
-        else:
-            break
+def test_after_a_crash_writers_go_on_and_so_do_watermarks(done: bool):
+    crashes = 0
+    for _, marks in after_each_crash(_work(_accept_next), done=done):
+        crashes += 1
         marks.note("a", 5, {0: 3})
         marks.note("b", 6, {1: 7})
         marks.tick_after_a_crash()
@@ -403,46 +376,21 @@ def test_after_a_crash_writers_go_on_and_so_do_watermarks(stream_world: Any, don
         marks.tick()
         assert marks.bounds() in ([(1, 2), (3, 4), (7, 8)], [(1, 2), (5, 6), (7, 8)], [(1, 2), (3, 4), (5, 6), (7, 8)])
         assert marks.revision_mark() == marks.service.newest_watermark("s", "t").offset
-    assert position >= 5
+    assert crashes >= 5
 
 
 @pytest.mark.parametrize("kind", ACCEPT)
-def test_two_ticks_at_once_are_as_good_as_one(stream_world: Any, kind: str):
+def test_two_ticks_at_once_are_as_good_as_one(kind: str):
     """The lease of the first has run out while it slept, at any of its calls, and another does the work."""
-    plain = _fresh(stream_world)
-    ACCEPT[kind](plain)
-    plain.tick()
-    wanted = plain.written()
-    for position in range(CALLS_PER_TICK_MAX):
-        marks = _fresh(stream_world)
-        ACCEPT[kind](marks)
-        other = WatermarkWorld(marks.world)
-        woken: list[bool] = []
-        made = 0
-
-        def sleep(
-            kind: str,
-            marks: WatermarkWorld = marks,
-            other: WatermarkWorld = other,
-            position: int = position,
-            woken: list[bool] = woken,
-        ) -> None:
-            nonlocal made
-            made += 1
-            if made == position + 1:
-                marks.world.calls.calm()
-                other.tick_after_a_crash()
-                woken.append(True)
-
-        marks.world.calls.before = sleep
-        marks.tick()
-        marks.world.calls.calm()
+    work = _work(ACCEPT[kind])
+    wanted = undisturbed(work).outcome[1]
+    slept = 0
+    for position, marks, _ in after_each_sleep(work, lambda marks: WatermarkWorld(marks.world).tick_after_a_crash()):
+        slept += 1
         assert marks.written() == wanted, f"asleep at call {position}"
         marks.tick_after_a_crash()
         assert marks.written() == wanted
-        if not woken:
-            break
-    assert position >= 5
+    assert slept >= 5
 
 
 # Fairness
@@ -497,11 +445,11 @@ def test_a_tick_ends_in_time(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPa
 # Anything in any order
 
 
-def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+def _machine() -> type[RuleBasedStateMachine]:
     class Watermarks(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.marks = _fresh(stream_world)
+            self.marks = _fresh()
             self.time: dict[str, int] = {}
             self.offset = 0
 
@@ -540,7 +488,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
             self.marks.world.calls.crash_at(position, done=done)
             try:
                 self.marks.tick_after_a_crash()
-            except stream_world.Crash:
+            except Crash:
                 pass
             finally:
                 self.marks.world.calls.calm()
@@ -558,7 +506,5 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
     return Watermarks
 
 
-def test_anything_in_any_order(stream_world: Any):
-    run_state_machine_as_test(
-        _machine(stream_world), settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
-    )
+def test_anything_in_any_order():
+    run_state_machine_as_test(_machine(), settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
