@@ -17,10 +17,12 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from local_stack import moto_cures
-
 LOOPBACK = "127.0.0.1"
 READY_PREFIX = "ready endpoint="
+
+S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
+S3_BUFFER_BYTES = 1
+"""Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,16 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m local_stack.aws_double", description="AWS on loopback (moto).")
     parser.add_argument("--port", type=int, default=0, help="TCP port; 0 lets the system choose (default)")
     options = parser.parse_args(arguments)
-    os.environ.setdefault(moto_cures.S3_BUFFER_VARIABLE, str(moto_cures.S3_BUFFER_BYTES))
+    os.environ.setdefault(S3_BUFFER_VARIABLE, str(S3_BUFFER_BYTES))
     with tempfile.TemporaryDirectory(prefix="headrace-aws-double-") as spool:
         tempfile.tempdir = spool  # bodies of S3 objects go here, and with it
         return _serve(options.port)
 
 
 def _serve(port: int) -> int:
-    # moto reads its settings while it is imported.
+    # moto reads its settings while it is imported; and the stack, which reads this module's constants, needs no moto.
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
+
+    from local_stack import moto_cures
 
     moto_cures.apply()
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

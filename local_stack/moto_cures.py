@@ -2,9 +2,9 @@
 
 As shipped, moto answers each request on its own thread without a lock, and with concurrent clients it loses DynamoDB
 updates and transactions, breaks the order of FIFO queues after a visibility time-out, can lose a message that is sent
-while another one is deleted, and burns a core while a long poll waits for a blocked message group. `apply()` cures
-these in the running process; each cure has a test. What moto gets wrong in ways that our code does not lean on is left
-alone.
+while another one is deleted, and burns a core while a long poll waits for a blocked message group; and a third of each
+request goes into finding the service that it is meant for. `apply()` cures these in the running process; each cure has
+a test. What moto gets wrong in ways that our code does not lean on is left alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import DynamoType, Item
 from moto.dynamodb.models.table import Table
 from moto.dynamodb.responses import DynamoHandler
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import Message, Queue, SQSBackend
 
-S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
-S3_BUFFER_BYTES = 1
-"""Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
-
 _LONG_POLL_STEP_S = 0.1
-"""How late a long poll may notice that a message became visible again; a send wakes it at once."""
+"""How late a long poll may notice that a message became visible again; a send wakes it at once, whatever else is there.
+
+A queue without any message is not looked at again: a stack polls two dozen, and most of them are empty all the time.
+"""
+
+_HOSTS_REMEMBERED_MAX = 1000
 
 _applied = threading.Event()
 
@@ -42,6 +44,7 @@ def apply() -> None:
     _serialize_dynamodb()
     _make_transactions_cheap()
     _keep_queues_in_order()
+    _remember_backends()
 
 
 def _replace(owner: Any, name: str, cured: Any) -> None:
@@ -190,10 +193,19 @@ def _keep_queues_in_order() -> None:
                 left_s = deadline_s - time.monotonic()
                 if found or left_s <= 0:
                     return found
-                queue._messages_lock.wait(min(_LONG_POLL_STEP_S, left_s))
+                queue._messages_lock.wait(min(_LONG_POLL_STEP_S, left_s) if queue._messages else left_s)
 
     _replace(Queue, "pending_message_groups", property(groups_in_flight))
     _replace(Queue, "add_message", send_locked)
     _replace(Queue, "delete_message", delete_in_place)
     _replace(SQSBackend, "change_message_visibility", change_visibility_locked)
     _replace(SQSBackend, "receive_message", receive_locked)
+
+
+def _remember_backends() -> None:
+    """The original lists its own directory and tries some hundred patterns to find the service, for each request."""
+    _replace(
+        DomainDispatcherApplication,
+        "get_backend_for_host",
+        functools.lru_cache(_HOSTS_REMEMBERED_MAX)(DomainDispatcherApplication.get_backend_for_host),
+    )

@@ -1,8 +1,9 @@
 """SQS event sources: receive a batch, call the function, delete what it did not report as failed.
 
-A few threads per queue, so that one slow stream does not stop all others; the queue itself sees to it that no two hold
-the same group of a FIFO queue. A failed message stays in flight until its visibility time-out; after
-`max_receive_count` receives the queue moves it to its dead-letter queue.
+A few threads per queue, so that one slow stream does not stop all others: one of them waits for messages, the others
+work or wait for their turn. The queue itself sees to it that no two hold the same group of a FIFO queue. A failed
+message stays in flight until its visibility time-out; after `max_receive_count` receives the queue moves it to its
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class QueuePoller:
             "QueueArn"
         ]
         self._stopping = threading.Event()
+        self._receiving = threading.Lock()
         self._threads = [
             threading.Thread(target=self._run, name=f"poller-{queue.name}-{number}", daemon=True)
             for number in range(min(queue.concurrency_max, THREADS_PER_QUEUE_MAX))
@@ -65,16 +67,23 @@ class QueuePoller:
 
     def poll_once(self, wait_s: int = 0) -> int:
         """Receives one batch and works on it; how many messages there were."""
-        messages: Sequence[Mapping[str, Any]] = self._sqs.receive_message(
-            QueueUrl=self._queue_url,
-            MaxNumberOfMessages=self.queue.batch_size,
-            WaitTimeSeconds=wait_s,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
-        ).get("Messages", [])
+        messages = self._receive(wait_s)
         if messages:
             self._work_on(messages)
         return len(messages)
+
+    def _receive(self, wait_s: int) -> Sequence[Mapping[str, Any]]:
+        with self._receiving:
+            if self._stopping.is_set():
+                return []
+            messages: Sequence[Mapping[str, Any]] = self._sqs.receive_message(
+                QueueUrl=self._queue_url,
+                MaxNumberOfMessages=self.queue.batch_size,
+                WaitTimeSeconds=wait_s,
+                AttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            ).get("Messages", [])
+            return messages
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,9 @@ ACCESS_KEY = "headrace"
 """Not a number: emulators may take twelve digits for an account."""
 
 _CLIENTS_CONNECTIONS_MAX = 32
+
+_making_client = threading.Lock()
+"""A session must not make two clients at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,21 @@ def aws_client(service: str, endpoint: str) -> Any:
     """A client of the emulator; it takes nothing from the environment."""
     from botocore.config import Config
 
-    return botocore.session.get_session().create_client(
-        service,
-        endpoint_url=endpoint,
-        region_name=REGION,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=ACCESS_KEY,
-        config=Config(max_pool_connections=_CLIENTS_CONNECTIONS_MAX, retries={"total_max_attempts": 3}),
-    )
+    with _making_client:
+        return _session().create_client(
+            service,
+            endpoint_url=endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=ACCESS_KEY,
+            config=Config(max_pool_connections=_CLIENTS_CONNECTIONS_MAX, retries={"total_max_attempts": 3}),
+        )
+
+
+@functools.cache
+def _session() -> botocore.session.Session:
+    """One for all clients: each session reads the descriptions of the services anew, a quarter of a second a client."""
+    return botocore.session.get_session()
 
 
 def create_resources(endpoint: str) -> Resources:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +16,23 @@ from botocore.exceptions import ClientError
 
 from local_stack.resources import aws_client
 
+ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = 6
 ROUNDS = 25
+LONGEST_POLL_S = 20
+
+LOOK_UPS = """
+from moto import backends
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from local_stack import moto_cures
+moto_cures.apply()
+listed, listing = [], backends.list_of_moto_modules
+backends.list_of_moto_modules = lambda: listed.append(1) or listing()
+application = DomainDispatcherApplication(lambda service: service)
+for service in ("sqs", "dynamodb") * 2:
+    print(application.get_backend_for_host(f"{service}.us-east-1.amazonaws.com"))
+print("looked through moto for", len(listed), "hosts")
+"""
 
 
 @pytest.fixture
@@ -202,3 +221,20 @@ def test_giving_a_message_back_makes_it_the_first_again(sqs: Any, fifo: str):
     handle = receive(sqs, fifo, limit=1, VisibilityTimeout=600)[0]["ReceiptHandle"]
     sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=handle, VisibilityTimeout=0)
     assert [one["Body"] for one in receive(sqs, fifo, wait_s=5)] == ["A1", "A2"]
+
+
+def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: Any, unique: str):
+    queue = sqs.create_queue(QueueName=unique)["QueueUrl"]
+    receive(sqs, queue)  # a connection is open, so that the wait begins at once
+    with ThreadPoolExecutor(1) as threads:
+        started_s = time.monotonic()
+        waiting = threads.submit(receive, sqs, queue, wait_s=LONGEST_POLL_S)
+        time.sleep(1)
+        sqs.send_message(QueueUrl=queue, MessageBody="a")
+        assert [one["Body"] for one in waiting.result()] == ["a"]
+        assert time.monotonic() - started_s < LONGEST_POLL_S / 2
+
+
+def test_a_service_is_looked_for_once():
+    done = subprocess.run([sys.executable, "-c", LOOK_UPS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["sqs", "dynamodb", "sqs", "dynamodb", "looked through moto for 2 hosts"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from headrace.topology import REQUESTS_QUEUE, Queue
 from local_stack.lambda_host import HandlerFailedError
-from local_stack.queue_pollers import QueuePoller, failed_ids
+from local_stack.queue_pollers import THREADS_PER_QUEUE_MAX, QueuePoller, failed_ids
 
 MAX_RECEIVE = 3
 
@@ -143,8 +145,6 @@ def test_what_always_fails_becomes_a_dead_letter_and_its_group_goes_on(
 
 
 def test_threads_work_until_they_are_stopped(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
-    import threading
-
     worked = threading.Event()
     function.answer = lambda event: worked.set()
     poller.start()
@@ -152,6 +152,42 @@ def test_threads_work_until_they_are_stopped(sqs: Any, urls: tuple[str, str], po
     assert worked.wait(30)
     poller.ask_to_stop()
     assert poller.join(30)
+
+
+class BusyQueue:
+    """A double of SQS with a message for each who asks; notes how many ask at the same time."""
+
+    def __init__(self) -> None:
+        self.asking = self.asking_most = 0
+
+    def get_queue_attributes(self, **_: Any) -> Any:
+        return {"Attributes": {"QueueArn": "arn"}}
+
+    def delete_message_batch(self, **_: Any) -> None:
+        return
+
+    def receive_message(self, **_: Any) -> Any:
+        self.asking += 1
+        self.asking_most = max(self.asking_most, self.asking)
+        time.sleep(0.01)  # whoever else may ask does so now
+        self.asking -= 1
+        return {"Messages": [{"MessageId": "m", "ReceiptHandle": "r", "Body": "b", "MD5OfBody": ""}]}
+
+
+def test_one_thread_asks_while_all_may_work(queue: Queue):
+    sqs, at_work = BusyQueue(), threading.Barrier(THREADS_PER_QUEUE_MAX + 1)
+
+    def invoke(_name: str, _event: Any) -> None:
+        at_work.wait(30)
+
+    poller = QueuePoller(queue, "url", sqs, invoke)
+    poller.start()
+    for _ in range(5):  # passes only when every thread works, and with this one
+        at_work.wait(30)
+    poller.ask_to_stop()
+    at_work.abort()
+    assert poller.join(30)
+    assert sqs.asking_most == 1
 
 
 @pytest.mark.parametrize("result", [None, {}, {"batchItemFailures": []}])
