@@ -9,7 +9,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from cost_scenarios import SECTIONS, Scenario, bring_into_last_epoch, create_stream
+from cost_scenarios import SECTIONS
+from cost_world import Scenario, bring_into_last_epoch, create_stream
 from costs import Bill, Meter
 from stream_world import StreamWorld
 

@@ -1,0 +1,22 @@
+"""Steps of scenarios of costs: the stores of a cluster and the look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import topology
+from headrace.metadata.cluster_records import write_lease
+from headrace.model.cluster import StoreLease, registered
+from headrace.workflows.detect_failed_stores import detect_failed_stores
+
+
+def joined(world: Any) -> None:
+    """Three stores that have their containers."""
+    for number in range(3):
+        lease = StoreLease(f"store-{number}", "h", 1, f"zone-{number}", 100, f"v{number}", f"task-{number}", 60_000)
+        world.bare_store.write(write_lease(registered(lease, None, world.clock.now_ms()), None))
+    detect_failed_stores(world.bare_store, world.clock, topology.CONTAINER_COUNT)
+
+
+def look(world: Any) -> object:
+    return detect_failed_stores(world.store, world.clock, topology.CONTAINER_COUNT)

@@ -1,0 +1,96 @@
+"""Steps of scenarios of costs: what is asked of streams and scopes, and done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cost_world import BUCKET, configuration, tail
+
+from headrace import topology
+from headrace.controller.auto_scaling import AutoScalingService
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.names import container_of_segment, segment_name
+from headrace.model.rates import ScalingReport
+from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.metadata_store import Create, Key
+from headrace.workflows.resend_intents import resend_intents
+
+
+def claim(world: Any) -> None:
+    name = segment_name("s", "t", world.tails[0])
+    container = container_of_segment(name, topology.CONTAINER_COUNT)
+    body = claim_body(ContainerClaim("store-0", "127.0.0.1", 1, "local"))
+    world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), body))
+
+
+def create(world: Any) -> object:
+    return world.streams.create_stream("s", "new", configuration(2))
+
+
+def scale(world: Any) -> object:
+    return world.streams.scale_stream("s", "t", world.tails[2:], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)])
+
+
+def update(world: Any, **more: Any) -> object:
+    return world.streams.update_stream("s", "t", configuration(2, **more))
+
+
+def raise_minimum(world: Any) -> object:
+    return world.streams.update_stream("s", "t", configuration(5))
+
+
+def truncate(world: Any) -> object:
+    return world.streams.truncate_stream("s", "t", tail(world))
+
+
+def seal(world: Any) -> object:
+    return world.streams.seal_stream("s", "t")
+
+
+def delete(world: Any) -> object:
+    return world.streams.delete_stream("s", "t")
+
+
+def delete_scope(world: Any) -> object:
+    return world.scope_deletions.delete_scope_recursively("s")
+
+
+def sealed(world: Any) -> None:
+    world.seal()
+
+
+def truncated(world: Any) -> None:
+    world.truncate(tail(world))
+
+
+def scaled(world: Any) -> None:
+    world.scale(world.tails[1:2], [0.25, 0.375, 0.5])
+
+
+def rate() -> StreamConfiguration:
+    return StreamConfiguration(ScalingPolicy.by_event_rate(50, 2, 2), tags=("a",))
+
+
+def report(number: int, kind: str, **more: Any) -> Callable[[Any], object]:
+    """Of an active segment; -1: of the one that was replaced."""
+
+    def handle(world: Any) -> object:
+        service = AutoScalingService(world.store, world.streams, world.clock)
+        name = segment_name("s", "t", world.tails[number] if number >= 0 else world.before[0])
+        return service.handle(ScalingReport(name, kind, world.clock.now_ms(), **more))  # type: ignore[arg-type]
+
+    return handle
+
+
+def resend(world: Any) -> object:
+    return resend_intents(world.store, world.queues, world.clock, BUCKET, 30_000)
+
+
+def lost(world: Any) -> None:
+    """A message that never arrived, of a request that was accepted a while ago."""
+    world.queue.is_down = True
+    scale(world)
+    world.queue.is_down = False
+    world.clock.advance(60_000)

@@ -1,0 +1,20 @@
+"""Steps of scenarios of costs: key-value tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.model.key_value_tables import TableConfiguration
+
+
+def create(world: Any) -> object:
+    return world.tables.create_table("s", "k", TableConfiguration(4, 8))
+
+
+def created(world: Any) -> None:
+    create(world)
+    world.drain()
+
+
+def delete(world: Any) -> object:
+    return world.tables.delete_table("s", "k")
