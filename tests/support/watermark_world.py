@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_world import Calls
+from stream_world import Calls, StreamWorld
 
 from headrace import topology
 from headrace.codec.events import iter_events
@@ -15,6 +15,13 @@ from headrace.model.names import mark_segment_name
 from headrace.model.watermarks import Watermark
 from headrace.workflows.advance_watermarks import REVISION_MARK, WatermarkAdvancer
 from headrace.workflows.bucket_lease import LEASE_MS
+
+SILENT_MS = 600_000
+"""Far longer than a crash of a tick delays its bucket."""
+
+MARK_SEGMENT = mark_segment_name("s", "t")
+S2, S3 = 1 << 32 | 2, 1 << 32 | 3
+"""The segments that the first scale makes."""
 
 
 class WatermarkWorld:
@@ -64,3 +71,13 @@ class WatermarkWorld:
         return any(
             partition.startswith("watermarks/") and sort == f"s/{stream}" for partition, sort in self.world.everything()
         )
+
+
+def marks_on(world: Any) -> WatermarkWorld:
+    """A stream of two segments whose writers may be silent for a while."""
+    world.create(timestamp_aggregation_timeout_ms=SILENT_MS)
+    return WatermarkWorld(world)
+
+
+def fresh_marks() -> WatermarkWorld:
+    return marks_on(StreamWorld())
