@@ -13,6 +13,7 @@ from enum import StrEnum
 from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of_body
 from headrace.controller.streams import StreamService
 from headrace.metadata import keys
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords, stored_stream
 from headrace.model.errors import ConflictError
 from headrace.model.names import StreamSegmentName, parse_segment_name
@@ -22,9 +23,8 @@ from headrace.model.stream_configuration import ScalingType
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, WriteConflictError
+from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace
 
-_ATTEMPTS_MAX = 8
 _CLOSING = (StreamState.SEALING, StreamState.SEALED)
 
 
@@ -61,12 +61,7 @@ class AutoScalingService:
         segment = parse_segment_name(report.segment)
         if is_too_old(report, self._clock.now_ms()):
             return ReportOutcome.IGNORED
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return self._try_to_handle(report, segment)
-            except WriteConflictError:
-                continue
-        return self._try_to_handle(report, segment)
+        return repeat_on_conflict(lambda: self._try_to_handle(report, segment))
 
     def _try_to_handle(self, report: ScalingReport, segment: StreamSegmentName) -> ReportOutcome:
         current, mark = self._store.get_many(

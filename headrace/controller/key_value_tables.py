@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.key_value_table_record import next_number_of_table_tombstone
-from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
+from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.key_value_table_records import KeyValueTableRecords, no_such_table, stored_table
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.model.errors import AlreadyExistsError, CorruptError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState, new_table, start_deleting
 from headrace.model.names import check_scope_name, check_table_name

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.codec.records.intent_record import Intent
-from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
+from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
 from headrace.metadata.stream_records import stored_stream

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.scope_record import ScopeState, closing_guard_body, guard_of_body
-from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
+from headrace.controller.acceptance import send_or_leave
 from headrace.controller.scopes import no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Replace

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
-from headrace.controller.acceptance import repeat_on_conflict, send_or_leave
+from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (

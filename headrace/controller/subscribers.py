@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.controller.acceptance import repeat_on_conflict
 from headrace.controller.paging import Listing, check_page_limit
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber_records import (
     SubscriberRecords,

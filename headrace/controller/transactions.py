@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from headrace.codec.records.transaction_due_record import DueEntry
-from headrace.controller.acceptance import repeat_on_conflict
 from headrace.controller.paging import Listing, check_page_limit
 from headrace.controller.transaction_views import (
     CommitSetView,
@@ -23,6 +22,7 @@ from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream, stored_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords

@@ -6,7 +6,7 @@ single conditional write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from headrace.codec.records.watermark_schedule_record import (
     ScheduledStream,
@@ -16,6 +16,7 @@ from headrace.codec.records.watermark_schedule_record import (
 from headrace.codec.records.writer_mark_record import writer_mark_body, writer_mark_of_body
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, no_such_stream, stored_stream
 from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
@@ -24,9 +25,10 @@ from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.writer_marks import Positions, WriterMark, invalid_position, noted, positions_of, shut_down
-from headrace.ports.metadata_store import Check, Create, MetadataStore, Record, Replace, Write, WriteConflictError
+from headrace.ports.metadata_store import Check, Create, MetadataStore, Record, Replace, Write
 
 _ATTEMPTS_MAX = 5
+"""Fewer than of other calls: a commit notes marks too, within attempts of its own."""
 
 
 class WriterMarkRecords:
@@ -50,7 +52,7 @@ class WriterMarkRecords:
         """
         writer_marks.check_time(time)
         writer_marks.check_offsets(offsets)
-        _repeat_on_conflict(lambda: self._try_to_note(scope, stream, writer, time, offsets))
+        repeat_on_conflict(lambda: self._try_to_note(scope, stream, writer, time, offsets), _ATTEMPTS_MAX)
 
     def note_commit(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> bool:
         """As `note`, for where a transaction of the writer was committed; whether that is news.
@@ -69,7 +71,7 @@ class WriterMarkRecords:
         Raises:
             NotFoundError: there is no such stream; or, with code "writer_not_found", the writer has no mark.
         """
-        _repeat_on_conflict(lambda: self._try_to_shut_down(scope, stream, writer))
+        repeat_on_conflict(lambda: self._try_to_shut_down(scope, stream, writer), _ATTEMPTS_MAX)
 
     def _try_to_note(self, scope: str, name: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
         stored, record = self._read(scope, name, writer)
@@ -152,13 +154,3 @@ def _mark_of(record: Record | None, stream: Stream) -> WriterMark | None:
         return None
     mark, first_segment_number = writer_mark_of_body(record.body)
     return mark if first_segment_number == stream.first_segment_number else None
-
-
-def _repeat_on_conflict(attempt: Callable[[], None]) -> None:
-    """A lost race is settled by reading again."""
-    for _ in range(_ATTEMPTS_MAX - 1):
-        try:
-            return attempt()
-        except WriteConflictError:
-            continue
-    return attempt()

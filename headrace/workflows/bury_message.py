@@ -13,6 +13,7 @@ from dataclasses import replace
 from headrace.codec.records.intent_record import intent_of_body
 from headrace.metadata import keys
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, put_letter
+from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_keys import open_key
@@ -23,8 +24,6 @@ from headrace.model.errors import ConflictError, IllegalStateError, InvalidReque
 from headrace.model.requests import Noun, PendingRequest
 from headrace.ports.metadata_store import ANY_VERSION, Check, Key, MetadataStore
 from headrace.workflows.abandon_request import undo_request, write_undo
-
-_ATTEMPTS_MAX = 5
 
 
 def bury_message(
@@ -39,12 +38,10 @@ def bury_message(
         UnavailableError: the store does not answer.
     """
     records = DeadLetterRecords(store)
-    for _ in range(_ATTEMPTS_MAX - 1):
-        try:
-            return _try_to_bury(store, records, new_letter(delivery, cause, now_ms), only_unknown)
-        except ConflictError:
-            continue
-    return _try_to_bury(store, records, new_letter(delivery, cause, now_ms), only_unknown)
+    letter = new_letter(delivery, cause, now_ms)
+    return repeat_on_conflict(
+        lambda: _try_to_bury(store, records, letter, only_unknown), ATTEMPTS_PER_MESSAGE_MAX, ConflictError
+    )
 
 
 def _try_to_bury(

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction_messages import COMMIT, parse_message
 from headrace.metadata.transaction_records import (
@@ -46,7 +47,6 @@ RUNS_PER_MESSAGE_MAX = 20
 COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 2) // WRITES_PER_COMPLETION
 """With room for the current record and the run."""
 
-_ATTEMPTS_MAX = 5
 _Position = tuple[tuple[int, int], ...]
 
 
@@ -74,12 +74,8 @@ class CommitProcessor:
         raise UnavailableError(f"{message.scope}/{message.stream} has more to commit than one message may do")
 
     def _next_run(self, scope: str, stream: str, cause: int | None) -> bool:
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return self._commits.next_run(scope, stream, cause)
-            except WriteConflictError:
-                continue  # Somebody else works on the same run: read again and go on from there.
-        return self._commits.next_run(scope, stream, cause)
+        # A conflict tells that somebody else works on the same run: read again and go on from there.
+        return repeat_on_conflict(lambda: self._commits.next_run(scope, stream, cause), ATTEMPTS_PER_MESSAGE_MAX)
 
 
 class TransactionCommits:

@@ -17,6 +17,7 @@ from headrace.codec.records.scope_record import ScopeState, closing_request_of_b
 from headrace.metadata import keys
 from headrace.metadata.intents import delete_intent_write
 from headrace.metadata.key_value_table_records import KeyValueTableRecords
+from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.reader_group_records import ReaderGroupRecords
 from headrace.metadata.request_messages import parse_message
 from headrace.model import key_value_tables, reader_groups
@@ -31,7 +32,6 @@ from headrace.workflows.internal_streams import InternalStreams
 THINGS_PER_PIECE = 20
 """So many reader groups, streams and tables go with one message."""
 
-_ATTEMPTS_MAX = 5
 _TURNS_MAX = 6
 """Reads of a thing's record in one call: removing it takes three, if nobody else works on it."""
 
@@ -66,12 +66,8 @@ class ScopeDeletion:
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
             CorruptError: stored records do not fit; a human must look.
         """
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return self._run(message_body)
-            except ConflictError:
-                continue  # Somebody works on the same scope, or on a thing in it: read again and go on from there.
-        return self._run(message_body)
+        # A conflict tells that somebody works on the same scope, or on a thing in it: read again and go on from there.
+        repeat_on_conflict(lambda: self._run(message_body), ATTEMPTS_PER_MESSAGE_MAX, ConflictError)
 
     def _run(self, message_body: Mapping[str, Any]) -> None:
         scope, _, request = parse_message(message_body)

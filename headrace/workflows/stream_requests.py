@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError
@@ -25,8 +26,6 @@ WORKFLOWS = {
     for workflow in (CREATE_STREAM, UPDATE_STREAM, TRUNCATE_STREAM, SCALE_STREAM, SEAL_STREAM, DELETE_STREAM)
 }
 
-_ATTEMPTS_MAX = 5
-
 
 class StreamRequestProcessor:
     """Safe for any number of threads and processes, also on the same request at the same time."""
@@ -43,12 +42,8 @@ class StreamRequestProcessor:
             NotFoundError: a segment that must be there is not; a human must look.
             CorruptError: stored records do not fit; a human must look.
         """
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return self._run(message_body)
-            except ConflictError:
-                continue  # Somebody else works on the same request: read again and go on from there.
-        return self._run(message_body)
+        # A conflict tells that somebody else works on the same request: read again and go on from there.
+        repeat_on_conflict(lambda: self._run(message_body), ATTEMPTS_PER_MESSAGE_MAX, ConflictError)
 
     def work(self, message_body: Mapping[str, Any]) -> Iterator[str]:
         """Do one step of the work per item asked for; the items are the names of the steps just done.

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
-
-_ATTEMPTS_MAX = 5
 
 
 class Stored(Protocol):
@@ -56,12 +55,8 @@ class SubjectRequestProcessor(Generic[S]):
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
             CorruptError: stored records do not fit; a human must look.
         """
-        for _ in range(_ATTEMPTS_MAX - 1):
-            try:
-                return self._run(message_body)
-            except ConflictError:
-                continue  # Somebody else works on the same request: read again and go on from there.
-        return self._run(message_body)
+        # A conflict tells that somebody else works on the same request: read again and go on from there.
+        repeat_on_conflict(lambda: self._run(message_body), ATTEMPTS_PER_MESSAGE_MAX, ConflictError)
 
     def work(self, message_body: Mapping[str, Any]) -> Iterator[str]:
         """Do one step of the work per item asked for; the items are the names of the steps just done."""

@@ -1,0 +1,55 @@
+"""A lost race is run again, so many times at most, and nothing but a lost race is."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.metadata.lost_races import ATTEMPTS_PER_CALL_MAX, ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.model.errors import ConflictError, UnavailableError
+from headrace.ports.metadata_store import WriteConflictError
+
+LOST = WriteConflictError("somebody else was faster", {0: None})
+BUSY = ConflictError("another operation runs")
+
+
+class Attempts:
+    """Fails so many times, and then succeeds."""
+
+    def __init__(self, failures: int, error: Exception = LOST) -> None:
+        self.failures, self.error, self.made = failures, error, 0
+
+    def __call__(self) -> str:
+        self.made += 1
+        if self.made <= self.failures:
+            raise self.error
+        return "done"
+
+
+@pytest.mark.parametrize("failures", [0, 1, ATTEMPTS_PER_CALL_MAX - 1])
+def test_what_succeeds_in_the_end_is_done_once(failures: int):
+    attempts = Attempts(failures)
+    assert repeat_on_conflict(attempts) == "done"
+    assert attempts.made == failures + 1
+
+
+@pytest.mark.parametrize("attempts_max", [1, ATTEMPTS_PER_MESSAGE_MAX, ATTEMPTS_PER_CALL_MAX])
+def test_the_last_conflict_is_raised(attempts_max: int):
+    attempts = Attempts(100)
+    with pytest.raises(WriteConflictError):
+        repeat_on_conflict(attempts, attempts_max)
+    assert attempts.made == attempts_max
+
+
+@pytest.mark.parametrize("error", [BUSY, UnavailableError("away"), RuntimeError("a mistake")])
+def test_any_other_error_is_raised_at_once(error: Exception):
+    attempts = Attempts(1, error)
+    with pytest.raises(type(error)):
+        repeat_on_conflict(attempts)
+    assert attempts.made == 1
+
+
+@pytest.mark.parametrize("error", [BUSY, LOST])
+def test_any_conflict_is_repeated_where_others_tell_of_their_work_by_it(error: Exception):
+    attempts = Attempts(2, error)
+    assert repeat_on_conflict(attempts, ATTEMPTS_PER_MESSAGE_MAX, ConflictError) == "done"
+    assert attempts.made == 3
