@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from golden_records import GoldenRecords, Shape
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from headrace.model.errors import CorruptError
 
 LEASE = StoreLease("store-0.1", "h", 9, "z", 100, "disk", "task", 60, 3, StoreState.LOST, 500, 600, 660)
 CONTAINER_MAP = ContainerMap({0: "store-0", 1: "store-1", 2: "store-0"}, {1: 7})
-SHAPES = {
+SHAPES: dict[str, Shape] = {
     "store lease": (
         LEASE,
         store_lease_record.store_lease_body,
@@ -51,21 +52,8 @@ def test_keys_are_where_they_always_were():
     assert container_map_record.CONTAINER_MAP_SORT == "map"
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_golden_value(name: str):
-    value, encode, decode, golden = SHAPES[name]
-    assert encode(value) == golden
-    assert decode(json.loads(json.dumps(golden))) == value
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_what_does_not_decode_is_refused(name: str):
-    _, _, decode, golden = SHAPES[name]
-    for field in golden:
-        with pytest.raises(CorruptError, match=name):
-            decode({key: value for key, value in golden.items() if key != field})
-    with pytest.raises(CorruptError):
-        decode({**golden, "format": 2})
+class TestClusterRecords(GoldenRecords):
+    shapes = SHAPES
 
 
 def test_a_store_in_no_known_state_is_refused():

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
 from cut_histories import History, histories
+from golden_records import GoldenRecords, Shape
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec.records import retention_record, subscriber_record
 from headrace.codec.records.retention_record import DueStream
-from headrace.model.errors import CorruptError
 from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.subscribers import Subscriber
 from headrace.model.truncation import Truncation
@@ -24,19 +20,12 @@ PLACE_BODY = {
     "positions": [[0, 0], [1, 0]],
     "segments": [[0, 0.0, 0.5], [1, 0.5, 1.0]],
 }
-Shape = tuple[Any, Callable[[Any], dict[str, Any]], Callable[[Any], Any], dict[str, Any]]
 SHAPES: dict[str, Shape] = {
     "retention": (
         RetentionState(7, 5, (RetentionCut(6, 2**40), RetentionCut(7, 2**41))),
         retention_record.retention_body,
         retention_record.retention_of_body,
         {"format": 1, "due": 7, "head_time": 5, "cuts": [[6, 2**40], [7, 2**41]]},
-    ),
-    "retention without a policy": (
-        RetentionState(None, 5),
-        retention_record.retention_body,
-        retention_record.retention_of_body,
-        {"format": 1, "due": None, "head_time": 5, "cuts": []},
     ),
     "retention cut": (
         Truncation(PLACE, 3, 2**40),
@@ -59,21 +48,22 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_golden(name: str):
-    value, encode, decode, body = SHAPES[name]
-    assert encode(value) == body
-    assert decode(body) == value
+WITHOUT_A_POLICY: dict[str, Shape] = {
+    "retention": (
+        RetentionState(None, 5),
+        retention_record.retention_body,
+        retention_record.retention_of_body,
+        {"format": 1, "due": None, "head_time": 5, "cuts": []},
+    ),
+}
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_what_does_not_decode_is_corrupt(name: str):
-    _, _, decode, body = SHAPES[name]
-    for field in body:
-        with pytest.raises(CorruptError):
-            decode({key: value for key, value in body.items() if key != field})
-    with pytest.raises(CorruptError):
-        decode({**body, "format": 2})
+class TestRetentionRecords(GoldenRecords):
+    shapes = SHAPES
+
+
+class TestRetentionWithoutAPolicy(GoldenRecords):
+    shapes = WITHOUT_A_POLICY
 
 
 @given(histories(steps_max=8), st.integers(0, 2**62), st.integers(0, 2**62))

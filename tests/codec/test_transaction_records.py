@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from golden_records import GoldenRecords, Shape
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +29,6 @@ ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
 DONE = Transaction(ID, TransactionState.COMMITTED, 1_000, 2_000, 7, WriterTime("w", -5), 3_000, ((2**62, 9),))
 
-Shape = tuple[Any, Callable[[Any], dict[str, Any]], Callable[[Any], Any], dict[str, Any]]
 SHAPES: dict[str, Shape] = {
     "transaction": (
         DONE,
@@ -90,19 +86,8 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_golden_value(name: str):
-    value, encode, decode, golden = SHAPES[name]
-    assert encode(value) == golden
-    assert decode(json.loads(json.dumps(golden))) == value
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_missing_field_is_refused(name: str):
-    _, _, decode, golden = SHAPES[name]
-    for field in golden.keys() - {"format"}:
-        with pytest.raises(CorruptError, match=name):
-            decode({key: golden[key] for key in golden if key != field})
+class TestTransactionRecords(GoldenRecords):
+    shapes = SHAPES
 
 
 def test_a_completed_entry():
