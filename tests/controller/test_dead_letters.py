@@ -79,12 +79,7 @@ def test_replaying_twice_does_it_once(world: Any, undone: Any):
 
 def test_a_replay_that_crashed_before_it_was_noted_can_be_repeated(world: Any, stream_world: Any, undone: Any):
     """The stream takes the very same request for the one that runs."""
-
-    def crash(kind: str) -> None:
-        if kind == "write":
-            raise stream_world.Crash(kind)
-
-    world.calls.before = crash
+    world.calls.refuse("write", stream_world.Crash())
     with pytest.raises(stream_world.Crash):
         world.dead_letters.replay_letter(undone.letter_id)
     world.calls.calm()

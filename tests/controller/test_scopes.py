@@ -121,11 +121,8 @@ def test_deleting_a_scope_amid_creating_a_stream(world: Any, position: int):
     assert _exists(world) == (False, False)
 
 
-def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any):
-    world.calls.crash_at(4, done=True)
-    with pytest.raises(stream_world.Crash):
-        world.scopes.delete_scope("s")
-    world.calls.calm()
+def test_a_deleter_that_died_leaves_a_usable_scope(world: Any):
+    assert world.calls.dies(lambda: world.scopes.delete_scope("s"), 4, done=True)
     assert world.everything()["scope-guard/s", "guard"][1]["state"] == "DELETING"
     assert world.scopes.get_scope("s") == "s"
     world.create()
@@ -133,11 +130,8 @@ def test_a_deleter_that_died_leaves_a_usable_scope(world: Any, stream_world: Any
     assert _exists(world) == (True, True)
 
 
-def test_a_deleter_that_died_is_followed_by_another(world: Any, stream_world: Any):
-    world.calls.crash_at(4, done=True)
-    with pytest.raises(stream_world.Crash):
-        world.scopes.delete_scope("s")
-    world.calls.calm()
+def test_a_deleter_that_died_is_followed_by_another(world: Any):
+    assert world.calls.dies(lambda: world.scopes.delete_scope("s"), 4, done=True)
     world.scopes.delete_scope("s")
     assert _exists(world) == (False, False)
     assert world.scopes.list_scopes(10).items == ()

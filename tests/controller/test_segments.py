@@ -131,16 +131,14 @@ def test_successors_are_known_before_a_segment_is_sealed(world: Any):
     world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
     asked = []
 
-    def ask(kind: str) -> None:
-        if kind == "segment store seal_segments":
-            world.calls.calm()
-            asked.append(world.segments.successors("s", "t", 0))
-            asked.append(world.segments.predecessors("s", "t", S2))
-            asked.append(world.segments.successors("s", "t", S2))
-            world.bare_segment_stores.segment_info("s/t/2.#epoch.1")
+    def ask() -> None:
+        asked.append(world.segments.successors("s", "t", 0))
+        asked.append(world.segments.predecessors("s", "t", S2))
+        asked.append(world.segments.successors("s", "t", S2))
+        world.bare_segment_stores.segment_info("s/t/2.#epoch.1")
 
-    world.calls.before = ask
-    world.drain()
+    with world.calls.overtaken("segment store seal_segments", ask):
+        world.drain()
     successors, predecessors, of_new = asked
     assert [(one.segment.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
     assert _ids(predecessors) == [0]
@@ -264,14 +262,12 @@ def test_between_works_while_a_scale_is_sealing(world: Any):
     world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
     seen = []
 
-    def ask(kind: str) -> None:
-        if kind == "segment store segment_infos":
-            world.calls.calm()
-            between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
-            seen.extend((one.range.start_offset, one.range.end_offset) for one in between.ranges)
+    def ask() -> None:
+        between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
+        seen.extend((one.range.start_offset, one.range.end_offset) for one in between.ranges)
 
-    world.calls.before = ask
-    world.drain()
+    with world.calls.overtaken("segment store segment_infos", ask):
+        world.drain()
     assert seen == [(40, 100), (0, 0), (0, 0)]
 
 

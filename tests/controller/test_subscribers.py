@@ -137,25 +137,21 @@ def test_a_lost_race_is_settled_by_reading_again(world: Any, subscribers: Subscr
     """Somebody registers and publishes while this one is about to."""
     other = SubscriberService(world.bare_store, world.clock)
 
-    def first(kind: str) -> None:
-        if kind == call:
-            world.calls.calm()
-            other.register("s", "t", "group", 0)
-            other.update_stream_cut("s", "t", "group", 0, {0: 10, 1: 10})
+    def first() -> None:
+        other.register("s", "t", "group", 0)
+        other.update_stream_cut("s", "t", "group", 0, {0: 10, 1: 10})
 
-    world.calls.before = first
-    assert subscribers.register("s", "t", "group", 0).generation == 0
-    found = subscribers.update_stream_cut("s", "t", "group", 0, {0: 20, 1: 20})
+    with world.calls.overtaken(call, first):
+        assert subscribers.register("s", "t", "group", 0).generation == 0
+        found = subscribers.update_stream_cut("s", "t", "group", 0, {0: 20, 1: 20})
     assert found.position.cut.offsets == {0: 20, 1: 20}
 
 
 def test_nobody_registers_with_a_stream_that_is_gone(world: Any, subscribers: SubscriberService):
-    def gone(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            world.seal()
-            world.delete()
+    def gone() -> None:
+        world.seal()
+        world.delete()
 
-    world.calls.before = gone
-    assert _code(NotFoundError, lambda: subscribers.register("s", "t", "group", 0)) == "not_found"
+    with world.calls.overtaken("transaction", gone):
+        assert _code(NotFoundError, lambda: subscribers.register("s", "t", "group", 0)) == "not_found"
     assert [sort for _, sort in world.everything() if sort.startswith("subscriber/")] == []

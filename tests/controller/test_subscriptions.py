@@ -91,11 +91,6 @@ def test_a_group_that_has_gone_on_is_left_alone(subscriptions: Subscriptions):
 
 
 def test_a_stream_that_changes_meanwhile_is_read_again(world: Any, subscriptions: Subscriptions):
-    def change(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            world.scale([0], [0.0, 0.2, 0.5])
-
-    world.calls.before = change
-    subscriptions.subscribe(STREAM, "s/g", 0, HOLDS)
+    with world.calls.overtaken("transaction", lambda: world.scale([0], [0.0, 0.2, 0.5])):
+        subscriptions.subscribe(STREAM, "s/g", 0, HOLDS)
     assert _names(world) == ["s/g"]

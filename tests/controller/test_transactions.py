@@ -245,39 +245,21 @@ def test_what_is_no_key(stream: Any, key: str):
 def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: Any):
     members = [stream.begin() for _ in range(3)]
 
-    def abort(kind: str) -> None:
-        if kind == "transaction":
-            stream.calls.calm()
-            stream.transactions.abort_transaction("s", "t", members[1])
-
-    stream.calls.before = abort
-    assert _code(lambda: stream.transactions.commit_all("s", "t", "k", members)) == "transaction_aborted"
+    with stream.calls.overtaken("transaction", lambda: stream.transactions.abort_transaction("s", "t", members[1])):
+        assert _code(lambda: stream.transactions.commit_all("s", "t", "k", members)) == "transaction_aborted"
     assert stream.transactions.get_transaction("s", "t", members[0]).state is TransactionState.OPEN
 
 
 def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: Any):
-    def seal(kind: str) -> None:
-        if kind == "transaction":
-            stream.calls.calm()
-            stream.seal()
-
-    stream.calls.before = seal
-    with pytest.raises(SealedError):
+    with stream.calls.overtaken("transaction", stream.seal), pytest.raises(SealedError):
         stream.begin()
     assert stream.transactions.list_open("s", "t", 10).items == ()
 
 
 def test_a_creation_amid_another_operation_gets_through(stream: Any):
     """The current record changes between its read and the check of its version."""
-    changes = []
-
-    def change(kind: str) -> None:
-        if kind == "transaction" and not changes:
-            changes.append(stream.calls.calm())
-            stream.scale([0], [0.0, 0.25, 0.5])
-
-    stream.calls.before = change
-    assert stream.begin() >> 96 == 1
+    with stream.calls.overtaken("transaction", lambda: stream.scale([0], [0.0, 0.25, 0.5])):
+        assert stream.begin() >> 96 == 1
 
 
 # Exact costs in requests; before the segments are made a creation costs one read and one transaction.

@@ -103,12 +103,10 @@ def test_there_is_no_mark_stream_without_a_stream(with_stream: Any, rpc: str):
 
 
 def test_a_mark_segment_that_a_deletion_has_passed_is_not_left_behind(with_stream: Any):
-    def delete_first(kind: str) -> None:
-        if kind == "segment store create_segment":
-            with_stream.world.calls.calm()
-            with_stream.world.seal()
-            with_stream.world.delete()
+    def delete_first() -> None:
+        with_stream.world.seal()
+        with_stream.world.delete()
 
-    with_stream.world.calls.before = delete_first
-    assert with_stream.refused("getCurrentSegments", info("_MARKt")) == grpc.StatusCode.NOT_FOUND
+    with with_stream.world.calls.overtaken("segment store create_segment", delete_first):
+        assert with_stream.refused("getCurrentSegments", info("_MARKt")) == grpc.StatusCode.NOT_FOUND
     assert with_stream.world.bare_segment_stores.names() == []

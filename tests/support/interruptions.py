@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import pytest
-from stream_world import Calls, Crash, StreamWorld
+from stream_world import Calls, StreamWorld
 
 from headrace.model.errors import UnavailableError
 
@@ -105,14 +105,8 @@ def undisturbed(work: Work[W]) -> Undisturbed:
 
 def die_at(work: Work[W], world: W, position: int, *, done: bool) -> None:
     """Run the work until its process dies at the call with this number: after it took effect, or before."""
-    world.calls.crash_at(position, done=done)
-    try:
-        work.run(world)
-    except Crash:
-        return
-    finally:
-        world.calls.calm()
-    raise AssertionError(f"the work outlived a crash at call {position}")
+    has_died = world.calls.dies(partial(work.run, world), position, done=done)
+    assert has_died, f"the work outlived a crash at call {position}"
 
 
 def sleep_at(work: Work[W], world: W, position: int, meanwhile: Callable[[W], T]) -> T:
@@ -170,13 +164,8 @@ def assert_dying_one_call_later_each_time_still_ends(work: Work[W]) -> int:
     """The process that dies after its first call is followed by one that dies after its second, and so on. How many."""
     world = work.accept()
     for position in range(CALLS_MAX):
-        world.calls.crash_at(position, done=True)
-        try:
-            work.run(world)
-        except Crash:
+        if world.calls.dies(partial(work.run, world), position, done=True):
             continue
-        finally:
-            world.calls.calm()
         assert work.outcome(world) == undisturbed(work).outcome, f"after {position} crashes in a row"
         return position
     raise AssertionError("the work does not come to its end")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -58,14 +59,17 @@ class Calls:
         self.after(kind)
         return answer
 
-    def crash_at(self, position: int, *, done: bool) -> None:
-        """Die at the call with this number, counted from now: after it took effect, or before."""
+    def dies(self, work: Callable[[], object], position: int | None, *, done: bool) -> bool:
+        """Whether a process that does the work comes to the call with this number, counted from now, and dies of it.
+
+        That is after the call took effect (`done`), or before. Without a number nothing happens to the process.
+        """
         passed = 0
 
         def hook(kind: str) -> None:
             nonlocal passed
             passed += 1
-            if passed == position + 1:
+            if position is not None and passed == position + 1:
                 raise Crash(kind)
 
         self.calm()
@@ -73,6 +77,13 @@ class Calls:
             self.after = hook
         else:
             self.before = hook
+        try:
+            work()
+        except Crash:
+            return True
+        finally:
+            self.calm()
+        return False
 
     def interrupt_at(self, position: int, action: Callable[[], object]) -> list[object]:
         """Before the call with this number, counted from now, do something else, undisturbed; what that returned."""
@@ -89,6 +100,26 @@ class Calls:
         self.calm()
         self.before = hook
         return returned
+
+    @contextmanager
+    def overtaken(self, kind: str, by: Callable[[], object]) -> Iterator[None]:
+        """Others are faster than the first call of this kind that is made meanwhile; there must be one."""
+        happened = False
+
+        def hook(called: str) -> None:
+            nonlocal happened
+            if called == kind:
+                self.calm()
+                happened = True
+                by()
+
+        self.calm()
+        self.before = hook
+        try:
+            yield
+        finally:
+            self.calm()
+        assert happened, f"no call of the kind {kind} was made"
 
     def refuse(self, kind: str, error: Exception) -> None:
         """No call whose kind begins so is made from now on: it fails with this error."""

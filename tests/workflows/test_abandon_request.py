@@ -64,13 +64,8 @@ def test_the_next_scale_takes_over_what_the_abandoned_one_created(world: Any, st
 def test_a_processor_that_is_late_cannot_revive_an_abandoned_scale(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world)
 
-    def abandon(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            _abandon(world)
-
-    world.calls.before = abandon
-    world.processor.process(message.body)
+    with world.calls.overtaken("transaction", lambda: _abandon(world)):
+        world.processor.process(message.body)
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert world.tail_ids() == [0, 1]
 
@@ -113,26 +108,16 @@ def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: Any, stream_w
 def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world)
 
-    def run_ahead(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            world.processor.process(message.body)
-
-    world.calls.before = run_ahead
-    with pytest.raises(WriteConflictError):
+    overtaken = world.calls.overtaken("transaction", lambda: world.processor.process(message.body))
+    with overtaken, pytest.raises(WriteConflictError):
         _abandon(world)
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
 def test_an_unavailable_store_leaves_the_scale_as_it_was(world: Any, stream_world: Any):
     _accept_scale(world, stream_world)
-
-    def down(kind: str) -> None:
-        if kind == "transaction":
-            raise UnavailableError("the store does not answer")
-
     before = world.everything()
-    world.calls.before = down
+    world.calls.refuse("transaction", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
         _abandon(world)
     assert world.everything() == before

@@ -43,13 +43,11 @@ def test_kinds_and_buckets_do_not_wait_for_each_other(world: Any):
 def test_of_two_that_start_at_once_one_works(world: Any):
     worked = []
 
-    def other_first(kind: str) -> None:
-        if kind == "write":
-            world.calls.calm()
-            assert _tick(world, lambda: bool(worked.append("other")) or True) is True
+    def other_first() -> None:
+        assert _tick(world, lambda: bool(worked.append("other")) or True) is True
 
-    world.calls.before = other_first
-    assert _tick(world, _never) is False
+    with world.calls.overtaken("write", other_first):
+        assert _tick(world, _never) is False
     assert worked == ["other"]
 
 
@@ -90,12 +88,9 @@ def test_an_expected_error_gives_the_lease_back(world: Any):
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("position", range(3))
-def test_a_crash_delays_by_a_lease_at_most(world: Any, stream_world: Any, position: int, done: bool):
+def test_a_crash_delays_by_a_lease_at_most(world: Any, position: int, done: bool):
     _tick(world, lambda: True)
-    world.calls.crash_at(position, done=done)
-    with pytest.raises(stream_world.Crash):
-        _tick(world, lambda: True)
-    world.calls.calm()
+    assert world.calls.dies(lambda: _tick(world, lambda: True), position, done=done)
     world.clock.advance(LEASE_MS)
     assert _tick(world, lambda: True) is True
 

@@ -142,13 +142,8 @@ def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(accept: Any, don
 def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world.ranges)
 
-    def run_ahead(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            world.processor.process(message.body)
-
-    world.calls.before = run_ahead
-    assert _bury(world, message.body) is None
+    with world.calls.overtaken("transaction", lambda: world.processor.process(message.body)):
+        assert _bury(world, message.body) is None
     assert world.streams.get_stream("s", "t").epoch == 1
     assert _letters(world) == []
 
@@ -240,13 +235,11 @@ def test_a_truncation_that_goes_on_record_meanwhile_is_not_undone(world: Any, st
     message = _accept_truncation(world, stream_world.ranges)
     steps = world.processor.work(message.body)
 
-    def run_ahead(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            assert next(steps) == "record the head"
+    def run_ahead() -> None:
+        assert next(steps) == "record the head"
 
-    world.calls.before = run_ahead
-    assert _bury(world, message.body).status is DeadLetterStatus.STUCK
+    with world.calls.overtaken("transaction", run_ahead):
+        assert _bury(world, message.body).status is DeadLetterStatus.STUCK
     world.processor.process(message.body)
     world.bare_queue.acknowledge(message.receipt)
     assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}

@@ -178,11 +178,7 @@ def test_a_run_that_begins_or_ends_amid_the_read_is_read_again(world: Any, strea
     (message,) = world.bare_commits.receive()
 
     def begin() -> None:
-        def die(kind: str) -> None:
-            if kind == "segment store merge_segments":
-                raise stream_world.Crash(kind)
-
-        world.calls.before = die
+        world.calls.refuse("segment store merge_segments", stream_world.Crash())
         with pytest.raises(stream_world.Crash):
             world.commits.process(message.body)
         world.calls.calm()

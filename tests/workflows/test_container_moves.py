@@ -151,13 +151,8 @@ def test_a_renewal_beats_a_look_that_read_before_it():
     cluster = settled("a")
     cluster.clock.advance(12_001)
 
-    def renew(kind: str) -> None:
-        if kind == "write":
-            cluster.calls.calm()
-            cluster.renew("a")
-
-    cluster.calls.before = renew
-    assert cluster.look().newly_lost == ()
+    with cluster.calls.overtaken("write", lambda: cluster.renew("a")):
+        assert cluster.look().newly_lost == ()
     stored = cluster.records.lease("a")
     assert stored is not None
     assert stored.lease.state is StoreState.SERVING
@@ -170,13 +165,8 @@ def test_a_log_is_not_given_up_when_its_store_comes_back_meanwhile():
     cluster.clock.advance(GRACE_MS)
     cluster.renew("a")
 
-    def come_back(kind: str) -> None:
-        if kind == "transaction":
-            cluster.calls.calm()
-            cluster.start("b")
-
-    cluster.calls.before = come_back
-    seen = cluster.look()
+    with cluster.calls.overtaken("transaction", lambda: cluster.start("b")):
+        seen = cluster.look()
     assert (seen.given_up, seen.stores_lost) == ((), ())
     assert set(cluster.map.containers_of("b")) >= {3, 5, 7}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,16 +74,10 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def deliver(self, crash_at: int | None, done: bool) -> None:
             for message in self.world.bare_queue.receive(1):
                 self.bodies.append(message.body)
-                if crash_at is not None:
-                    self.world.calls.crash_at(crash_at, done=done)
-                try:
-                    self.world.processor.process(message.body)
-                except stream_world.Crash:
+                if self.world.calls.dies(partial(self.world.processor.process, message.body), crash_at, done=done):
                     self.world.bare_queue.release(message.receipt)
                 else:
                     self.world.bare_queue.acknowledge(message.receipt)
-                finally:
-                    self.world.calls.calm()
 
         @precondition(lambda self: self.bodies)
         @rule(data=st.data())

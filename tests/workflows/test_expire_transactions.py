@@ -167,14 +167,8 @@ def test_a_ping_amid_the_tick_wins_by_its_version(world: Any):
     one = world.begin(lease_ms=10_000)
     world.clock.advance(10_000 + LEASE_GRACE_MS + 1)
 
-    def ping(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            world.transactions.ping_transaction("s", "t", one, 10_000)
-
-    world.calls.before = ping
-    _tick(world)
-    world.calls.calm()
+    with world.calls.overtaken("transaction", lambda: world.transactions.ping_transaction("s", "t", one, 10_000)):
+        _tick(world)
     assert _state(world, one) is TransactionState.OPEN
     _tick(world)
     assert world.drain_transactions() == 0

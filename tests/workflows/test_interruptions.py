@@ -217,3 +217,22 @@ def test_turns_without_end_are_caught():
     purse = Purse()
     with pytest.raises(AssertionError, match="keep each other from ending"):
         run_in_turns(purse.calls, lambda: _never_ends(purse), [0, 1])
+
+
+def test_who_is_said_to_be_overtaken_must_be():
+    purse = Purse()
+    with purse.calls.overtaken("read", purse.adds):
+        assert not purse.asks()
+        assert not purse.asks()
+    assert purse.coins == ["coin"]
+    with pytest.raises(AssertionError, match="no call of the kind write"), purse.calls.overtaken("write", purse.adds):
+        purse.asks()
+    assert purse.coins == ["coin"]
+
+
+def test_a_process_dies_at_a_call_that_it_comes_to():
+    purse = Purse()
+    assert not purse.calls.dies(lambda: _doubles(purse), len(CALLS), done=True)
+    assert not purse.calls.dies(lambda: _doubles(purse), None, done=False)
+    assert purse.calls.dies(lambda: _doubles(purse), 0, done=False)
+    assert purse.coins == ["coin"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,15 +119,10 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
             self.read(reads)
             self.tails.append((self.world.clock.now_ms(), self.history.tail()))
             self.world.clock.advance(max(PERIOD_MS, LEASE_MS))
-            if crash_at is not None:
-                self.world.calls.crash_at(crash_at, done=done)
-            try:
-                self.ticks.run(bucket_of_stream("s/t", topology.BUCKET_COUNT))
-            except stream_world.Crash:
-                self.world.calls.calm()
+            tick = partial(self.ticks.run, bucket_of_stream("s/t", topology.BUCKET_COUNT))
+            if self.world.calls.dies(tick, crash_at, done=done):
                 self.world.clock.advance(LEASE_MS)
-                self.ticks.run(bucket_of_stream("s/t", topology.BUCKET_COUNT))
-            self.world.calls.calm()
+                tick()
             self.world.clock.advance(1)
             self._sweep()
             self._check_truncation(self._head())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,14 +44,9 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def _finish(self, death: int) -> None:
             """Do what was accepted; the first processor dies at this call, if it makes so many."""
             for message in self.world.bare_queue.receive():
-                self.world.calls.crash_at(death, done=bool(death % 2))
-                try:
-                    self.world.requests.process(message.body)
-                except stream_world.Crash:
-                    self.world.calls.calm()
-                    self.world.requests.process(message.body)
-                finally:
-                    self.world.calls.calm()
+                process = partial(self.world.requests.process, message.body)
+                if self.world.calls.dies(process, death, done=bool(death % 2)):
+                    process()
                 self.world.bare_queue.acknowledge(message.receipt)
 
         def _active(self) -> list[Any]:

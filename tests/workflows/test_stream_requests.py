@@ -102,12 +102,7 @@ def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
     world.create()
     world.streams.seal_stream("s", "t")
     (message,) = world.bare_queue.receive()
-
-    def lose(kind: str) -> None:
-        if kind == "transaction":
-            raise WriteConflictError("somebody else was faster", {0: None})
-
-    world.calls.before = lose
+    world.calls.refuse("transaction", WriteConflictError("somebody else was faster", {0: None}))
     with pytest.raises(ConflictError) as error:
         world.processor.process(message.body)
     assert error.value.retry == "now"

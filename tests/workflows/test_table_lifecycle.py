@@ -133,13 +133,7 @@ def test_a_scope_with_a_table_is_not_empty(world: Any):
 def test_a_scope_under_deletion_stays_if_a_table_is_created_meanwhile(world: Any):
     """The deleter has looked and found nothing; then comes the table."""
 
-    def create(kind: str) -> None:
-        if kind == "transaction":
-            world.calls.calm()
-            _accept_create(world)
-
-    world.calls.before = create
-    with pytest.raises(IllegalStateError):
+    with world.calls.overtaken("transaction", lambda: _accept_create(world)), pytest.raises(IllegalStateError):
         world.scopes.delete_scope("s")
     assert world.scopes.get_scope("s") == "s"
 

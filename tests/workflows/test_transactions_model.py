@@ -132,16 +132,11 @@ class TransactionsMachine(RuleBasedStateMachine):
     @rule(position=CRASH_POSITIONS, done=st.booleans())
     def die_at_work(self, position: int, done: bool) -> None:
         """The processor dies; its message comes again."""
-        self.world.calls.crash_at(position, done=done)
-        try:
-            self.world.drain_transactions()
-        except stream_world.Crash:
+        if self.world.calls.dies(self.world.drain_transactions, position, done=done):
             for queue in (self.world.bare_commits, self.world.bare_aborts):
                 for message in list(queue._messages):
                     if message.receipt is not None:
                         queue.release(message.receipt)
-        finally:
-            self.world.calls.calm()
         self.world.drain_transactions()
         self._commit_marked()
 

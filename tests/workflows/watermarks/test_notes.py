@@ -42,13 +42,8 @@ def test_too_many_writers(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch
 def test_the_first_notes_of_many_writers_are_counted(marks: WatermarkWorld):
     """Another writer's first note comes between what this one reads and writes."""
 
-    def other_first(kind: str) -> None:
-        if kind == "transaction":
-            marks.world.calls.calm()
-            marks.note("b", 1, {0: 1})
-
-    marks.world.calls.before = other_first
-    marks.note("a", 1, {0: 1})
+    with marks.world.calls.overtaken("transaction", lambda: marks.note("b", 1, {0: 1})):
+        marks.note("a", 1, {0: 1})
     (entry,) = [body for (partition, _), (_, body) in marks.world.everything().items() if partition.startswith("water")]
     assert entry["writers"] == 2
 

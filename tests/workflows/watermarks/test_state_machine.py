@@ -7,7 +7,6 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from stream_world import Crash
 from watermark_world import SILENT_MS, fresh_marks
 
 from headrace.model.errors import InvalidRequestError, NotFoundError
@@ -55,13 +54,7 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         @rule(position=st.integers(0, 12), done=st.booleans())
         def tick_that_dies(self, position: int, done: bool) -> None:
-            self.marks.world.calls.crash_at(position, done=done)
-            try:
-                self.marks.tick_after_a_crash()
-            except Crash:
-                pass
-            finally:
-                self.marks.world.calls.calm()
+            self.marks.world.calls.dies(self.marks.tick_after_a_crash, position, done=done)
 
         @invariant()
         def watermarks_are_right(self) -> None:
