@@ -20,13 +20,15 @@ from local_stack.failures import LocalStackError
 
 READY_TIMEOUT_S = 60.0
 STOP_DEADLINE_S = 20
-"""What a store is given to write what it still holds; after a few seconds more it is killed."""
+"""What a store is given to write what it still holds."""
+
+STOP_PATIENCE_S = STOP_DEADLINE_S + 5.0
+"""After these it is killed."""
 
 RESTARTS_MAX = 20
 RESTARTS_WINDOW_S = 60.0
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_MAX_S = 5.0
-_STOP_SLACK_S = 5.0
 
 _READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
@@ -107,12 +109,12 @@ class SegmentStoreProcess:
         if self._child is not None:
             self._child.terminate()
 
-    def stop(self) -> bool:
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
         """Waits for the end, or enforces it. Returns whether the store ended by itself and in good order."""
         self.ask_to_stop()
         if self._watcher.ident is not None:
-            self._watcher.join(STOP_DEADLINE_S + _STOP_SLACK_S)
-        return self._child is None or self._child.stop(STOP_DEADLINE_S + _STOP_SLACK_S)
+            self._watcher.join(patience_s)
+        return self._child is None or self._child.stop(patience_s)
 
     def _watch(self) -> None:
         while True:
@@ -177,11 +179,11 @@ class SegmentStoreProcesses:
         for store in self._stores:
             store.watch()
 
-    def stop(self) -> bool:
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
         """Stops all at once. Returns whether all ended in good order."""
         for store in self._stores:
             store.ask_to_stop()
-        ended_well = [store.stop() for store in self._stores]
+        ended_well = [store.stop(patience_s) for store in self._stores]
         return all(ended_well)
 
     @property

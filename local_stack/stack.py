@@ -31,13 +31,15 @@ from local_stack.lambda_host import LambdaHost
 from local_stack.queue_pollers import QueuePoller
 from local_stack.resources import Resources, aws_client, aws_environment, create_resources
 from local_stack.schedules import ScheduleTimer
-from local_stack.segment_store_processes import SegmentStoreProcess, SegmentStoreProcesses
+from local_stack.segment_store_processes import STOP_PATIENCE_S, SegmentStoreProcess, SegmentStoreProcesses
 from local_stack.state_file import StateFile, state
 
 AWS_READY_TIMEOUT_S = 60.0
 AWS_STOP_TIMEOUT_S = 5.0
 WORK_STOP_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
+NO_AWS_PATIENCE_S = 1.0
+"""For stores that have no AWS to write to any more: nothing that more time could save."""
 
 _FUNCTION_ENVIRONMENT = {
     "POWERTOOLS_SERVICE_NAME": "headrace-local",
@@ -164,7 +166,7 @@ class LocalStack:
         self.stores.start()
 
     def _stop_stores(self) -> None:
-        self._stores_stopped_well = self.stores.stop()
+        self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
 
     def _start_functions(self) -> None:
         self.functions = LambdaHost(self._clock)
