@@ -204,6 +204,7 @@ def measure_recovery(results: Results, directory: Path, settings: Settings, roun
                 recovered = recovery.recover(Path(log), settings.recovered_bytes, append_bytes, stored_share=0.0)
             name = f"recovery of {_size(settings.recovered_bytes)} of log, appends of {_size(append_bytes)}"
             results.add(name, recovered.seconds, "s")
+            results.add(f"{name}, until appends are taken", recovered.until_appends_s, "s")
 
 
 def _size(size_bytes: int) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JournalFile(Protocol):
-    """One open file of a fixed size; calls may come from any thread, one at a time."""
+    """One open file of a fixed size; calls may come from any thread, one at a time but for reads of what was synced."""
 
     @property
     def size_bytes(self) -> int: ...

@@ -18,7 +18,7 @@ Done = Callable[[Exception | None], None]
 
 
 class LedgerEntry(NamedTuple):
-    """An entry read for recovery. `payload` is valid until the iterator that gave it goes on."""
+    """An entry read for recovery. `payload` is valid as long as somebody has it."""
 
     entry: int
     payload: memoryview
@@ -55,7 +55,8 @@ class Ledger(Protocol):
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         """Every entry from the truncation point, or from `first_entry` if that is later, to the end, in order.
 
-        As often as it is asked for, but only before the first append. Blocks while it reads.
+        To be asked for before the first append, as often as wanted; what was asked for then can be read until the log
+        is truncated, from any one thread. Blocks while it reads.
 
         Raises:
             CorruptError: entries that were durable are missing or damaged.

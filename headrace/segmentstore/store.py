@@ -24,6 +24,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -61,6 +62,7 @@ class OwnedContainer:
     tables: TableStore
     evictor: Evictor
     chores: Chores
+    unstored: UnstoredLoad
 
 
 class SegmentStore:
@@ -122,7 +124,7 @@ class SegmentStore:
         pointer = await snapshots.pointer()
         self.let_go_of_past(container, pointer)
         ledger = self._ledgers.open(container, epoch)
-        recovery = self._recover(container, ledger)
+        recovery, unstored = self._recover(container, ledger)
         restored = recovery.told_nothing and pointer is not None
         if restored and pointer is not None:
             snapshot = await restore_container(snapshots, directory, pointer)
@@ -140,7 +142,7 @@ class SegmentStore:
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
         snapshot_writer = SnapshotWriter(segment_container, snapshots, self.clock, self._limits, covered=covered)
-        owned = self._owned_container(segment_container, directory, snapshots, snapshot_writer)
+        owned = self._owned_container(segment_container, directory, snapshots, snapshot_writer, unstored)
         if restored:
             # Before anybody is served: the log must tell this before it tells anything else.
             await owned.writer.checkpoint()
@@ -148,6 +150,7 @@ class SegmentStore:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         self._owned[container] = owned
+        unstored.start(segment_container.log)
         owned.writer.start()
         owned.chores.start()
         if not self._claims_watched:
@@ -197,6 +200,7 @@ class SegmentStore:
             _log.error("event=hand_over_failed container=%d error=%r", container, error)
             clean = False
         await owned.writer.stop()
+        await owned.unstored.stop()
         segment_container.log.on_failure = None  # it is none
         segment_container.log.fail(FencedError(f"container {container} was handed over: ask again who has it"))
         owned.tables.abandon()
@@ -214,6 +218,7 @@ class SegmentStore:
         directory: ChunkDirectory,
         snapshots: SnapshotStore,
         snapshot_writer: SnapshotWriter,
+        unstored: UnstoredLoad,
     ) -> OwnedContainer:
         """The container with what works for it; nothing of that runs yet."""
         names = ObjectNames(container.container, container.epoch)
@@ -227,6 +232,7 @@ class SegmentStore:
             snapshot_writer,
             names,
             small_runs,
+            unstored,
         )
         collector = GarbageCollector(directory, self._chunk_storage, names, self.clock, self._limits)
         compactor = Compactor(
@@ -243,25 +249,24 @@ class SegmentStore:
         chores = Chores(container, [collector, compactor, evictor], self._limits)
         reader = StorageReader(directory, self._chunk_storage, self.read_cache)
         index_store = IndexStore(self._metadata_store, self._chunk_storage, container.container, container.epoch)
-        tables = TableStore(container, reader, index_store, self.table_memory)
+        tables = TableStore(container, reader, index_store, self.table_memory, unstored)
         container.idle.find_record, container.idle.forget = records.find, tables.forget
-        return OwnedContainer(container, writer, reader, tables, evictor, chores)
+        return OwnedContainer(container, writer, reader, tables, evictor, chores, unstored)
 
-    def _recover(self, container: int, ledger: Ledger) -> Recovery:
-        """Read the log, on the loop's thread: that fills the shared cache, which is not made for several threads."""
+    def _recover(self, container: int, ledger: Ledger) -> tuple[Recovery, UnstoredLoad]:
+        """Read the log, on the loop's thread: that takes room in the shared cache, which is not made for several."""
         started_s = self.clock.monotonic_s()
         recovery = Recovery(container, self.pool, self.clock)
-        recovery.run(ledger)
+        unstored = recovery.run(ledger)
         _log.info(
-            "event=recovered container=%d seconds=%.3f log_bytes=%d loaded_bytes=%d operations=%d",
+            "event=recovered container=%d seconds=%.3f log_bytes=%d operations=%d",
             container,
             self.clock.monotonic_s() - started_s,
             ledger.held_bytes,
-            recovery.loaded_bytes,
             recovery.operations,
         )
         self._ordering_clock.observe(recovery.frames.last_ordering)
-        return recovery
+        return recovery, unstored
 
     def _remove_transients(self, container: SegmentContainer) -> None:
         """Remove the segments of connections that did not survive."""
@@ -315,6 +320,7 @@ class SegmentStore:
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()
+            await each.unstored.stop()
             each.container.log.close()
         self._owned.clear()
 

@@ -14,7 +14,7 @@ OPERATION_BYTES_MAX: Final = 17 << 20
 
 class LoggedOperation(NamedTuple):
     """The first byte is that at `position` of `entry`; `ordering` is that of the frame with the last one, 0 before
-    there were frames. `content` is valid until the reader goes on."""
+    there were frames. `content` is valid as long as somebody has it."""
 
     entry: int
     position: int

@@ -2,7 +2,7 @@
 
 Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. Which ones
 these are is known only when the whole log was replayed, so that it is read twice, the second time from the first such
-byte on. A recovery fills the shared cache: it runs on the loop's thread, before anybody is served.
+byte on, when the container takes appends already (`unstored_load`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.reservations import Reservation
 
 
 class Recovery:
@@ -32,12 +32,11 @@ class Recovery:
         self._snapshot_parts: list[bytes] = []
         self._restored = False
         self.operations = 0
-        self.loaded_bytes = 0
         self.told_nothing = True
         """The log is new, or a restoring from tier 2 did not come to its end: nothing was ever served from it."""
 
-    def run(self, ledger: Ledger) -> None:
-        """Replay the ledger, then load from it what tier 2 lacks.
+    def run(self, ledger: Ledger) -> UnstoredLoad:
+        """Replay the ledger; the load of what tier 2 lacks, which is not done yet.
 
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
@@ -52,8 +51,9 @@ class Recovery:
             self.told_nothing = False
         elif self._snapshot_parts and starts_with:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
-        self._load(ledger)
+        load = UnstoredLoad(self.metadata, self._pool, ledger)
         self._collect_dirty()
+        return load
 
     def _replay(self, logged: LoggedOperation, *, starts_log: bool) -> None:
         self.operations += 1
@@ -111,24 +111,6 @@ class Recovery:
         mark = (operation.writer_id, previous_number, operation.event_count)
         segment.index.add(operation.offset, self._pool.promise(length, logged.position), logged.entry, mark)
         segment.times.note(operation.offset, logged.ordering)
-
-    def _load(self, ledger: Ledger) -> None:
-        promised: dict[tuple[int, int], Reservation] = {}
-        for segment in self.metadata.segments.values():
-            for entry in segment.index.drop_stored():
-                promised[entry.ledger_entry, entry.start] = entry
-        if not promised:
-            return
-        reader = FrameReader(self.metadata.container, resumes=True)
-        for stored in ledger.recover(min(promised)[0]):
-            for logged in reader.read(stored.entry, stored.payload):
-                reservation = promised.pop((logged.entry, logged.position), None)
-                if reservation is not None:
-                    self._pool.load(reservation, logged.content[data_frames.APPEND_FIELDS_BYTES :])
-                    self.loaded_bytes += reservation.length
-            if not promised:
-                return
-        raise CorruptError(f"the log of {self._name} lacks {len(promised)} appends that it had a moment before")
 
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()

@@ -71,10 +71,11 @@ class JournalLedger:
         )
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
-        if self._recovered is not None:
-            for entry, payload in self._recovered.read(max(first_entry, self._truncated_before)):
-                if payload:  # an empty entry only carries a truncation point
-                    yield LedgerEntry(entry, payload)
+        if self._recovered is None:
+            return iter(())
+        found = self._recovered.read(max(first_entry, self._truncated_before))
+        # An empty entry only carries a truncation point.
+        return (LedgerEntry(entry, payload) for entry, payload in found if payload)
 
     def append(self, parts: Sequence[Buffer], done: Done) -> int:
         if self._fenced_by is not None:

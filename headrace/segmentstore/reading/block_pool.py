@@ -41,6 +41,7 @@ class BlockPool:
         self._waiters: deque[tuple[int, Callable[[Reservation], None]]] = deque()
         self._current: Block | None = None
         self._nowhere = Block(memoryview(b""), pooled=False)  # of what was promised
+        self._promised_bytes = 0
         self._used = 0
         self._limit = 0  # up to which the current block may be used
         self.unstored_bytes = 0
@@ -86,9 +87,10 @@ class BlockPool:
     def promise(self, length: int, position: int) -> Reservation:
         """A reservation whose bytes are not here yet but at `position` of their log entry: for recovery only.
 
-        It counts as unstored. It has its `start` there, and no bytes, until `load` is called.
+        It counts as unstored, and room is kept for it. It has its `start` there, and no bytes, until `load` is called.
         """
         nowhere = self._nowhere
+        self._promised_bytes += length + ENTRY_CHARGE_BYTES
         nowhere.references += 1
         nowhere.unstored += 1
         self.unstored_bytes += length
@@ -98,6 +100,7 @@ class BlockPool:
         """Fill a promised reservation, from fresh memory if there is no other: what was acknowledged must be held."""
         self._nowhere.references -= 1
         self._nowhere.unstored -= 1
+        self._promised_bytes -= reservation.length + ENTRY_CHARGE_BYTES
         self._make_room(reservation.length, overdraft=True)
         self._place(reservation)
         for part in reservation.parts:
@@ -143,6 +146,8 @@ class BlockPool:
             return
         reservation.live = False
         reservation.owner = None
+        if reservation.block is self._nowhere:
+            self._promised_bytes -= reservation.length + ENTRY_CHARGE_BYTES
         self.mark_stored((reservation,))
         self.unpin(reservation.blocks)
 
@@ -183,7 +188,8 @@ class BlockPool:
 
     def _room(self) -> int:
         unused = len(self._free) + max(self._blocks_max - self._made, 0)
-        return unused * self._block_bytes + (self._limit - self._used if self._current else 0)
+        free_bytes = unused * self._block_bytes + (self._limit - self._used if self._current else 0)
+        return free_bytes - self._promised_bytes
 
     def _make_room(self, length: int, *, overdraft: bool) -> bool:
         while self._room() < length + ENTRY_CHARGE_BYTES:

@@ -115,6 +115,8 @@ def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block
             continue
         for extent_block, position, length in entry.extents:
             if extent_block is not block or position != end:
+                if not extent_block.view:
+                    raise AssertionError(f"bytes at {entry.offset} were asked for before they were loaded")
                 if block is not None:
                     parts.append(block.view[start:end])
                     blocks.append(block)

@@ -135,6 +135,9 @@ class ReadProcessor:
             )
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
+        if not owned.unstored.is_done:
+            self._wait_for_load(owned, command)
+            return
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
         length = min(length, segment.readable_length - command.offset)
         parts, blocks = segment.index.read(command.offset, length)
@@ -149,6 +152,24 @@ class ReadProcessor:
             length = min(length, in_memory - command.offset)
         self._storage_reads += 1
         self._session.run(self._read_storage(owned, segment, command, length))
+
+    def _wait_for_load(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        if self._storage_reads >= STORAGE_READS_MAX:
+            self._unsent.append(command)
+        else:
+            self._storage_reads += 1
+            self._session.run(self._read_loaded(owned, command))
+
+    async def _read_loaded(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        try:
+            await owned.unstored.wait()
+        except HeadraceError as error:
+            self._give_up(command, error)
+            return
+        finally:
+            self._storage_reads -= 1
+        self.read(command)
+        self.sending_possible()
 
     async def _read_storage(
         self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int

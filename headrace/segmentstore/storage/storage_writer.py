@@ -25,6 +25,7 @@ from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
@@ -50,6 +51,7 @@ class StorageWriter:
         snapshots: SnapshotWriter,
         names: ObjectNames,
         small_runs: SmallRuns,
+        unstored: UnstoredLoad,
     ) -> None:
         self._container = container
         self._directory = directory
@@ -62,6 +64,7 @@ class StorageWriter:
         self._draining = False
         self._names = names
         self._small_runs = small_runs
+        self._load = unstored
         self._retrying = False
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -119,6 +122,7 @@ class StorageWriter:
         retry_s = self._limits.retry_first_s
         while self._container.failure is None:
             try:
+                await self._load.wait()
                 more = await self.round()
                 retry_s, self._retrying = self._limits.retry_first_s, False
             except (UnavailableError, ThrottledError) as error:

@@ -24,6 +24,7 @@ from headrace.model.limits import TABLE_KEY_BYTES_MAX
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table import Table
@@ -37,12 +38,18 @@ class TableStore:
     """The tables of `container`, whose bytes `reader` finds in tier 2. `memory` is shared by all of a process."""
 
     def __init__(
-        self, container: SegmentContainer, reader: StorageReader, index_store: IndexStore, memory: TableMemory
+        self,
+        container: SegmentContainer,
+        reader: StorageReader,
+        index_store: IndexStore,
+        memory: TableMemory,
+        unstored: UnstoredLoad,
     ) -> None:
         self._container = container
         self._reader = reader
         self._index_store = index_store
         self._memory = memory
+        self._unstored = unstored
         self._stopped = False
         container.on_stored = self._stored
 
@@ -55,6 +62,7 @@ class TableStore:
             InvalidRequestError: it is a segment but no table.
             ThrottledError, UnavailableError, CorruptError: as `Table.ready`.
         """
+        await self._unstored.wait()
         segment = await self._segment(name)
         resident = self._memory.get(self._container.container, name)
         if resident is None or resident.table.segment is not segment or resident.is_useless:

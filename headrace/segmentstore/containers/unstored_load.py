@@ -1,0 +1,123 @@
+"""Brings what tier 2 lacks of a recovered container back into memory while the container takes appends already.
+
+The metadata stands once the log was replayed; the bytes follow, read from the log in another thread and copied on the
+loop, a slice at a time. Whoever needs bytes waits for all of them: readers, tables, and the storage writer, so that the
+log keeps them until they are here. What is truncated or deleted meanwhile is not waited for, what is merged is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from headrace.codec.data_frames import APPEND_FIELDS_BYTES
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
+from headrace.ports.ledger import Ledger, LedgerEntry
+from headrace.segmentstore.containers.frame_reader import FrameReader
+from headrace.segmentstore.containers.metadata import ContainerMetadata
+from headrace.segmentstore.containers.operation_log import OperationLog, resolve
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.reading.reservations import Reservation
+
+_log = logging.getLogger(__name__)
+
+SLICE_BYTES: Final = 1 << 20
+"""For so long an append may have to wait for a copy."""
+
+_Place = tuple[int, int]
+"""Log entry, and position in it."""
+
+
+class UnstoredLoad:
+    """One load of one container; made before its log takes anything, which is when the log can still be read."""
+
+    def __init__(self, metadata: ContainerMetadata, pool: BlockPool, ledger: Ledger) -> None:
+        self._container = metadata.container
+        self._pool = pool
+        self._promised: dict[_Place, Reservation] = {}
+        for segment in metadata.segments.values():
+            for entry in segment.index.drop_stored():
+                self._promised[entry.ledger_entry, entry.start] = entry
+        self._entries: Iterator[LedgerEntry] = iter(())
+        if self._promised:
+            self._entries = ledger.recover(min(self._promised)[0])
+        self._reader = FrameReader(metadata.container, resumes=True)
+        self._log: OperationLog | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self.loaded_bytes = 0
+
+    @property
+    def is_done(self) -> bool:
+        return not self._promised
+
+    def start(self, log: OperationLog) -> None:
+        """Load in the background. A failure is one of the container's `log`: what it acknowledged cannot be read."""
+        if not self.is_done:
+            self._log = log
+            self._task = asyncio.ensure_future(self._run(log))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def wait(self) -> None:
+        """Return once all bytes are here.
+
+        Raises:
+            UnavailableError, FencedError, CorruptError: the container has stopped.
+        """
+        if not self.is_done and self._log is not None:
+            future = self._log.expect()
+            self._waiting.append(future)
+            await future
+
+    async def load(self) -> None:
+        """Bring all of it back.
+
+        Raises:
+            CorruptError: the log lacks what it had when it was replayed.
+            OSError: it cannot be read.
+        """
+        while self._promised:
+            found = await asyncio.to_thread(self._read_slice)
+            if not found:
+                raise CorruptError(f"the log of container {self._container} lacks {len(self._promised)} appends")
+            for place, content in found:
+                self._place(place, content)
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            resolve(future)
+
+    def _read_slice(self) -> list[tuple[_Place, memoryview]]:
+        """The next operations of the log; nothing at its end."""
+        found: list[tuple[_Place, memoryview]] = []
+        read_bytes = 0
+        for stored in self._entries:
+            for logged in self._reader.read(stored.entry, stored.payload):
+                found.append(((logged.entry, logged.position), logged.content))
+            read_bytes += len(stored.payload)
+            if found and read_bytes >= SLICE_BYTES:
+                break
+        return found
+
+    def _place(self, place: _Place, content: memoryview) -> None:
+        reservation = self._promised.pop(place, None)
+        if reservation is not None and reservation.live:
+            self._pool.load(reservation, content[APPEND_FIELDS_BYTES:])
+            self.loaded_bytes += reservation.length
+
+    async def _run(self, log: OperationLog) -> None:
+        try:
+            await self.load()
+        except HeadraceError as error:
+            log.fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it was: bytes that were acknowledged cannot be served
+            _log.exception("event=load_failed container=%d", self._container)
+            log.fail(UnavailableError(f"the log of container {self._container} cannot be read: {error}"))
+        else:
+            _log.info("event=loaded container=%d loaded_bytes=%d", self._container, self.loaded_bytes)

@@ -1,0 +1,203 @@
+"""A recovered container takes appends before what tier 2 lacks is back in memory; whoever needs bytes waits."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from random import Random
+
+import pytest
+from table_client import TableClient
+
+from headrace.codec import wire_commands as wire
+from headrace.segmentstore.containers import unstored_load
+from headrace.segmentstore.reading.block_pool import ENTRY_CHARGE_BYTES, BlockPool
+
+SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
+TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
+TABLE = "scope/_tables/table/0.#epoch.0"
+WRITER = 5
+APPENDS = [Random(number).randbytes(1000 * number) for number in range(1, 6)]
+EVENT_HEADER = struct.pack(">ii", 0, 2)
+"""Of an event of two bytes, which the store puts before what a conditional append brings."""
+
+WAIT_S = 20.0
+
+
+class HeldLoads:
+    """Loads read nothing from the log until `release`, then a slice of a few bytes at a time."""
+
+    def __init__(self, monkeypatch):
+        self._released = threading.Event()
+        self.error = None
+        honest = unstored_load.UnstoredLoad._read_slice
+
+        def held(load):
+            assert self._released.wait(WAIT_S)
+            if self.error is not None:
+                raise self.error
+            return honest(load)
+
+        monkeypatch.setattr(unstored_load, "SLICE_BYTES", 1)
+        monkeypatch.setattr(unstored_load.UnstoredLoad, "_read_slice", held)
+
+    def release(self):
+        self._released.set()
+
+    def hold(self):
+        self._released.clear()
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    held = HeldLoads(monkeypatch)
+    yield held
+    held.release()
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)
+
+
+async def killed(world, *, also=None):
+    """A store wrote `APPENDS` and was killed before tier 2 had anything."""
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await running.store.owned[0].writer.stop()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        for number, data in enumerate(APPENDS, 1):
+            await client.append(WRITER, number, data)
+        if also is not None:
+            await also(client)
+    world.disk = world.disk.cut_power(1)
+
+
+def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, run, loads):
+    async def scenario():
+        await killed(world)
+        async with world.running() as running:
+            client, reader = await running.connect(), await running.connect()
+            assert await client.set_up(SEGMENT, WRITER) == len(APPENDS)
+            reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
+            await reader.drain_to_server()
+            await client.append(WRITER, 6, b"new")
+            expected = b"".join(APPENDS) + b"new"
+            reply = await client.call(wire.ConditionalAppend(WRITER, 7, len(expected), b"er", 12))
+            expected += EVENT_HEADER + b"er"
+            assert reply == wire.DataAppended(WRITER, 7, 6, 12, len(expected))
+            await client.create(OTHER)
+            answer = asyncio.ensure_future(reader.receive())
+            await client.call(wire.SealSegment(6, SEGMENT))
+            assert not answer.done()
+            assert not running.store.owned[0].unstored.is_done
+            loads.release()
+            assert (await answer).data == expected[: len((await answer).data)]
+            assert await client.read_all(SEGMENT) == expected
+            await running.flush()
+            running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
+            assert await client.read_all(SEGMENT) == expected
+
+    run(scenario())
+
+
+def test_what_changes_meanwhile_is_right_afterwards(world, run, loads):
+    """A truncation, a deletion, and a merge of bytes that are not here yet."""
+    moved = Random(9).randbytes(5000)
+
+    async def more(client):
+        for number, name in enumerate((OTHER, TRANSACTION), WRITER + 1):
+            await client.create(name)
+            await client.set_up(name, number)
+            await client.append(number, 1, moved)
+
+    async def scenario():
+        await killed(world, also=more)
+        async with world.running() as running:
+            client = await running.connect()
+            merged = await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+            assert isinstance(merged, wire.SegmentsMerged)
+            assert await client.call(wire.DeleteSegment(4, OTHER)) == wire.SegmentDeleted(4, OTHER)
+            cut = len(APPENDS[0]) + 10
+            assert await client.call(wire.TruncateSegment(5, SEGMENT, cut)) == wire.SegmentTruncated(5, SEGMENT)
+            loads.release()
+            expected = (b"".join(APPENDS) + moved)[cut:]
+            assert await client.read_all(SEGMENT, start=cut) == expected
+            await running.flush()
+            running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
+            assert await client.read_all(SEGMENT, start=cut) == expected
+            assert running.store.pool._promised_bytes == 0
+
+    run(scenario())
+
+
+def test_a_table_waits_for_its_entries(world, run, loads):
+    async def put(client):
+        table = TableClient(client, TABLE)
+        await table.create()
+        await table.put((b"key", -1, b"value"))
+
+    async def scenario():
+        await killed(world, also=put)
+        async with world.running() as running:
+            client = await running.connect()
+            asked = asyncio.ensure_future(TableClient(client, TABLE).values(b"key"))
+            await (await running.connect()).create(OTHER)
+            assert not asked.done()
+            loads.release()
+            assert await asked == [b"value"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_a_store_that_ends_amid_a_load_loses_nothing(world, run, loads, end):
+    async def scenario():
+        await killed(world)
+        async with world.running(graceful=end == "stopped") as running:
+            client = await running.connect()
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 6, b"new")
+            asyncio.get_running_loop().call_later(0.05, loads.release)
+            if end == "killed":
+                world.disk = world.disk.cut_power(2)
+        async with world.running() as running:
+            assert running.store.owned[0].unstored.is_done == (end == "stopped")
+            assert await (await running.connect()).read_all(SEGMENT) == b"".join(APPENDS) + b"new"
+
+    run(scenario())
+
+
+def test_a_log_that_cannot_be_read_stops_the_container(world, run, loads):
+    failures = []
+
+    async def scenario():
+        await killed(world)
+        async with world.running(graceful=False) as running:
+            running.store._on_failure = lambda container, error: failures.append((container.container, error.message))
+            reader = await running.connect()
+            reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
+            loads.error = OSError(5, "Input/output error")
+            loads.release()
+            assert isinstance(await reader.receive(), wire.ErrorMessage)
+            assert await reader.closed()
+            assert not running.store.owned
+
+    run(scenario())
+    assert failures == [(0, "the log of container 0 cannot be read: [Errno 5] Input/output error")]
+
+
+def test_room_is_kept_for_what_was_promised():
+    pool = BlockPool(8 << 10, 1 << 10)
+    promised = [pool.promise(1000, 0) for _ in range(4)]
+    taken = 0
+    while (reservation := pool.reserve(100)) is not None:
+        taken += reservation.length + ENTRY_CHARGE_BYTES
+    assert taken <= (8 << 10) - 4 * (1000 + ENTRY_CHARGE_BYTES)
+    pool.release(promised[0])
+    assert pool.reserve(100) is not None
+    for reservation in promised[1:]:
+        pool.load(reservation, memoryview(bytes(1000)))
+    assert pool.used_bytes <= pool.capacity_bytes
