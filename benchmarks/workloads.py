@@ -223,7 +223,8 @@ def catch_up_from_s3(headrace: Headrace, stream: str, load: AppendLoad, settings
                 raise WrongResultError(f"a link to {length} bytes returned {len(content)}")
             return len(content)
 
-        links = [link for one, length in lengths.items() for link in _links(headrace, stream, one, length)]
+        # Chunks are fetched while the next links are asked for.
+        links = (link for one, length in lengths.items() for link in _links(headrace, stream, one, length))
         received = sum(threads.map(fetch, links))
     elapsed_s = time.perf_counter() - started_s
     if received != sum(lengths.values()):
