@@ -33,7 +33,7 @@ os.environ.pop("AWS_PROFILE", None)
 # of these processes would compile all that it imports, and that is half of the time of its start.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     _BYTE_CODE = str(Path(__file__).resolve().parents[1] / "build" / "byte-code")
-    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", _BYTE_CODE)
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.environ.get("PYTHONPYCACHEPREFIX") or _BYTE_CODE
     sys.dont_write_bytecode = False
 
 
