@@ -15,7 +15,6 @@ from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX
 
 BYTES = 2_500_000
-MANY = 2_000
 OBJECT_BYTES = 1 << 20
 WRITER = 5
 SEGMENT = "scope/stream/0.#epoch.0"
@@ -52,10 +51,10 @@ async def requests_of_a_flush(make_world, segment_count):
 
 def test_the_number_of_puts_follows_bytes_and_that_of_transactions_runs(make_world, run):
     few = run(requests_of_a_flush(make_world, 10))
-    many = run(requests_of_a_flush(make_world, MANY))
+    many = run(requests_of_a_flush(make_world, 10_000))
     assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
     assert few[1] == few[0]
-    assert many[1] <= MANY // RUNS_PER_WRITE_MAX + 1 + many[0]
+    assert many[1] <= 10_000 // RUNS_PER_WRITE_MAX + 1 + many[0]
 
 
 @pytest.mark.parametrize("length", [5, 11], ids=["inside an append", "beyond the log"])
