@@ -1,4 +1,4 @@
-"""20,000 segments exist, 1,000 are in use: what that costs in memory, in requests, and in log."""
+"""100,000 segments exist, 1,000 are in use: what that costs in memory, in requests, and in log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.segmentstore.storage.evictor import RECORDS_PER_WRITE_MAX
 from headrace.segmentstore.storage.segment_records import RECORDS_PER_READ_MAX
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 
-EXISTING = 20_000
+EXISTING = 100_000
 ACTIVE = 1_000
-KEPT = 200
+KEPT = 1_000
 IDLE_S = 1e6
 NAMES = [f"scope/stream/0.#epoch.{number}" for number in range(EXISTING)]
 USED = NAMES[:: EXISTING // ACTIVE]
