@@ -33,6 +33,7 @@ RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
 RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
 RAW_BUSY = "raw: overwrite + fdatasync, 4 KiB blocks, all cores busy"
 RAW_LOOPBACK = "raw: loopback TCP"
+RAW_PYTHON = "raw: additions of one Python thread"
 RAW_S3 = "raw: ranged GET of 32 MiB from S3 (moto)"
 CACHE = "configured: cache of the store"
 
@@ -105,7 +106,7 @@ def _measure_rounds(
 
 
 def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
-    """What the disk below `directory` and loopback give."""
+    """What the disk below `directory`, a core and loopback give."""
     for kind, recycled_bytes in (("append", None), ("overwrite", settings.raw_recycled_bytes)):
         for block_bytes in settings.raw_block_bytes:
             found = raw_limits.synced_writes(
@@ -124,6 +125,7 @@ def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
         )
     results.add(f"{RAW_BUSY}, p50", busy.latencies.p50_ms, "ms")
     results.add(f"{RAW_BUSY}, p99", busy.latencies.p99_ms, "ms")
+    results.add(RAW_PYTHON, raw_limits.python_additions_per_s(settings.raw_seconds) / 1e6, "M/s")
     results.add(RAW_LOOPBACK, raw_limits.loopback_copy_mb_per_s(settings.raw_seconds), "MB/s")
 
 

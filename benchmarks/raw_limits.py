@@ -1,4 +1,4 @@
-"""What this machine gives without us: appends made durable with fdatasync, and bytes through loopback TCP."""
+"""What this machine gives without us: durable appends, bytes through loopback TCP, and the processor's own speed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from benchmarks.latencies import Latencies
 
 LOOPBACK = "127.0.0.1"
 SOCKET_BLOCK_BYTES = 1024 * 1024
+_ADDITIONS_PER_LOOK = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ def synced_writes(
     finally:
         os.close(file)
         path.unlink()
+
+
+def python_additions_per_s(seconds: float) -> float:
+    """What one thread of Python gets done while nothing else runs. On a shared machine it halves from second to second,
+    and with it goes whatever is bound by the processor."""
+    done = 0
+    started_s = time.perf_counter()
+    while (elapsed_s := time.perf_counter() - started_s) < seconds:
+        for _ in range(_ADDITIONS_PER_LOOK):
+            done += 1
+    return done / elapsed_s
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
 
 def test_loopback_moves_bytes():
     assert raw_limits.loopback_copy_mb_per_s(0.01) > 0
+    assert raw_limits.python_additions_per_s(0.01) > 0
 
 
 def test_results_can_be_published():
