@@ -76,8 +76,11 @@ async def killed(world, *, also=None):
 
 
 def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, run, loads):
+    async def more(client):  # the log goes on behind the last byte that is wanted
+        await client.create(TABLE)
+
     async def scenario():
-        await killed(world)
+        await killed(world, also=more)
         async with world.running() as running:
             client, reader = await running.connect(), await running.connect()
             assert await client.set_up(SEGMENT, WRITER) == len(APPENDS)
@@ -96,6 +99,7 @@ def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, r
             loads.release()
             assert (await answer).data == expected[: len((await answer).data)]
             assert await client.read_all(SEGMENT) == expected
+            assert next(running.store.owned[0].unstored._entries, None) is None  # nothing of the old log is held
             await running.flush()
             running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
             assert await client.read_all(SEGMENT) == expected

@@ -89,6 +89,7 @@ class UnstoredLoad:
                 raise CorruptError(f"the log of container {self._container} lacks {len(self._promised)} appends")
             for place, content in found:
                 self._place(place, content)
+        self._entries = iter(())  # they hold a window of the log, and where each entry lies in it
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             resolve(future)
