@@ -305,7 +305,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "gauge",
         "headrace_recovery_seconds",
-        "how long the container's recovery took at the start",
+        "how long the container's recovery took at the start, until it takes appends",
         lambda c: c.owned.container.metrics.recovery_s,
     ),
     Metric(
