@@ -71,10 +71,13 @@ class UnstoredLoad:
         Raises:
             UnavailableError, FencedError, CorruptError: the container has stopped.
         """
-        if not self.is_done and self._log is not None:
-            future = self._log.expect()
-            self._waiting.append(future)
-            await future
+        if self.is_done:
+            return
+        if self._log is None:
+            raise AssertionError("bytes are waited for that nobody loads")
+        future = self._log.expect()
+        self._waiting.append(future)
+        await future
 
     async def load(self) -> None:
         """Bring all of it back.
