@@ -7,7 +7,9 @@ import gc
 import weakref
 from collections.abc import Iterator
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from segmentstore_fargate import garbage
 from segmentstore_fargate.garbage import QuietCollector
@@ -25,9 +27,10 @@ def automatic_collector_afterwards() -> Iterator[None]:
     gc.enable()
 
 
-def _garbage(count: int) -> weakref.ref[Cycle]:
-    cycles = [Cycle() for _ in range(count)]
-    return weakref.ref(cycles[0])
+@pytest.fixture
+def take_over() -> None:
+    gc.collect()
+    gc.disable()
 
 
 def test_starting_and_stopping_takes_over_and_hands_back() -> None:
@@ -43,30 +46,84 @@ def test_starting_and_stopping_takes_over_and_hands_back() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_it_collects_in_a_quiet_moment_only() -> None:
-    gc.collect()
-    gc.disable()
+def _grown_old() -> Cycle:
+    """A cycle that was in use while new objects were looked at, so that only a full look finds it later."""
+    cycle = Cycle()
+    gc.collect(0)
+    gc.collect(1)
+    return cycle
+
+
+def _busy_collector() -> QuietCollector:
+    numbers = iter(range(1_000_000))
+    return QuietCollector(lambda: next(numbers))
+
+
+@pytest.mark.usefixtures("take_over")
+def test_garbage_of_a_busy_store_goes_at_the_next_look() -> None:
+    collector = _busy_collector()
+    lost = weakref.ref(Cycle())
+    assert lost() is not None
+    collector.look()
+    assert lost() is None
+
+
+@pytest.mark.usefixtures("take_over")
+def test_what_was_in_use_during_one_look_goes_some_looks_later() -> None:
+    collector = _busy_collector()
+    request = Cycle()
+    lost = weakref.ref(request)
+    collector.look()
+    del request
+    for _ in range(garbage.YOUNG_LOOKS):
+        collector.look()
+    assert lost() is None
+
+
+@pytest.mark.usefixtures("take_over")
+def test_all_objects_are_looked_at_when_no_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "MIDDLE_LOOKS_IF_QUIET", 2)
     work = [0]
     collector = QuietCollector(lambda: work[0])
     collector.look()
-    lost = _garbage(garbage.WORTH_COLLECTING_OBJECTS)
-    work[0] += 1
-    collector.look()
-    assert lost() is not None  # appends were done since the last look
+    lost = weakref.ref(_grown_old())
+    for _ in range(4 * garbage.YOUNG_LOOKS):
+        work[0] += 1
+        collector.look()
+    assert lost() is not None
     collector.look()
     assert lost() is None
 
 
-def test_work_without_end_does_not_let_garbage_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "BUSY_OBJECTS_MAX", 50_000)
-    gc.collect()
-    gc.disable()
-    numbers = iter(range(10))
-    collector = QuietCollector(lambda: next(numbers))
-    collector.look()
-    lost = _garbage(garbage.BUSY_OBJECTS_MAX)
-    collector.look()
+@pytest.mark.usefixtures("take_over")
+def test_work_without_end_does_not_put_off_the_full_look_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "MIDDLE_LOOKS_MAX", 2)
+    collector = _busy_collector()
+    lost = weakref.ref(_grown_old())
+    for _ in range(4 * garbage.YOUNG_LOOKS):
+        collector.look()
     assert lost() is None
+
+
+@mock_aws
+@pytest.mark.usefixtures("take_over")
+def test_requests_to_aws_leave_nothing_behind() -> None:
+    """What botocore makes for each of them is a web of cycles."""
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    collector = _busy_collector()
+
+    def objects_after(requests: int) -> int:
+        for number in range(requests):
+            client.list_objects_v2(Bucket="bucket")
+            if number % 10 == 0:
+                collector.look()
+        for _ in range(2 * garbage.YOUNG_LOOKS):
+            collector.look()
+        return len(gc.get_objects())
+
+    before = objects_after(50)
+    assert objects_after(200) < before + 200
 
 
 def test_it_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
