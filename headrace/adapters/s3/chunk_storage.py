@@ -97,7 +97,7 @@ class S3ChunkStorage:
                 Key=name,
                 Body=cast("IO[bytes]", body),
                 ContentLength=body.length,
-                ChecksumCRC32=body.crc32_base64(),
+                ChecksumCRC32C=body.crc32c_base64(),
                 Metadata={_PUT_ID: put_id},
                 IfNoneMatch="*",
             )

@@ -32,7 +32,7 @@ def s3_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:
         max_pool_connections=connections_max,
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
         tcp_keepalive=True,
-        # Objects are sent with a CRC-32 and over TLS; a SHA-256 of every body would double the cost of an upload.
+        # Objects are sent with a CRC-32C and over TLS; a SHA-256 of every body would double the cost of an upload.
         s3={"payload_signing_enabled": False},
     )
     client: S3Client = botocore.session.get_session().create_client("s3", config=config)  # type: ignore[assignment]

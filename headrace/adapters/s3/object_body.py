@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import io
-import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,12 +31,12 @@ class ObjectBody(io.RawIOBase):
     def length(self) -> int:
         return self._starts[-1]
 
-    def crc32_base64(self) -> str:
-        """The CRC-32 of all bytes in the form of S3's checksum header."""
-        crc = 0
+    def crc32c_base64(self) -> str:
+        """The CRC-32C of all bytes in the form of S3's checksum header."""
+        checksum = 0
         for part in self._parts:
-            crc = zlib.crc32(part, crc)
-        return base64.b64encode(crc.to_bytes(4, "big")).decode()
+            checksum = crc32c(part, checksum)
+        return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
     def readable(self) -> bool:
         return True
