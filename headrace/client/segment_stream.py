@@ -83,20 +83,21 @@ class SegmentStream:
             asked_at = self._next_offset
             waiting = self._ask(flow, replies)
             while not self._ended:
-                reply = await answer_within(flow, waiting, READ_TIMEOUT_S)
-                if not isinstance(reply, wire.SegmentRead):
-                    self._no_data(flow, reply)
-                    data = memoryview(b"")
-                elif reply.offset != asked_at:
-                    raise CorruptError(f"{self._name}: asked for offset {asked_at}, got bytes of {reply.offset}")
-                else:
-                    data = self._clip(memoryview(reply.data), asked_at)
-                    self._ended = self._ended_with(reply, asked_at + len(data))
+                data = self._data_of(flow, await answer_within(flow, waiting, READ_TIMEOUT_S), asked_at)
                 self._back_off.progress()
                 asked_at = self._next_offset + len(data)
                 if not self._ended:
                     waiting = self._ask(flow, replies, after=len(data))
-                await self._hand_on(data, deliver)
+                batch = self._parse(data)
+                del data  # the connection has few buffers for replies, and would have to make another one
+                if batch is not None:
+                    await deliver(batch)
+            if self._assembler.cut_off_bytes:
+                raise CorruptError(
+                    f"{self._name}: the reading ends inside an event at offset {self._assembler.offset}; "
+                    "a stream cut must lie between events",
+                    details={"segment": self._name, "offset": self._assembler.offset},
+                )
         finally:
             flow.close()
 
@@ -109,8 +110,18 @@ class SegmentStream:
         length = self._window_bytes if self._stop is None else min(self._window_bytes, self._stop - offset)
         return replies.ask(flow, wire.ReadSegment(self._name, offset, length, request_id=flow.next_id()))
 
-    def _clip(self, data: memoryview, offset: int) -> memoryview:
-        return data if self._stop is None else data[: self._stop - offset]
+    def _data_of(self, flow: Flow, reply: wire.WireCommand, asked_at: int) -> memoryview:
+        """What the reply brings of the bytes from `asked_at` on, up to the stop; whether that is all is noted."""
+        if not isinstance(reply, wire.SegmentRead):
+            self._no_data(flow, reply)
+            return memoryview(b"")
+        if reply.offset != asked_at:
+            raise CorruptError(f"{self._name}: asked for offset {asked_at}, got bytes of {reply.offset}")
+        data = memoryview(reply.data)
+        if self._stop is not None:
+            data = data[: self._stop - asked_at]
+        self._ended = self._ended_with(reply, asked_at + len(data))
+        return data
 
     def _ended_with(self, reply: wire.SegmentRead, offset: int) -> bool:
         if self._stop is None:
@@ -138,15 +149,8 @@ class SegmentStream:
         else:
             raise problem_of(flow, reply)
 
-    async def _hand_on(self, data: memoryview, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
-        if data:
-            offset = self._assembler.offset
-            events = self._assembler.add(data)
-            if events:
-                await deliver(EventBatch(self.segment_id, offset, self._assembler.offset, events))
-        if self._ended and self._assembler.cut_off_bytes:
-            raise CorruptError(
-                f"{self._name}: the reading ends inside an event at offset {self._assembler.offset}; "
-                "a stream cut must lie between events",
-                details={"segment": self._name, "offset": self._assembler.offset},
-            )
+    def _parse(self, data: memoryview) -> EventBatch | None:
+        """The events that are complete with these bytes."""
+        offset = self._assembler.offset
+        events = self._assembler.add(data) if data else []
+        return EventBatch(self.segment_id, offset, self._assembler.offset, events) if events else None

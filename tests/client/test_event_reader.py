@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from headrace.client import (
     segment_stream,
 )
 from headrace.codec import wire_commands as wire
+from headrace.codec.wire_commands import framing
 
 Make = Callable[[int], Any]
 
@@ -90,6 +92,33 @@ def test_stopping_and_going_on_at_the_position(cluster: Any, seed: int) -> None:
                     break
         assert _by_key(events) == EVERYTHING
         assert rounds > 5
+
+
+def test_a_slow_reader_needs_no_more_buffers_than_a_connection_keeps(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each other one would be fresh memory, for every reply."""
+    made: list[int] = []
+
+    class Buffers(framing._PayloadBuffers):
+        def take(self, length_bytes: int) -> memoryview:
+            kept = list(map(id, self._kept))
+            taken = super().take(length_bytes)
+            if id(taken.obj) not in kept:
+                made.append(length_bytes)
+            return taken
+
+    monkeypatch.setattr(framing, "_PayloadBuffers", Buffers)
+    for segment in (0, 1):
+        cluster.put(segment, *[bytes(10_000)] * 600)
+    cluster.seal_stream()
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
+        count = 0
+        while (batch := reader.read_batch()) is not None:
+            time.sleep(0.01)  # all that was asked for has come
+            count += len(batch.events)
+    assert count == 1200
+    assert 0 < len(made) <= framing._REUSED_BUFFERS_MAX
 
 
 def _check_covers_key_space(cluster: Any, cut: StreamCut) -> None:

@@ -61,3 +61,26 @@ def test_what_is_no_event_is_found_as_soon_as_its_header_is_complete(header: str
         assembler.add(memoryview(bytes([byte])))
     with pytest.raises(WireFormatError):
         assembler.add(memoryview(data)[-1:])
+
+
+runs_of_one_length = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 2 * events.ALIKE_EVENTS_MIN)), max_size=8)
+
+
+@given(runs_of_one_length, st.data())
+def test_runs_of_one_length_are_split_as_single_events_are(runs: list[tuple[int, int]], data: st.DataObject) -> None:
+    lengths = [length for length, count in runs for _ in range(count)]
+    payloads = [bytes([number % 251]) * length for number, length in enumerate(lengths)]
+    stream = b"".join(map(events.frame_event, payloads))
+    cut = data.draw(st.integers(0, len(stream)))
+    first, consumed = events.split_events(stream[:cut], 0)
+    rest, end = events.split_events(stream, consumed)
+    assert first + rest == payloads
+    assert end == len(stream)
+
+
+@pytest.mark.parametrize("before", range(events.ALIKE_EVENTS_MIN - 1, 3 * events.ALIKE_EVENTS_MIN))
+@pytest.mark.parametrize("header", ["00000001 00000001", "00000000 ffffffff"])
+def test_what_is_no_event_is_found_behind_a_run_of_one_length(header: str, before: int) -> None:
+    stream = events.frame_event(b"x") * before + bytes.fromhex(header) + events.frame_event(b"x") * 3
+    with pytest.raises(WireFormatError, match=f"no event at byte {9 * before} "):
+        events.split_events(stream, 0)
