@@ -44,6 +44,28 @@ first, second = (models.FakeKey("name", b"content", "123456789012", "us-east-1")
 print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(digested))
 """
 
+BODIES = """
+import io
+from werkzeug.exceptions import ClientDisconnected
+from werkzeug.wsgi import LimitedStream
+from local_stack import moto_cures
+moto_cures.apply()
+
+class Body(io.BytesIO):
+    reads = 0
+    def read(self, *given):
+        self.reads += 1
+        return super().read(*given)
+
+body = Body(bytes(range(250)) * 4000 + b"the next request")
+limited = LimitedStream(body, 1_000_000)
+print(limited.read(10) + limited.read() == bytes(range(250)) * 4000, body.reads, limited.read())
+try:
+    LimitedStream(Body(b"cut off"), 100).read()
+except ClientDisconnected:
+    print("disconnected")
+"""
+
 
 @pytest.fixture
 def table(dynamodb: Any, unique: str) -> str:
@@ -251,6 +273,10 @@ def test_an_entity_tag_costs_no_look_at_the_content():
 
 def test_a_service_is_looked_for_once():
     assert _printed(LOOK_UPS) == ["sqs", "dynamodb", "sqs", "dynamodb", "looked through moto for 2 hosts"]
+
+
+def test_a_body_is_read_at_once_and_missed_when_it_breaks_off():
+    assert _printed(BODIES) == ["True 1 b''", "disconnected"]
 
 
 def _printed(program: str) -> list[str]:
