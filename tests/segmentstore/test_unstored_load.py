@@ -107,6 +107,37 @@ def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, r
     run(scenario())
 
 
+def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, run, loads):
+    stored = Random(8).randbytes(30_000)
+
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 1, stored)
+            await running.flush()
+            await running.store.owned[0].container.log.durable()
+            await running.store.owned[0].writer.stop()
+            await client.append(WRITER, 2, b"not stored")
+        world.disk = world.disk.cut_power(1)
+        async with world.running() as running:
+            reader, waiting = await running.connect(), await running.connect()
+            waiting.send(wire.ReadSegment(SEGMENT, len(stored), 1 << 20, "", 11))
+            read = b""
+            while len(read) < len(stored):
+                read += (await reader.call(wire.ReadSegment(SEGMENT, len(read), 1 << 20, "", 12))).data
+            assert read == stored
+            answer = asyncio.ensure_future(waiting.receive())
+            assert not running.store.owned[0].unstored.is_done
+            await reader.create(OTHER)
+            assert not answer.done()
+            loads.release()
+            assert (await answer).data == b"not stored"
+
+    run(scenario())
+
+
 def test_what_changes_meanwhile_is_right_afterwards(world, run, loads):
     """A truncation, a deletion, and a merge of bytes that are not here yet."""
     moved = Random(9).randbytes(5000)

@@ -135,7 +135,7 @@ class ReadProcessor:
             )
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
-        if not owned.unstored.is_done:
+        if command.offset >= segment.storage_length and not owned.unstored.is_done:
             self._wait_for_load(owned, command)
             return
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
