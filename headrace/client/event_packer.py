@@ -277,7 +277,7 @@ class EventPacker:
     def _extend(self, queue: SegmentQueue, events: Sequence[bytes], keys: Sequence[str | None], ack: Ack) -> None:
         """Fills blocks with slices of the events, never with one event at a time."""
         lengths = list(map(len, events))
-        ends = list(accumulate(length + EVENT_HEADER_BYTES for length in lengths))
+        ends = list(accumulate(map(EVENT_HEADER_BYTES.__add__, lengths)))
         self._buffered_bytes += ends[-1]
         first = taken_bytes = 0
         while first < len(events):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import cast
 
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
@@ -274,7 +275,8 @@ def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[l
     Raises:
         InvalidRequestError: an event is too large or no bytes, or there are more or fewer keys than events.
     """
-    payloads = list(map(event_bytes, events))
+    given = list(events)
+    payloads = cast("list[bytes]", given) if set(map(type, given)) <= {bytes} else list(map(event_bytes, given))
     largest_bytes = max(map(len, payloads), default=0)
     if largest_bytes > EVENT_BYTES_MAX_LARGE:
         raise too_large(largest_bytes)
