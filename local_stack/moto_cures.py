@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import secrets
 import threading
 import time
@@ -29,11 +30,8 @@ from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import Message, Queue, SQSBackend
 from werkzeug.wsgi import LimitedStream
 
-_LONG_POLL_STEP_S = 0.1
-"""How late a long poll may notice that a message became visible again; a send wakes it at once, whatever else is there.
-
-A queue without any message is not looked at again: a stack polls two dozen, and most of them are empty all the time.
-"""
+_TOGETHER_S = 0.05
+"""So long after a message's time is over it is looked for: those that were received with it are visible again, too."""
 
 _HOSTS_REMEMBERED_MAX = 1000
 
@@ -165,6 +163,12 @@ def _keep_queues_in_order() -> None:
         with lock_of(queue):
             send(queue, message)
 
+    def until_change_s(queue: Queue) -> float:
+        """Until a message's delay or time-out is over. Without one, only a call can make a message visible."""
+        now_ms = time.time() * 1000
+        due_ms = (max(message.visible_at, message.delayed_until) for message in queue._messages)
+        return (min((due for due in due_ms if due >= now_ms), default=math.inf) - now_ms) / 1000 + _TOGETHER_S
+
     def delete_in_place(queue: Queue, receipt_handle: str) -> None:
         """The original builds a second list and so loses a message that is sent meanwhile."""
         with lock_of(queue):
@@ -177,10 +181,13 @@ def _keep_queues_in_order() -> None:
                 queue._messages.remove(message)
                 queue._pending_messages.discard(message)
                 queue.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
+            lock_of(queue).notify_all()  # the next one of its group can be received
 
     def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
-        with lock_of(backend.get_queue(queue_name)):
+        queue = backend.get_queue(queue_name)
+        with lock_of(queue):
             change_visibility(backend, queue_name, *arguments, **named)
+            lock_of(queue).notify_all()
 
     def receive_locked(
         backend: SQSBackend,
@@ -190,7 +197,11 @@ def _keep_queues_in_order() -> None:
         visibility_timeout: int,
         message_attribute_names: list[str] | None = None,
     ) -> list[Message]:
-        """Looks under the lock, waits outside of it: two receivers never hold the same group."""
+        """Looks under the lock, waits outside of it: two receivers never hold the same group.
+
+        It looks again when something has changed: a stack polls two dozen queues, and one of them holds a hundred
+        delayed messages, which are costly to look at.
+        """
         queue = backend.get_queue(queue_name)
         deadline_s = time.monotonic() + wait_seconds_timeout
         with lock_of(queue):
@@ -199,7 +210,7 @@ def _keep_queues_in_order() -> None:
                 left_s = deadline_s - time.monotonic()
                 if found or left_s <= 0:
                     return found
-                queue._messages_lock.wait(min(_LONG_POLL_STEP_S, left_s) if queue._messages else left_s)
+                lock_of(queue).wait(min(until_change_s(queue), left_s))
 
     _replace(Queue, "pending_message_groups", property(groups_in_flight))
     _replace(Queue, "add_message", send_locked)

@@ -44,6 +44,27 @@ first, second = (models.FakeKey("name", b"content", "123456789012", "us-east-1")
 print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(digested))
 """
 
+LONG_POLLS = """
+import time
+from moto.sqs.models import SQSBackend
+looks, receive = [], SQSBackend.receive_message
+SQSBackend.receive_message = lambda *given: looks.append(1) or receive(*given)
+from local_stack import moto_cures
+moto_cures.apply()
+backend = SQSBackend("us-east-1", "123456789012")
+backend.create_queue("ticks")
+
+def found(wait_s):
+    del looks[:]
+    bodies = [message.body for message in backend.receive_message("ticks", 10, wait_s, 30)]
+    print(*bodies, len(looks))
+
+for delay_s in (600, 2, 600):
+    backend.send_message("ticks", f"after {delay_s} s", delay_seconds=delay_s)
+found(1)
+found(20)
+"""
+
 BODIES = """
 import io
 from werkzeug.exceptions import ClientDisconnected
@@ -264,6 +285,24 @@ def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: Any, unique: str):
         time.sleep(1)
         sqs.send_message(QueueUrl=queue, MessageBody="a")
         assert [one["Body"] for one in waiting.result()] == ["a"]
+        assert time.monotonic() - started_s < LONGEST_POLL_S / 2
+
+
+def test_a_long_poll_looks_again_only_when_a_message_has_become_visible():
+    assert _printed(LONG_POLLS) == ["2", "after 2 s 2"]
+
+
+def test_a_delete_lets_the_group_go_on_at_once(sqs: Any, fifo: str):
+    for text in ("A1", "A2"):
+        send(sqs, fifo, "A", text)
+    handle = receive(sqs, fifo, limit=1, VisibilityTimeout=600)[0]["ReceiptHandle"]
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(receive, sqs, fifo, wait_s=LONGEST_POLL_S)
+        time.sleep(0.5)
+        assert not waiting.done()
+        started_s = time.monotonic()
+        sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle)
+        assert [one["Body"] for one in waiting.result()] == ["A2"]
         assert time.monotonic() - started_s < LONGEST_POLL_S / 2
 
 
