@@ -65,6 +65,23 @@ found(1)
 found(20)
 """
 
+MESSAGES = """
+from moto.core import utils
+from moto.sqs import models
+from local_stack import moto_cures
+moto_cures.apply()
+backend = models.SQSBackend("us-east-1", "123456789012")
+queue = backend.create_queue("messages")
+for body in ("forgotten", "kept", "in work", "to come"):
+    backend.send_message("messages", body, delay_seconds=600 if body == "to come" else 0)
+queue._messages[0].sent_timestamp -= 1000 * queue.message_retention_period
+queue._messages[2].change_visibility(600)
+models.Queue.attributes = property(lambda queue: 1 / 0)
+print([message.body for message in backend.receive_message("messages", 1, 0, 30)])
+print([message.body for message in backend.receive_message("messages", 1, 0, 30)])
+print([message.body for message in queue.messages], queue.approximate_number_of_messages_delayed)
+"""
+
 BODIES = """
 import io
 from werkzeug.exceptions import ClientDisconnected
@@ -290,6 +307,10 @@ def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: Any, unique: str):
 
 def test_a_long_poll_looks_again_only_when_a_message_has_become_visible():
     assert _printed(LONG_POLLS) == ["2", "after 2 s 2"]
+
+
+def test_receiving_does_not_count_the_queue():
+    assert _printed(MESSAGES) == ["[]", "['kept']", "[] 1"]
 
 
 def test_a_delete_lets_the_group_go_on_at_once(sqs: Any, fifo: str):
