@@ -1,7 +1,8 @@
 """Saturated load on a real store process with a small cache: its memory, log and unstored bytes stay bounded.
 
-Writers send as fast as they are acknowledged, readers follow at the tail and truncate behind themselves. Every byte
-that a reader gets is held against what was written there; in the end nothing may be missing.
+Writers send as fast as they are acknowledged, readers follow at the tail, or within a bounded distance from it, and
+truncate behind themselves. Every byte that a reader gets is held against what was written there; in the end nothing may
+be missing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ JOURNAL_BYTES_MAX: Final = 24 * JOURNAL_FILE_BYTES
 BLOCK_BYTES: Final = (1_000, 400_000)
 IN_FLIGHT: Final = 8
 TRUNCATE_EVERY_BYTES: Final = 32 << 20
+BEHIND_BYTES_MAX: Final = 1 << 30
+"""A reader that memory has left behind reads from tier 2, here more slowly than is written; the disk is not endless."""
+
 SAMPLE_EVERY_S: Final = 0.25
 _HEADER: Final = struct.Struct(">QQI")
 _NOISE_BYTES: Final = 1 << 20
@@ -55,6 +59,8 @@ class _Stream:
         await _expect(connection, wire.SetupAppend(2, self._number, self.name), wire.AppendSetup)
         sent = acknowledged = -1
         while clock.monotonic_s() < until_s or acknowledged < sent:
+            while self.length - self._read > BEHIND_BYTES_MAX:
+                await asyncio.sleep(SAMPLE_EVERY_S)
             while sent - acknowledged < IN_FLIGHT and clock.monotonic_s() < until_s:
                 sent += 1
                 block = self._block(sent, self._random.randint(*BLOCK_BYTES))
