@@ -161,6 +161,10 @@ def _measure_paced(results: Results, headrace: Headrace, url: str, number: int, 
     for paced in settings.paced:
         stream = f"paced-{paced.rate_per_s}-{number}"
         workloads.make_stream(headrace, stream, settings.segments)
+        late = raw_limits.late_wakes(paced.rate_per_s, settings.raw_seconds)
+        raw = f"raw: waking {paced.rate_per_s:,} times a second, lateness"
+        results.add(f"{raw} p50", late.p50_ms, "ms")
+        results.add(f"{raw} p99", late.p99_ms, "ms")
         latencies = workloads.paced_writes(headrace, url, stream, paced, settings)
         name = f"at {paced.rate_per_s:,}/s of {_size(paced.event_bytes)}"
         results.add(f"acknowledged, {name}, p50", latencies.acknowledged.p50_ms, "ms", beside=RAW_LATENCY)

@@ -1,4 +1,4 @@
-"""What this machine gives without us: durable appends, bytes through loopback TCP, and the processor's own speed."""
+"""What this machine gives without us: durable appends, bytes through loopback TCP, the processor's speed, its sleep."""
 
 from __future__ import annotations
 
@@ -59,6 +59,22 @@ def python_additions_per_s(seconds: float) -> float:
         elapsed_s = time.perf_counter() - started_s
         if elapsed_s >= seconds:
             return done / elapsed_s
+
+
+def late_wakes(rate_per_s: int, seconds: float) -> Latencies:
+    """How late a thread wakes that sleeps until the next of `rate_per_s` moments a second, and does nothing else.
+
+    Between an event and its acknowledgement some six threads wake, one after the other: none is earlier than this.
+    """
+    late_ns: list[int] = []
+    started_ns = time.monotonic_ns()
+    for number in range(max(1, int(rate_per_s * seconds))):
+        due_ns = started_ns + number * 1_000_000_000 // rate_per_s
+        wait_ns = due_ns - time.monotonic_ns()
+        if wait_ns > 0:
+            time.sleep(wait_ns / 1e9)
+        late_ns.append(time.monotonic_ns() - due_ns)
+    return Latencies.of_ns(late_ns)
 
 
 @contextmanager

@@ -59,6 +59,9 @@ def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
 def test_loopback_moves_bytes():
     assert raw_limits.loopback_copy_mb_per_s(0.01) > 0
     assert raw_limits.python_additions_per_s(0.01) > 0
+    late = raw_limits.late_wakes(1_000, 0.02)
+    assert late.count == 20
+    assert 0 < late.p50_ms <= late.p99_ms
 
 
 def test_results_can_be_published():
