@@ -135,30 +135,25 @@ class ReadProcessor:
             )
 
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
-        if command.offset >= segment.storage_length and not owned.unstored.is_done:
-            self._wait_for_load(owned, command)
-            return
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
         length = min(length, segment.readable_length - command.offset)
-        parts, blocks = segment.index.read(command.offset, length)
-        if parts:
-            self._send_found(segment, command, parts, blocks, segment.times.ordering_at(command.offset))
-            return
+        loads = command.offset >= segment.storage_length and not owned.unstored.is_done
+        if not loads:
+            parts, blocks = segment.index.read(command.offset, length)
+            if parts:
+                self._send_found(segment, command, parts, blocks, segment.times.ordering_at(command.offset))
+                return
         if self._storage_reads >= STORAGE_READS_MAX:
             self._unsent.append(command)
+            return
+        self._storage_reads += 1
+        if loads:
+            self._session.run(self._read_loaded(owned, command))
             return
         in_memory = segment.index.next_in_memory(command.offset)
         if in_memory is not None:
             length = min(length, in_memory - command.offset)
-        self._storage_reads += 1
         self._session.run(self._read_storage(owned, segment, command, length))
-
-    def _wait_for_load(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
-        if self._storage_reads >= STORAGE_READS_MAX:
-            self._unsent.append(command)
-        else:
-            self._storage_reads += 1
-            self._session.run(self._read_loaded(owned, command))
 
     async def _read_loaded(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
         try:
