@@ -59,12 +59,14 @@ class _Stream:
         await _expect(connection, wire.SetupAppend(2, self._number, self.name), wire.AppendSetup)
         sent = acknowledged = -1
         while clock.monotonic_s() < until_s or acknowledged < sent:
-            while self.length - self._read > BEHIND_BYTES_MAX:
-                await asyncio.sleep(SAMPLE_EVERY_S)
-            while sent - acknowledged < IN_FLIGHT and clock.monotonic_s() < until_s:
+            near = self.length - self._read <= BEHIND_BYTES_MAX
+            while near and sent - acknowledged < IN_FLIGHT and clock.monotonic_s() < until_s:
                 sent += 1
                 block = self._block(sent, self._random.randint(*BLOCK_BYTES))
                 connection.send(wire.AppendBlockEnd(self._number, len(block), block, 1, sent, 3))
+            if acknowledged == sent:
+                await asyncio.sleep(SAMPLE_EVERY_S)
+                continue
             reply = await connection.receive()
             if not isinstance(reply, wire.DataAppended):
                 raise WrongStateError(f"an append to {self.name} was answered {reply}")
