@@ -45,7 +45,6 @@ print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(
 """
 
 LONG_POLLS = """
-import time
 from moto.sqs.models import SQSBackend
 looks, receive = [], SQSBackend.receive_message
 SQSBackend.receive_message = lambda *given: looks.append(1) or receive(*given)
@@ -59,14 +58,14 @@ def found(wait_s):
     bodies = [message.body for message in backend.receive_message("ticks", 10, wait_s, 30)]
     print(*bodies, len(looks))
 
-for delay_s in (600, 2, 600):
-    backend.send_message("ticks", f"after {delay_s} s", delay_seconds=delay_s)
+for number in range(3):
+    backend.send_message("ticks", f"late {number}", delay_seconds=600)
 found(1)
+backend.send_message("ticks", "after 2 s", delay_seconds=2)
 found(20)
 """
 
 MESSAGES = """
-from moto.core import utils
 from moto.sqs import models
 from local_stack import moto_cures
 moto_cures.apply()
