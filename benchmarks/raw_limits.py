@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.latencies import Latencies
+from benchmarks.pacing import paced_ns
 
 LOOPBACK = "127.0.0.1"
 SOCKET_BLOCK_BYTES = 1024 * 1024
@@ -66,15 +67,8 @@ def late_wakes(rate_per_s: int, seconds: float) -> Latencies:
 
     Between an event and its acknowledgement some six threads wake, one after the other: none is earlier than this.
     """
-    late_ns: list[int] = []
-    started_ns = time.monotonic_ns()
-    for number in range(max(1, int(rate_per_s * seconds))):
-        due_ns = started_ns + number * 1_000_000_000 // rate_per_s
-        wait_ns = due_ns - time.monotonic_ns()
-        if wait_ns > 0:
-            time.sleep(wait_ns / 1e9)
-        late_ns.append(time.monotonic_ns() - due_ns)
-    return Latencies.of_ns(late_ns)
+    moments = paced_ns(rate_per_s, max(1, int(rate_per_s * seconds)))
+    return Latencies.of_ns(time.monotonic_ns() - due_ns for due_ns in moments)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from itertools import islice
 import httpx
 
 from benchmarks.latencies import Latencies
+from benchmarks.pacing import paced_ns
 from benchmarks.settings import AppendLoad, PacedLoad, Settings
 from headrace.client import Ack, Headrace, ScalingPolicy
 
@@ -143,12 +144,7 @@ def _write_paced(write: object, load: PacedLoad, total: int, settings: Settings)
     rest = os.urandom(load.event_bytes - STAMP.size)
     keys = _keys(settings)
     groups: dict[Ack, _Group] = {}
-    started_ns = time.monotonic_ns()
-    for number in range(total):
-        due_ns = started_ns + number * 1_000_000_000 // load.rate_per_s
-        wait_ns = due_ns - time.monotonic_ns()
-        if wait_ns > 0:
-            time.sleep(wait_ns / 1e9)
+    for number, due_ns in enumerate(paced_ns(load.rate_per_s, total)):
         ack = write(STAMP.pack(due_ns) + rest, keys[number % len(keys)])
         group = groups.get(ack)
         if group is None:
