@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from headrace.topology import Queue
 from local_stack.lambda_host import HandlerFailedError
 from local_stack.resources import REGION
@@ -89,9 +91,10 @@ class QueuePoller:
         while not self._stopping.is_set():
             try:
                 self.poll_once(LONG_POLL_S)
-            except Exception:  # noqa: BLE001  Whatever it was, the next poll may do better; the stack watches the emulator.
+            except Exception as error:  # noqa: BLE001  The next poll may do better; the stack watches the emulator.
                 if not self._stopping.is_set():
-                    _log.warning("queue %s cannot be polled", self.queue.name, exc_info=True)
+                    unforeseen = not isinstance(error, (BotoCoreError, ClientError))
+                    _log.warning("queue %s cannot be polled: %s", self.queue.name, error, exc_info=unforeseen)
                     self._stopping.wait(BACK_OFF_S)
 
     def _work_on(self, messages: Sequence[Mapping[str, Any]]) -> None:

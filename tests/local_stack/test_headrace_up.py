@@ -34,16 +34,13 @@ class Up:
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.state_file = directory / "state" / "local-stack.json"
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "local_stack", "--http-port", "0", "--grpc-port", "off"),
-                *("--state-file", str(self.state_file), *arguments),
-            ],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._said = directory / "said"
+        command = [
+            *(sys.executable, "-m", "local_stack", "--http-port", "0", "--grpc-port", "off"),
+            *("--state-file", str(self.state_file), *arguments),
+        ]
+        with self._said.open("w") as said:  # a pipe that nobody reads would fill, and then hold up the stack's end
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True)
         self.lines: list[str] = []
 
     def await_line(self, wanted: str) -> None:
@@ -85,9 +82,9 @@ class Up:
         """Exit code and what was said on stderr."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=HANG_S)
+        out, _ = self.process.communicate(timeout=HANG_S)
         self.lines += out.split("\n")
-        return self.process.returncode, err
+        return self.process.returncode, self._said.read_text()
 
 
 @pytest.fixture

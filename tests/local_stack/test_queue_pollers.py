@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from headrace.topology import REQUESTS_QUEUE, Queue
 from local_stack.lambda_host import HandlerFailedError
@@ -193,3 +195,38 @@ def test_one_thread_asks_while_all_may_work(queue: Queue):
 @pytest.mark.parametrize("result", [None, {}, {"batchItemFailures": []}])
 def test_no_failures_reported(result: Any):
     assert failed_ids(result, {"m"}) == set()
+
+
+class BrokenQueue(BusyQueue):
+    """A double of SQS that refuses; `asked` tells that it was asked for the second time."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+        self._error = error
+
+    def receive_message(self, **_: Any) -> Any:
+        self.asking += 1
+        if self.asking == 2:
+            self.asked.set()
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "with_traceback"),
+    [(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), False), (KeyError("Messages"), True)],
+)
+def test_a_queue_that_cannot_be_polled_is_a_line_and_is_asked_again(
+    queue: Queue, function: Function, caplog: pytest.LogCaptureFixture, error: Exception, with_traceback: bool
+):
+    """Each poller says so: a traceback of every one of them would bury the line that says why the stack ends."""
+    sqs = BrokenQueue(error)
+    poller = QueuePoller(queue, "url", sqs, function.invoke)
+    with caplog.at_level(logging.WARNING):
+        poller.start()
+        assert sqs.asked.wait(30)
+        poller.ask_to_stop()
+        assert poller.join(30)
+    line = caplog.records[0]
+    assert line.getMessage() == f"queue {queue.name} cannot be polled: {error}"
+    assert bool(line.exc_info) == with_traceback
