@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import compaction, raw_limits, recovery, workloads
-from benchmarks.machine import machine_facts, versions
+from benchmarks.machine import ProcessorTime, machine_facts, versions
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
 from benchmarks.settings import KIB, MIB, QUICK, Settings
@@ -34,6 +34,7 @@ RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
 RAW_BUSY = "raw: overwrite + fdatasync, 4 KiB blocks, all cores busy"
 RAW_LOOPBACK = "raw: loopback TCP"
 RAW_PYTHON = "raw: additions of one Python thread"
+RAW_STOLEN = "raw: processor time wanted and not given by the host"
 RAW_S3 = "raw: ranged GET of 32 MiB from S3 (moto)"
 CACHE = "configured: cache of the store"
 
@@ -98,11 +99,15 @@ def _measure_rounds(
     with connect(url) as headrace:
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            time_before = ProcessorTime.now()
             measure_raw(results, directory, settings)
             s3 = s3_get_mb_per_s(aws, settings.raw_seconds, settings.history_threads)
             results.add(RAW_S3, s3, "MB/s")
             results.add(CACHE, settings.cache_bytes / MIB, "MiB")
             measure_round(results, headrace, url, number, settings)
+            time_after = ProcessorTime.now()
+            if time_before and time_after:
+                results.add(RAW_STOLEN, time_after.stolen_percent_since(time_before), "%")
 
 
 def measure_raw(results: Results, directory: Path, settings: Settings) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import raw_limits, recovery
 from benchmarks.latencies import Latencies
-from benchmarks.machine import machine_facts, versions
+from benchmarks.machine import ProcessorTime, machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.settings import KIB, MIB, AppendLoad, Settings
 from benchmarks.workloads import Throughput
@@ -73,6 +73,14 @@ def test_results_can_be_published():
     assert written["versions"]["headrace"]
     assert written["settings"]["rounds"] == Settings().rounds
     assert str(Path.cwd()) not in text
+
+
+def test_what_the_host_kept_back_is_a_share_of_what_was_wanted():
+    before = ProcessorTime.of_line("cpu  100 10 50 9000 70 3 7 30 0 0")
+    after = ProcessorTime.of_line("cpu  140 10 70 9900 70 3 7 50 0 0")
+    assert after.stolen_percent_since(before) == 25.0
+    assert after.stolen_percent_since(after) == 0.0
+    assert (now := ProcessorTime.now()) is None or now.used > 0
 
 
 def test_a_recovery_is_measured_on_the_log_that_was_asked_for(tmp_path: Path):
