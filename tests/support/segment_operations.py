@@ -19,6 +19,7 @@ from headrace.model.errors import (
     SealedError,
     TruncatedError,
 )
+from headrace.segmentstore.containers import merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.attributes import NO_VALUE
 
@@ -190,7 +191,7 @@ class SegmentOperations(StoreUnderAMachine):
         else:
             merged = into._replace(data=into.data + out_of.data).with_attribute(ATTRIBUTE, 5)
             after = self.with_segment(source, None) | {target: merged}
-        self.operate(self.owned.container.merge(target, source, [update]), after, error)
+        self.operate(merges.merge(self.owned.container, target, source, [update]), after, error)
 
     @rule(name=names, value=st.integers(-5, 5))
     def update_attribute(self, name: str, value: int) -> None:

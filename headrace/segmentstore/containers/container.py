@@ -20,7 +20,6 @@ from headrace.model.errors import (
     ConflictError,
     FencedError,
     HeadraceError,
-    IllegalStateError,
     NotFoundError,
     SealedError,
     ThrottledError,
@@ -75,7 +74,7 @@ class SegmentContainer:
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._noted_sequence = -1
         self._left: FencedError | None = None
-        self._clock = clock
+        self.clock = clock
         self._on_failure = on_failure
         self._removal_waiters: dict[str, list[asyncio.Future[None]]] = {}
 
@@ -98,7 +97,7 @@ class SegmentContainer:
         while True:
             segment = self.metadata.segments.get(name)
             if segment is not None:
-                segment.used_s = self._clock.monotonic_s()
+                segment.used_s = self.clock.monotonic_s()
                 return segment
             if not self.metadata.may_be_evicted(name):
                 return None
@@ -144,7 +143,7 @@ class SegmentContainer:
             raise ConflictError(
                 f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
             )
-        offset, now_ms = segment.length, self._clock.now_ms()
+        offset, now_ms = segment.length, self.clock.now_ms()
         length = data.length
         fields = data_frames.framed_append_fields(
             segment.number, offset, writer_id, event_number, event_count, now_ms, length
@@ -169,7 +168,7 @@ class SegmentContainer:
             segment.times.note(offset, self.log.current_ordering)
         self.dirty[segment.number] = segment
         if segment.unstored_since_s is None:
-            segment.unstored_since_s = self._clock.monotonic_s()
+            segment.unstored_since_s = self.clock.monotonic_s()
 
     def leave(self) -> None:
         """Take nothing more from clients: another store is about to go on with the container."""
@@ -215,8 +214,8 @@ class SegmentContainer:
             if name not in self.metadata.deletions:  # again: time may have passed
                 break
         number = self.metadata.next_number
-        self._count_change(name)
-        await self._apply(data_frames.CreateOperation(number, name, tuple(attributes), self._clock.now_ms()))
+        self.count_change(name)
+        await self.apply(data_frames.CreateOperation(number, name, tuple(attributes), self.clock.now_ms()))
 
     async def seal(self, name: str) -> None:
         """Raises NotFoundError, or SealedError if it is sealed already."""
@@ -224,8 +223,8 @@ class SegmentContainer:
         if segment.sealed:
             await self.log.durable()
             raise SealedError(f"segment {name} is sealed already")
-        self._count_change(name)
-        await self._apply(data_frames.SealOperation(segment.number, self._clock.now_ms()))
+        self.count_change(name)
+        await self.apply(data_frames.SealOperation(segment.number, self.clock.now_ms()))
 
     async def truncate(self, name: str, offset: int) -> None:
         """Bytes before `offset` are gone; nothing happens if it lies before the start.
@@ -242,102 +241,17 @@ class SegmentContainer:
             await self.log.durable()
             return
         self.dirty[segment.number] = segment
-        self._count_change(name)
-        await self._apply(data_frames.TruncateOperation(segment.number, offset, self._clock.now_ms()))
+        self.count_change(name)
+        await self.apply(data_frames.TruncateOperation(segment.number, offset, self.clock.now_ms()))
         self.tell_news()
 
     async def delete(self, name: str) -> None:
         """Raises NotFoundError."""
-        segment = await self._settled_for_removal(name)
-        self._count_change(name)
-        await self._apply(data_frames.DeleteOperation(segment.number, self._clock.now_ms()))
+        segment = await self.settled_for_removal(name)
+        self.count_change(name)
+        await self.apply(data_frames.DeleteOperation(segment.number, self.clock.now_ms()))
         self.dirty.pop(segment.number, None)
         self.tell_news()
-
-    async def merge(self, target_name: str, source_name: str, updates: Iterable[AttributeUpdate] = ()) -> int:
-        """Move all bytes of the source behind those of the target, atomically; the target's length after it.
-
-        Raises:
-            NotFoundError: one of them does not exist; `details["segment"]` names it.
-            SealedError: the target is sealed.
-            ConflictError: an attribute condition on the target does not hold (code "attribute").
-            IllegalStateError: the source was truncated, or is the target.
-        """
-        (source,) = await self._settled_sources(target_name, [source_name])
-        if source is None:
-            raise NotFoundError(
-                f"there is no segment {source_name}", details={"segment": source_name}, code="segment_not_found"
-            )
-        target = await self._merge_target(target_name, [source])
-        (operation,) = self._merge_operations(target, [source], updated_attributes(target, updates))
-        await self._apply(operation)
-        self.tell_news()
-        return operation.offset + operation.length
-
-    async def merge_batch(self, target_name: str, source_names: Sequence[str]) -> list[int]:
-        """Merge all of the sources in their order, or none; the target's length after each.
-
-        A source that does not exist counts as merged: an earlier attempt may have done that. Raises as `merge`.
-        """
-        found = await self._settled_sources(target_name, source_names)
-        sources = list(dict.fromkeys(source for source in found if source is not None))
-        target = await self._merge_target(target_name, sources)
-        lengths, merged, length = [], set[Segment](), target.length
-        for source in found:
-            if source is not None and source not in merged:
-                merged.add(source)
-                length += source.length
-            lengths.append(length)
-        if sources:
-            await self._apply(data_frames.MergeBatchOperation(self._merge_operations(target, sources, ())))
-            self.tell_news()
-        else:
-            await self.log.durable()
-        return lengths
-
-    async def _settled_sources(self, target_name: str, source_names: Sequence[str]) -> list[Segment | None]:
-        """The sources, None for those that do not exist, when no write of their directories is under way."""
-        while True:
-            target = await self.existing(target_name)
-            sources: list[Segment | None] = []
-            for name in source_names:
-                try:
-                    sources.append(await self._settled_for_removal(name))
-                except NotFoundError:
-                    sources.append(None)
-            there = [source for source in sources if source is not None]
-            # Each of them may have changed while the next one was waited for.
-            if not target.removed and not any(source.removed or self._directory_write(source) for source in there):
-                return sources
-
-    async def _merge_target(self, name: str, sources: Sequence[Segment]) -> Segment:
-        """The target of a merge that may happen; does not wait if it may."""
-        target = self.metadata.segments[name]
-        if target.sealed:
-            await self.log.durable()
-            raise SealedError(f"segment {name} is sealed", details={"segment": name})
-        for source in sources:
-            if source is target or source.start_offset:
-                raise IllegalStateError(
-                    f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
-                )
-        return target
-
-    def _merge_operations(
-        self, target: Segment, sources: Sequence[Segment], attributes: data_frames.Attributes
-    ) -> tuple[data_frames.MergeOperation, ...]:
-        operations, offset, now_ms = [], target.length, self._clock.now_ms()
-        for source in sources:
-            operations.append(
-                data_frames.MergeOperation(target.number, source.number, offset, source.length, attributes, now_ms)
-            )
-            offset += source.length
-            self.dirty.pop(source.number, None)
-            self._count_change(source.name)
-        self.dirty[target.number] = target
-        if target.unstored_since_s is None:
-            target.unstored_since_s = self._clock.monotonic_s()
-        return tuple(operations)
 
     async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate]) -> None:
         """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
@@ -347,7 +261,44 @@ class SegmentContainer:
         except ConflictError:
             await self.log.durable()
             raise
-        await self._apply(data_frames.AttributesOperation(segment.number, attributes, self._clock.now_ms()))
+        await self.apply(data_frames.AttributesOperation(segment.number, attributes, self.clock.now_ms()))
+
+    # What changes of segments have in common
+
+    async def apply(self, operation: Operation) -> None:
+        """Log an operation that was found good, and return when it is durable.
+
+        Raises:
+            ThrottledError: too much of the log is held for tier 2; nothing was logged.
+            UnavailableError, FencedError: the container has stopped.
+        """
+        self._check_log_space()
+        pending = PendingOperation(self.log.expect())
+        entry = self.log.append(data_frames.encode_operation(operation), pending)
+        pending.settle = self.metadata.apply(operation, entry, self.log.current_ordering)
+        await pending.future
+
+    def count_change(self, name: str) -> None:
+        """A segment that ends with its connection is no such change: a large event is one, and comes as an append."""
+        if not is_transient_segment_name(name):
+            self.changes += 1
+
+    async def settled_for_removal(self, name: str) -> Segment:
+        """The segment at a moment when no write of its chunk directory is under way."""
+        segment = await self.existing(name)
+        while writing := self.directory_write(segment):
+            await asyncio.wait([writing])
+            segment = await self.existing(name)
+        return segment
+
+    def directory_write(self, segment: Segment) -> asyncio.Future[None] | None:
+        """The write of the segment's chunk directory that is under way."""
+        return segment.flushing or self.idle.recording.get(segment.number)
+
+    def tell_news(self) -> None:
+        """Wake the storage writer: there is something that does not wait for its next round."""
+        if self.on_news is not None:
+            self.on_news()
 
     # What the storage writer tells
 
@@ -384,37 +335,8 @@ class SegmentContainer:
         self._removal_waiters.clear()
         self._on_failure(self, error)
 
-    async def _apply(self, operation: Operation) -> None:
-        """Log an operation that was found good, and return when it is durable."""
-        self._check_log_space()
-        pending = PendingOperation(self.log.expect())
-        entry = self.log.append(data_frames.encode_operation(operation), pending)
-        pending.settle = self.metadata.apply(operation, entry, self.log.current_ordering)
-        await pending.future
-
-    def _count_change(self, name: str) -> None:
-        """A segment that ends with its connection is no such change: a large event is one, and comes as an append."""
-        if not is_transient_segment_name(name):
-            self.changes += 1
-
-    async def _settled_for_removal(self, name: str) -> Segment:
-        """The segment at a moment when no write of its chunk directory is under way."""
-        segment = await self.existing(name)
-        while writing := self._directory_write(segment):
-            await asyncio.wait([writing])
-            segment = await self.existing(name)
-        return segment
-
-    def _directory_write(self, segment: Segment) -> asyncio.Future[None] | None:
-        return segment.flushing or self.idle.recording.get(segment.number)
-
     async def _removed_from_storage(self, name: str) -> None:
         future = self.log.expect()
         self._removal_waiters.setdefault(name, []).append(future)
         self.tell_news()
         await future
-
-    def tell_news(self) -> None:
-        """Wake the storage writer: there is something that does not wait for its next round."""
-        if self.on_news is not None:
-            self.on_news()

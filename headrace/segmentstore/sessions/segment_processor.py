@@ -23,7 +23,7 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.time_points import UNKNOWN_ORDERING
-from headrace.segmentstore.containers import attributes
+from headrace.segmentstore.containers import attributes, merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
 from headrace.segmentstore.sessions.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
@@ -159,7 +159,7 @@ class SegmentProcessor:
         ]
         try:
             container = await self._container_of_merge(command.target, [command.source])
-            length = await container.merge(command.target, command.source, updates)
+            length = await merges.merge(container, command.target, command.source, updates)
         except ConflictError as error:
             if error.specific_code != "attribute":
                 raise
@@ -172,7 +172,7 @@ class SegmentProcessor:
         if len(command.sources) > MERGE_BATCH_SOURCES_MAX:
             raise InvalidRequestError(f"a batch merges at most {MERGE_BATCH_SOURCES_MAX} segments")
         container = await self._container_of_merge(command.target, command.sources)
-        lengths = await container.merge_batch(command.target, command.sources)
+        lengths = await merges.merge_batch(container, command.target, command.sources)
         self._forget_transient(command.sources)
         merged = tuple(map(wire.MergedSource, command.sources, lengths))
         self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))

@@ -1,0 +1,109 @@
+"""Moves all bytes of segments behind those of another one of their container, atomically.
+
+Nobody but this may change a source in between: it must be one whose chunk directory is not being written, at the very
+moment at which the merge is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.codec import data_frames
+from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
+from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.segment import Segment
+
+
+async def merge(
+    container: SegmentContainer, target_name: str, source_name: str, updates: Iterable[AttributeUpdate] = ()
+) -> int:
+    """Merge one source and update attributes of the target with it; the target's length after it.
+
+    Raises:
+        NotFoundError: one of them does not exist; `details["segment"]` names it.
+        SealedError: the target is sealed.
+        ConflictError: an attribute condition on the target does not hold (code "attribute").
+        IllegalStateError: the source was truncated, or is the target.
+    """
+    (source,) = await _settled_sources(container, target_name, [source_name])
+    if source is None:
+        raise NotFoundError(
+            f"there is no segment {source_name}", details={"segment": source_name}, code="segment_not_found"
+        )
+    target = await _open_target(container, target_name, [source])
+    (operation,) = _operations(container, target, [source], updated_attributes(target, updates))
+    await container.apply(operation)
+    container.tell_news()
+    return operation.offset + operation.length
+
+
+async def merge_batch(container: SegmentContainer, target_name: str, source_names: Sequence[str]) -> list[int]:
+    """Merge all of the sources in their order, or none; the target's length after each.
+
+    A source that does not exist counts as merged: an earlier attempt may have done that. Raises as `merge`.
+    """
+    found = await _settled_sources(container, target_name, source_names)
+    sources = list(dict.fromkeys(source for source in found if source is not None))
+    target = await _open_target(container, target_name, sources)
+    lengths, merged, length = [], set[Segment](), target.length
+    for source in found:
+        if source is not None and source not in merged:
+            merged.add(source)
+            length += source.length
+        lengths.append(length)
+    if sources:
+        await container.apply(data_frames.MergeBatchOperation(_operations(container, target, sources, ())))
+        container.tell_news()
+    else:
+        await container.log.durable()
+    return lengths
+
+
+async def _settled_sources(
+    container: SegmentContainer, target_name: str, source_names: Sequence[str]
+) -> list[Segment | None]:
+    """The sources, None for those that do not exist, when no write of their directories is under way."""
+    while True:
+        target = await container.existing(target_name)
+        sources: list[Segment | None] = []
+        for name in source_names:
+            try:
+                sources.append(await container.settled_for_removal(name))
+            except NotFoundError:
+                sources.append(None)
+        there = [source for source in sources if source is not None]
+        # Each of them may have changed while the next one was waited for.
+        if not target.removed and not any(source.removed or container.directory_write(source) for source in there):
+            return sources
+
+
+async def _open_target(container: SegmentContainer, name: str, sources: Sequence[Segment]) -> Segment:
+    """The target of a merge that may happen; does not wait if it may."""
+    target = container.metadata.segments[name]
+    if target.sealed:
+        await container.log.durable()
+        raise SealedError(f"segment {name} is sealed", details={"segment": name})
+    for source in sources:
+        if source is target or source.start_offset:
+            raise IllegalStateError(
+                f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
+            )
+    return target
+
+
+def _operations(
+    container: SegmentContainer, target: Segment, sources: Sequence[Segment], attributes: data_frames.Attributes
+) -> tuple[data_frames.MergeOperation, ...]:
+    operations, offset, now_ms = [], target.length, container.clock.now_ms()
+    for source in sources:
+        operations.append(
+            data_frames.MergeOperation(target.number, source.number, offset, source.length, attributes, now_ms)
+        )
+        offset += source.length
+        container.dirty.pop(source.number, None)
+        container.count_change(source.name)
+    container.dirty[target.number] = target
+    if target.unstored_since_s is None:
+        target.unstored_since_s = container.clock.monotonic_s()
+    return tuple(operations)
