@@ -88,11 +88,18 @@ class RetentionPlanner:
         bound = None
         if subscribers:
             bound = self._bound(retained, cuts, [one.position for one in subscribers], find)
-        decision = decide(policy, cuts, now_ms, bound, lambda cut: find(cut).head)
+
+        def size_at(cut: RetentionCut) -> int:
+            if retained.truncation is None:
+                return cut.size_bytes
+            place = find(cut)
+            return self.size_at(retained.stream, _not_before_head(retained, place.head), place)
+
+        decision = decide(policy, cuts, now_ms, bound, lambda cut: find(cut).head, size_at)
         if decision.at_lower_bound and bound is not None:
             target, size = bound.position, cuts[-1].size_bytes - bound.retained_bytes
         elif decision.cut is not None:
-            target, size = _not_before_head(retained, find(decision.cut).head), decision.cut.size_bytes
+            target, size = _not_before_head(retained, find(decision.cut).head), size_at(decision.cut)
         else:
             return Plan(decision)
         if size <= retained.head_bytes:

@@ -2,7 +2,8 @@
 
 The value of a cut is what would remain if the stream were truncated at it: bytes for policies by size, the age of the
 oldest event in ms for policies by time. A stream is never truncated where less than the policy's minimum would remain.
-With subscribers it is truncated where all of them have read to, between the minimum and the maximum.
+With subscribers it is truncated where all of them have read to, between the minimum and the maximum. The head may then
+lie behind a cut of the set in some key ranges: a truncation at such a cut leaves less than the cut alone says.
 """
 
 from __future__ import annotations
@@ -94,16 +95,22 @@ class Decision:
 Place = Callable[[RetentionCut], PlacedCut]
 """The positions of a cut of the set; asked for only where they matter."""
 
+SizeAt = Callable[[RetentionCut], int]
+"""The bytes before the head of the stream, since its creation, once it is truncated at a cut of the set: those before
+the cut, and what is gone already where the head lies behind it. Asked for only where it matters."""
 
-def decide(policy: RetentionPolicy, cuts: Cuts, now_ms: int, bound: LowerBound | None, place: Place) -> Decision:
+
+def decide(
+    policy: RetentionPolicy, cuts: Cuts, now_ms: int, bound: LowerBound | None, place: Place, size_at: SizeAt
+) -> Decision:
     """Where the stream is to be truncated now. `bound` is None without subscribers."""
-    limits = _Limits(policy, cuts, now_ms)
-    least = limits.min_bound()
+    limits = _Limits(policy, cuts, now_ms, size_at)
     if bound is None:
+        least = limits.min_bound()
         return Decision(RetentionCase.NO_SUBSCRIBERS, least) if least else Decision(RetentionCase.NOT_ENOUGH)
     if policy.is_by_time:
-        return _by_time(limits, least, bound, place)
-    return _by_size(limits, least, bound, place)
+        return _by_time(limits, bound, place)
+    return _by_size(limits, bound, place)
 
 
 def with_cut(cuts: Cuts, new: RetentionCut, *, by_time: bool, cuts_max: int = CUTS_MAX) -> tuple[Cuts, Cuts]:
@@ -133,27 +140,40 @@ class _Limits:
     policy: RetentionPolicy
     cuts: Cuts
     now_ms: int
+    size_at: SizeAt
 
     def value(self, cut: RetentionCut) -> int:
         """What remains after truncating at the cut: bytes, or the age in ms of the oldest event."""
-        return self.now_ms - cut.time_ms if self.policy.is_by_time else self.cuts[-1].size_bytes - cut.size_bytes
+        return self._value_alone(cut) if self.policy.is_by_time else self.cuts[-1].size_bytes - self.size_at(cut)
 
     def min_bound(self) -> RetentionCut | None:
         """The cut that leaves the least of those that leave the minimum."""
-        return next((cut for cut in reversed(self.cuts) if self.value(cut) >= self.policy.minimum), None)
+        index = self._first_of_at_most(self.policy.minimum - 1)
+        return self.cuts[index - 1] if index else None
 
     def max_bound(self) -> RetentionCut | None:
         """The cut that leaves the most within minimum and maximum; where none is, what leaves the minimum."""
         maximum = self.policy.maximum
-        within = (cut for cut in self.cuts if maximum is None or self.value(cut) <= maximum)
-        first = next(within, None)
-        return first if first is not None and self.value(first) >= self.policy.minimum else self.min_bound()
+        index = 0 if maximum is None else self._first_of_at_most(maximum)
+        if index < len(self.cuts) and self.value(self.cuts[index]) >= self.policy.minimum:
+            return self.cuts[index]
+        return self.min_bound()
 
     def newest_beyond_maximum(self) -> RetentionCut | None:
         maximum = self.policy.maximum
-        if maximum is None:
-            return None
-        return next((cut for cut in reversed(self.cuts) if self.value(cut) > maximum), None)
+        index = 0 if maximum is None else self._first_of_at_most(maximum)
+        return self.cuts[index - 1] if index else None
+
+    def _first_of_at_most(self, value: int) -> int:
+        """The index of the oldest cut that leaves at most this, the number of cuts if none does: values fall."""
+        index = bisect_left(self.cuts, True, key=lambda cut: self._value_alone(cut) <= value)
+        if not index or self.value(self.cuts[index - 1]) > value:  # as always but where the head lies behind the cut
+            return index
+        return bisect_left(self.cuts, True, hi=index - 1, key=lambda cut: self.value(cut) <= value)
+
+    def _value_alone(self, cut: RetentionCut) -> int:
+        """The value of the cut if the head lies nowhere behind it, else more than that: costs nothing."""
+        return self.now_ms - cut.time_ms if self.policy.is_by_time else self.cuts[-1].size_bytes - cut.size_bytes
 
     def latest_before(self, bound: PlacedCut, place: Place) -> RetentionCut | None:
         """The newest cut that lies before the bound everywhere: a look at few cuts, since they are in order."""
@@ -161,12 +181,13 @@ class _Limits:
         return self.cuts[count - 1] if count else None
 
 
-def _by_size(limits: _Limits, least: RetentionCut | None, bound: LowerBound, place: Place) -> Decision:
+def _by_size(limits: _Limits, bound: LowerBound, place: Place) -> Decision:
     if bound.retained_bytes < limits.policy.minimum:
-        return _at_minimum(limits, least, bound, place)
+        return _at_minimum(limits, limits.min_bound(), bound, place)
     maximum = limits.policy.maximum
-    most = limits.max_bound()
-    if maximum is None or bound.retained_bytes <= maximum or most is None:
+    lags = maximum is not None and bound.retained_bytes > maximum
+    most = limits.max_bound() if lags else None
+    if most is None:
         return Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
     if limits.value(most) >= bound.retained_bytes:
         return Decision(RetentionCase.ABOVE_MAXIMUM, at_lower_bound=True)
@@ -174,7 +195,8 @@ def _by_size(limits: _Limits, least: RetentionCut | None, bound: LowerBound, pla
     return Decision(RetentionCase.OVERLAPPING_MAXIMUM if overlaps else RetentionCase.ABOVE_MAXIMUM, most)
 
 
-def _by_time(limits: _Limits, least: RetentionCut | None, bound: LowerBound, place: Place) -> Decision:
+def _by_time(limits: _Limits, bound: LowerBound, place: Place) -> Decision:
+    least = limits.min_bound()
     if least is None or compare_cuts(place(least), bound.position) is not CutOrder.EQUAL_OR_AFTER:
         return _at_minimum(limits, least, bound, place)
     beyond = limits.newest_beyond_maximum()

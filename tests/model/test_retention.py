@@ -24,7 +24,7 @@ from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
-from headrace.model.subscribers import lower_bound
+from headrace.model.subscribers import lower_bound, upper_bound
 
 LEFT, RIGHT = StreamSegment(0, KeyRange(0.0, 0.5)), StreamSegment(1, KeyRange(0.5, 1.0))
 NOW = 100
@@ -52,7 +52,12 @@ def _policy(by_time: bool, least: int, most: int | None) -> RetentionPolicy:
 
 def _decide(by_time: bool, least: int, most: int | None, read: tuple[int, int] | None) -> Decision:
     bound = LowerBound(_cut(*read), 200 - sum(read)) if read else None
-    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place)
+    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place, _size_at)
+
+
+def _size_at(cut: RetentionCut) -> int:
+    """Of a stream that was never truncated."""
+    return cut.size_bytes
 
 
 BOTH = pytest.mark.parametrize("by_time", [True, False], ids=["time", "size"])
@@ -163,26 +168,41 @@ POLICIES = st.builds(
 def test_the_minimum_stays_and_nothing_unread_goes_while_the_maximum_allows(
     history: History, policy: RetentionPolicy, data: st.DataObject
 ):
+    """Also where the stream was truncated before, by hand or at what readers had read who are gone."""
     placed, now_ms = _with_cuts(data.draw, history)
     cuts: Cuts = tuple(placed)
     tail = placed[cuts[-1]] if cuts else history.tail()
+    truncating = Reader.at_head(history)
+    read_on(data.draw, truncating)
+    head = lower_bound([truncating.cut(), tail])
     readers = [Reader.at_head(history) for _ in range(data.draw(st.integers(0, 3)))]
     for reader in readers:
         read_on(data.draw, reader)
-    low = lower_bound([*(reader.cut() for reader in readers), tail]) if readers else None
+    low = upper_bound([lower_bound([*(reader.cut() for reader in readers), tail]), head]) if readers else None
     bound = LowerBound(low, history.size(tail) - history.size(low)) if low else None
-    decision = decide(policy, cuts, now_ms, bound, placed.__getitem__)
+    after = {cut: upper_bound([place, head]) for cut, place in placed.items()}
+    cuts, _ = cuts_after_head(cuts, history.size(head))
+    decision = decide(policy, cuts, now_ms, bound, placed.__getitem__, lambda cut: history.size(after[cut]))
     assert decision.cut is None or not decision.at_lower_bound
-    point = low if decision.at_lower_bound else placed[decision.cut] if decision.cut else None
-    if point is None:
+    point = low if decision.at_lower_bound else after[decision.cut] if decision.cut else None
+    if point is None or point == head:
         return
-    oldest_ms = _age(point, placed, now_ms)
-    retained = oldest_ms if policy.is_by_time else history.size(tail) - history.size(point)
-    assert retained is None or retained >= policy.minimum
+    if policy.is_by_time:
+        assert _is_old_enough(point, head, placed, now_ms - policy.minimum)
+    else:
+        assert history.size(tail) - history.size(point) >= policy.minimum
     if low is not None and compare_cuts(low, point) is not CutOrder.EQUAL_OR_AFTER:
         assert policy.maximum is not None, "unread events go though there is no maximum"
         limit = _age(low, placed, now_ms) if policy.is_by_time else bound.retained_bytes
         assert limit is None or limit > policy.maximum
+
+
+def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut, PlacedCut], until_ms: int) -> bool:
+    """Whether a cut of then lies nowhere before `point`, but for what was gone anyhow."""
+    return any(
+        cut.time_ms <= until_ms and compare_cuts(upper_bound([place, head]), point) is CutOrder.EQUAL_OR_AFTER
+        for cut, place in placed.items()
+    )
 
 
 def _age(point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int) -> int | None:

@@ -24,6 +24,23 @@ def test_by_size_the_least_that_is_enough_stays(world: Any, retention: Retention
     assert len(cuts) == 3
 
 
+def test_by_size_what_readers_let_go_counts_when_they_have_left(world: Any, retention: Retention):
+    """They were done with segment 1 and not with segment 0: a cut before that would take both, and leave too little."""
+    world.create(segments=2, retention=RetentionPolicy.by_size(127))
+    retention.write(135)
+    retention.subscribers.register("s", "t", "group", 0)
+    world.append(0, 121)
+    world.append(1, 51)
+    retention.subscribers.update_stream_cut("s", "t", "group", 0, {0: 0, 1: 51})
+    retention.after_a_period()
+    assert retention.head() == {0: 0, 1: 51}
+    retention.subscribers.unregister("s", "t", "group", 0)
+    retention.after_a_period()
+    assert retention.head() == {0: 0, 1: 51}, "at the cut of 135 bytes, 121 of 307 would stay"
+    retention.write(6)
+    assert retention.head() == {0: 135, 1: 51}
+
+
 def test_by_time_what_is_old_enough_goes(world: Any, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_time(3 * PERIOD_MS))
     heads = []
