@@ -228,12 +228,13 @@ def encode_operation_length(length: int) -> bytes:
     return _OPERATION_LENGTH.pack(length)
 
 
-def decode_operation_length(content: memoryview) -> int:
-    """The length of the operation that begins here; raises CorruptError if it is cut."""
-    if len(content) < OPERATION_LENGTH_BYTES:
-        raise CorruptError(f"a data frame ends with {len(content)} bytes that are no operation")
-    (length,) = _OPERATION_LENGTH.unpack_from(content)
-    return int(length)
+def decode_operation_length(content: memoryview, position: int) -> int:
+    """The length of the operation that begins at `position`; raises CorruptError if it is cut."""
+    try:
+        length: int = _OPERATION_LENGTH.unpack_from(content, position)[0]
+    except struct.error as error:
+        raise CorruptError(f"a data frame ends with {len(content) - position} bytes that are no operation") from error
+    return length
 
 
 def append_fields(number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int) -> bytes:
@@ -307,6 +308,10 @@ def decode_operation(raw: memoryview) -> Operation:
         CorruptError: these bytes are no operation of a known kind.
     """
     try:
+        if raw[0] == _APPEND:  # nearly all of them are
+            _, number, offset, high, low, event_number, count, now_ms = _APPEND_FIELDS.unpack_from(raw)
+            data = raw[APPEND_FIELDS_BYTES:]
+            return AppendOperation(number, offset, high << 64 | low, event_number, count, now_ms, data)
         return _decode(raw)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise CorruptError(f"a logged operation of {len(raw)} bytes does not decode: {error}") from error
@@ -314,11 +319,6 @@ def decode_operation(raw: memoryview) -> Operation:
 
 def _decode(frame: memoryview) -> Operation:
     match frame[0]:
-        case 2:
-            _, number, offset, high, low, event_number, count, now_ms = _APPEND_FIELDS.unpack_from(frame)
-            return AppendOperation(
-                number, offset, high << 64 | low, event_number, count, now_ms, frame[_APPEND_FIELDS.size :]
-            )
         case 1:
             _, number, now_ms, name_bytes, count = _CREATE_FIELDS.unpack_from(frame)
             name_end = _CREATE_FIELDS.size + name_bytes

@@ -57,18 +57,19 @@ class FrameReader:
         position = header.continued_bytes
         if position and self._unfinished is not None:
             yield from self._continued(entry, header.ordering, content[:position])
-        while position < len(content):
-            length = data_frames.decode_operation_length(content[position:])
+        content_bytes, ordering = len(content), header.ordering
+        while position < content_bytes:
+            length = data_frames.decode_operation_length(content, position)
             if not 0 < length <= OPERATION_BYTES_MAX:
                 raise self._corrupt(entry, f"holds an operation of {length} bytes")
             start = position + data_frames.OPERATION_LENGTH_BYTES
             position = start + length
-            whole = content[start:position]
-            if len(whole) < length:
-                self._unfinished, self._unfinished_bytes, self._unfinished_at = bytearray(whole), length, (entry, start)
+            if position > content_bytes:
+                self._unfinished = bytearray(content[start:])
+                self._unfinished_bytes, self._unfinished_at = length, (entry, start)
                 return
             self.next_sequence += 1
-            yield LoggedOperation(entry, start, header.ordering, whole)
+            yield LoggedOperation(entry, start, ordering, content[start:position])
 
     def _check(self, entry: int, header: data_frames.FrameHeader) -> None:
         continues = header.continued_bytes > 0

@@ -114,6 +114,12 @@ class BlockPool:
         return reservation
 
     def _place(self, reservation: Reservation) -> None:
+        length, block, start, limit = reservation.length, self._current, self._used, self._limit - ENTRY_CHARGE_BYTES
+        if block is not None and 0 < length <= limit - start:  # as nearly always; else the same in small steps
+            self._used, self._limit = start + length, limit
+            reservation.block, reservation.start = block, start
+            _occupy(block, reservation)
+            return
         self._charge()
         block, start = self._current_block(), self._used
         pending = reservation.length - min(reservation.length, self._limit - start)
@@ -192,6 +198,8 @@ class BlockPool:
         return free_bytes - self._promised_bytes
 
     def _make_room(self, length: int, *, overdraft: bool) -> bool:
+        if self._current and not self._promised_bytes and self._limit - self._used >= length + ENTRY_CHARGE_BYTES:
+            return True  # the block that is being filled has it
         while self._room() < length + ENTRY_CHARGE_BYTES:
             if not self._evict_one():
                 if not overdraft:
