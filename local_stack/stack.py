@@ -132,11 +132,12 @@ class LocalStack:
         double = ChildProcess("AWS double", "local_stack.aws_double", (), environment, world.logs_dir / "aws.log")
         self._aws = double
         self._parts.callback(double.stop, AWS_STOP_TIMEOUT_S)
+        self._load_functions()  # meanwhile: either takes a second or two
         endpoint = double.await_ready(AWS_READY_TIMEOUT_S).removeprefix(READY_PREFIX)
         self.resources: Resources = create_resources(endpoint)
         if world.is_continued:
             aws_snapshot.load(self.resources, world.snapshot_dir)
-        self._parts.enter_context(_process_environment(self.resources.environment() | _FUNCTION_ENVIRONMENT))
+        self._parts.enter_context(_process_environment(self.resources.environment()))
         threading.Thread(target=self._watch_aws, args=(double,), name="watch-aws", daemon=True).start()
 
     def _watch_aws(self, double: ChildProcess) -> None:
@@ -168,8 +169,12 @@ class LocalStack:
     def _stop_stores(self) -> None:
         self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
 
-    def _start_functions(self) -> None:
+    def _load_functions(self) -> None:
+        """Import the handlers. They ask for the names and addresses of resources only when they are called."""
+        self._parts.enter_context(_process_environment(_FUNCTION_ENVIRONMENT))
         self.functions = LambdaHost(self._clock)
+
+    def _start_functions(self) -> None:
         from functions import wiring  # after the environment is set, as in Lambda
 
         wiring.forget_services()
