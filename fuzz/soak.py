@@ -44,14 +44,24 @@ _READ_BYTES: Final = 1 << 20
 class _Stream:
     """One segment, its writer and its reader. Block n is a header and a piece of the noise that follows from n."""
 
-    def __init__(self, number: int, store: StoreProcess, noise: bytes, random: Random) -> None:
+    def __init__(self, number: int, store: StoreProcess, noise: bytes, random: Random, behind_bytes_max: int) -> None:
         self.name = f"scope/soak/{number}.#epoch.0"
         self.length = 0
         self._number = number
         self._store = store
         self._noise = memoryview(noise)
         self._random = random
+        self._behind_bytes_max = behind_bytes_max
         self._read = 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the reader has not read yet of what was acknowledged."""
+        return self.length - self._read
+
+    @property
+    def unread_bytes_max(self) -> int:
+        return self._behind_bytes_max + IN_FLIGHT * (BLOCK_BYTES[1] + _HEADER.size)
 
     async def write(self, until_s: float, clock: SystemClock) -> None:
         connection = await SocketConnection.open(self._store.port)
@@ -59,7 +69,7 @@ class _Stream:
         await _expect(connection, wire.SetupAppend(2, self._number, self.name), wire.AppendSetup)
         sent = acknowledged = -1
         while clock.monotonic_s() < until_s or acknowledged < sent:
-            near = self.length - self._read <= BEHIND_BYTES_MAX
+            near = self.unread_bytes <= self._behind_bytes_max
             while near and sent - acknowledged < IN_FLIGHT and clock.monotonic_s() < until_s:
                 sent += 1
                 block = self._block(sent, self._random.randint(*BLOCK_BYTES))
@@ -121,8 +131,8 @@ class _Stream:
         return number
 
 
-def soak(seed: int, *, seconds: float) -> str:
-    """What was reached.
+def soak(seed: int, *, seconds: float, behind_bytes_max: int = BEHIND_BYTES_MAX) -> str:
+    """What was reached by writers that wait for readers who are further behind than that.
 
     Raises:
         WrongStateError: a bound was broken, or bytes are missing or wrong.
@@ -139,17 +149,20 @@ def soak(seed: int, *, seconds: float) -> str:
         store_process(Path(directory), settings) as store,
     ):
         store.start()
-        summary = asyncio.run(_soak(store, Path(directory) / "data" / "journal", Random(seed), seconds))
+        summary = asyncio.run(_soak(store, Path(directory) / "data" / "journal", seed, seconds, behind_bytes_max))
         if not store.stop():
             raise WrongStateError("the store did not stop in good order")
         return summary
 
 
-async def _soak(store: StoreProcess, journal: Path, random: Random, seconds: float) -> str:
+async def _soak(store: StoreProcess, journal: Path, seed: int, seconds: float, behind_bytes_max: int) -> str:
     clock = SystemClock()
     started_s = clock.monotonic_s()
+    random = Random(seed)
     noise = random.randbytes(_NOISE_BYTES)
-    streams = [_Stream(number, store, noise, Random(random.random())) for number in range(1, SEGMENTS + 1)]
+    streams = [
+        _Stream(number, store, noise, Random(random.random()), behind_bytes_max) for number in range(1, SEGMENTS + 1)
+    ]
     resident, logged = [0], [0]
 
     async def watch() -> None:
@@ -160,6 +173,11 @@ async def _soak(store: StoreProcess, journal: Path, random: Random, seconds: flo
                 raise WrongStateError(f"the store has {resident[-1]} bytes resident, allowed are {RESIDENT_BYTES_MAX}")
             if logged[-1] > JOURNAL_BYTES_MAX:
                 raise WrongStateError(f"the journal takes {logged[-1]} bytes, allowed are {JOURNAL_BYTES_MAX}")
+            for stream in streams:
+                if stream.unread_bytes > stream.unread_bytes_max:
+                    raise WrongStateError(
+                        f"the writer of {stream.name} is {stream.unread_bytes} bytes ahead of its reader"
+                    )
             await asyncio.sleep(SAMPLE_EVERY_S)
 
     async with asyncio.TaskGroup() as group:

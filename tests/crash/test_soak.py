@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from fuzz.soak import soak
+import pytest
+
+from fuzz.soak import BEHIND_BYTES_MAX, soak
 
 
-def test_saturated_load_stays_within_its_bounds():
-    assert "MB/s" in soak(1, seconds=4)
+@pytest.mark.parametrize(("seconds", "behind_bytes_max"), [(4, BEHIND_BYTES_MAX), (2, 1 << 20)])
+def test_saturated_load_stays_within_its_bounds(seconds: float, behind_bytes_max: int):
+    """With a small distance the writers wait for their readers most of the time."""
+    assert "MB/s" in soak(1, seconds=seconds, behind_bytes_max=behind_bytes_max)
