@@ -202,14 +202,12 @@ class LocalStack:
         self._bridge.start(self._fail)
 
     def _stop_background_work(self) -> None:
-        for timer in self.timers:
-            timer.ask_to_stop()
-        for poller in self.pollers:
-            poller.ask_to_stop()
-        for timer in self.timers:
-            timer.join(WORK_STOP_TIMEOUT_S)
-        for poller in self.pollers:
-            poller.join(WORK_STOP_TIMEOUT_S)
+        workers: list[ScheduleTimer | QueuePoller] = [*self.timers, *self.pollers]
+        for worker in workers:
+            worker.ask_to_stop()
+        deadline_s = self._clock.monotonic_s() + WORK_STOP_TIMEOUT_S  # of all together: there are dozens of threads
+        for worker in workers:
+            worker.join(max(0.0, deadline_s - self._clock.monotonic_s()))
 
     def _save_aws(self) -> None:
         """Only a world in which all stores ended in good order can be continued."""
