@@ -49,6 +49,30 @@ def synced_writes(
         path.unlink()
 
 
+def paced_synced_writes(
+    directory: Path, block_bytes: int, rate_per_s: int, seconds: float, recycled_bytes: int
+) -> Latencies:
+    """pwrite and fdatasync at each of `rate_per_s` moments a second over a recycled file, from when the moment was due.
+
+    A disk and a core that had a rest in between take longer than those that are asked again at once.
+    """
+    path = directory / "raw-writes"
+    block = os.urandom(block_bytes)
+    blocks = recycled_bytes // block_bytes
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _fill(file, recycled_bytes)
+        taken_ns: list[int] = []
+        for number, due_ns in enumerate(paced_ns(rate_per_s, max(1, int(rate_per_s * seconds)))):
+            os.pwrite(file, block, number % blocks * block_bytes)
+            os.fdatasync(file)
+            taken_ns.append(time.monotonic_ns() - due_ns)
+        return Latencies.of_ns(taken_ns)
+    finally:
+        os.close(file)
+        path.unlink()
+
+
 def python_additions_per_s(seconds: float) -> float:
     """What one thread of Python gets done while nothing else runs. On a shared machine it halves from second to second,
     and with it goes whatever is bound by the processor."""

@@ -53,6 +53,9 @@ def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
         assert found.mb_per_s == pytest.approx(found.per_second * 4096 / 1e6)
         assert found.latencies.count >= 1
         assert found.latencies.p50_ms <= found.latencies.p99_ms <= found.latencies.max_ms
+    paced = raw_limits.paced_synced_writes(tmp_path, 4096, 1_000, 0.02, 16 * 4096)
+    assert paced.count == 20
+    assert 0 < paced.p50_ms <= paced.p99_ms
     assert list(tmp_path.iterdir()) == []
 
 
