@@ -1,7 +1,8 @@
 """Where a stream would be truncated now: the retention set and the subscribers, read as far as the rules ask.
 
 A plan costs one query for the subscribers, and reads only those cuts of the set that matter: without subscribers one,
-with them about two for each doubling of the set.
+with them about two for each doubling of the set. Where the head of the stream lies behind a cut in some key ranges, one
+more for each doubling, and the epochs between that nobody has asked for.
 """
 
 from __future__ import annotations
@@ -89,17 +90,17 @@ class RetentionPlanner:
         if subscribers:
             bound = self._bound(retained, cuts, [one.position for one in subscribers], find)
 
-        def size_at(cut: RetentionCut) -> int:
+        def size_after(cut: RetentionCut) -> int:
             if retained.truncation is None:
                 return cut.size_bytes
             place = find(cut)
             return self.size_at(retained.stream, _not_before_head(retained, place.head), place)
 
-        decision = decide(policy, cuts, now_ms, bound, lambda cut: find(cut).head, size_at)
+        decision = decide(policy, cuts, now_ms, bound, lambda cut: find(cut).head, size_after)
         if decision.at_lower_bound and bound is not None:
             target, size = bound.position, cuts[-1].size_bytes - bound.retained_bytes
         elif decision.cut is not None:
-            target, size = _not_before_head(retained, find(decision.cut).head), size_at(decision.cut)
+            target, size = _not_before_head(retained, find(decision.cut).head), size_after(decision.cut)
         else:
             return Plan(decision)
         if size <= retained.head_bytes:

@@ -95,16 +95,16 @@ class Decision:
 Place = Callable[[RetentionCut], PlacedCut]
 """The positions of a cut of the set; asked for only where they matter."""
 
-SizeAt = Callable[[RetentionCut], int]
+SizeAfter = Callable[[RetentionCut], int]
 """The bytes before the head of the stream, since its creation, once it is truncated at a cut of the set: those before
 the cut, and what is gone already where the head lies behind it. Asked for only where it matters."""
 
 
 def decide(
-    policy: RetentionPolicy, cuts: Cuts, now_ms: int, bound: LowerBound | None, place: Place, size_at: SizeAt
+    policy: RetentionPolicy, cuts: Cuts, now_ms: int, bound: LowerBound | None, place: Place, size_after: SizeAfter
 ) -> Decision:
     """Where the stream is to be truncated now. `bound` is None without subscribers."""
-    limits = _Limits(policy, cuts, now_ms, size_at)
+    limits = _Limits(policy, cuts, now_ms, size_after)
     if bound is None:
         least = limits.min_bound()
         return Decision(RetentionCase.NO_SUBSCRIBERS, least) if least else Decision(RetentionCase.NOT_ENOUGH)
@@ -140,11 +140,11 @@ class _Limits:
     policy: RetentionPolicy
     cuts: Cuts
     now_ms: int
-    size_at: SizeAt
+    size_after: SizeAfter
 
     def value(self, cut: RetentionCut) -> int:
         """What remains after truncating at the cut: bytes, or the age in ms of the oldest event."""
-        return self._value_alone(cut) if self.policy.is_by_time else self.cuts[-1].size_bytes - self.size_at(cut)
+        return self._value_alone(cut) if self.policy.is_by_time else self.cuts[-1].size_bytes - self.size_after(cut)
 
     def min_bound(self) -> RetentionCut | None:
         """The cut that leaves the least of those that leave the minimum."""

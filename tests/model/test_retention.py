@@ -52,10 +52,10 @@ def _policy(by_time: bool, least: int, most: int | None) -> RetentionPolicy:
 
 def _decide(by_time: bool, least: int, most: int | None, read: tuple[int, int] | None) -> Decision:
     bound = LowerBound(_cut(*read), 200 - sum(read)) if read else None
-    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place, _size_at)
+    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place, _size_after)
 
 
-def _size_at(cut: RetentionCut) -> int:
+def _size_after(cut: RetentionCut) -> int:
     """Of a stream that was never truncated."""
     return cut.size_bytes
 
