@@ -29,10 +29,10 @@ from local_stack.running import running_stack
 
 # A log that recycles its files can do what overwriting does: Headrace is held against that, the better of the two.
 RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"
-RAW_LATENCY = "raw: overwrite + fdatasync, 4 KiB blocks, p50"
-RAW_LATENCY_P99 = "raw: overwrite + fdatasync, 4 KiB blocks, p99"
-RAW_PACED = "raw: overwrite + fdatasync, 4 KiB blocks"
-RAW_BUSY = "raw: overwrite + fdatasync, 4 KiB blocks, all cores busy"
+RAW_WRITES = "raw: overwrite + fdatasync, 4 KiB blocks"
+RAW_LATENCY = f"{RAW_WRITES}, p50"
+RAW_LATENCY_P99 = f"{RAW_WRITES}, p99"
+RAW_BUSY = f"{RAW_WRITES}, all cores busy"
 RAW_LOOPBACK = "raw: loopback TCP"
 RAW_PYTHON = "raw: additions of one Python thread"
 RAW_STOLEN = "raw: processor time wanted and not given by the host"
@@ -127,8 +127,8 @@ def measure_raw(results: Results, directory: Path, settings: Settings) -> None:
                 results.add(f"{name}, p99", found.latencies.p99_ms, "ms")
     pace = settings.paced[0].rate_per_s
     paced = raw_limits.paced_synced_writes(directory, 4 * KIB, pace, settings.raw_seconds, settings.raw_recycled_bytes)
-    results.add(f"{RAW_PACED}, {pace:,} a second, p50", paced.p50_ms, "ms")
-    results.add(f"{RAW_PACED}, {pace:,} a second, p99", paced.p99_ms, "ms")
+    results.add(f"{RAW_WRITES}, {pace:,} a second, p50", paced.p50_ms, "ms")
+    results.add(f"{RAW_WRITES}, {pace:,} a second, p99", paced.p99_ms, "ms")
     with raw_limits.busy_cores():
         busy = raw_limits.synced_writes(
             directory, 4 * KIB, settings.raw_seconds, recycled_bytes=settings.raw_recycled_bytes

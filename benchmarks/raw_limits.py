@@ -37,16 +37,8 @@ def synced_writes(
 
     A recycled file has its blocks allocated, which saves the file system's own journal: the best a log can do.
     """
-    path = directory / "raw-writes"
-    block = os.urandom(block_bytes)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        if recycled_bytes is not None:
-            _fill(file, recycled_bytes)
-        return _write_for(file, block, seconds, recycled_bytes)
-    finally:
-        os.close(file)
-        path.unlink()
+    with _scratch_file(directory, recycled_bytes) as file:
+        return _write_for(file, os.urandom(block_bytes), seconds, recycled_bytes)
 
 
 def paced_synced_writes(
@@ -56,21 +48,14 @@ def paced_synced_writes(
 
     A disk and a core that had a rest in between take longer than those that are asked again at once.
     """
-    path = directory / "raw-writes"
-    block = os.urandom(block_bytes)
-    blocks = recycled_bytes // block_bytes
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        _fill(file, recycled_bytes)
-        taken_ns: list[int] = []
+    block, blocks = os.urandom(block_bytes), recycled_bytes // block_bytes
+    taken_ns: list[int] = []
+    with _scratch_file(directory, recycled_bytes) as file:
         for number, due_ns in enumerate(paced_ns(rate_per_s, max(1, int(rate_per_s * seconds)))):
             os.pwrite(file, block, number % blocks * block_bytes)
             os.fdatasync(file)
             taken_ns.append(time.monotonic_ns() - due_ns)
-        return Latencies.of_ns(taken_ns)
-    finally:
-        os.close(file)
-        path.unlink()
+    return Latencies.of_ns(taken_ns)
 
 
 def python_additions_per_s(seconds: float) -> float:
@@ -109,6 +94,20 @@ def busy_cores() -> Iterator[None]:
             one.kill()
         for one in spinning:
             one.wait()
+
+
+@contextmanager
+def _scratch_file(directory: Path, filled_bytes: int | None) -> Iterator[int]:
+    """The descriptor of a file that is gone afterwards; empty, or with that many bytes in allocated blocks."""
+    path = directory / "raw-writes"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if filled_bytes is not None:
+            _fill(file, filled_bytes)
+        yield file
+    finally:
+        os.close(file)
+        path.unlink()
 
 
 def _fill(file: int, length_bytes: int) -> None:
