@@ -53,6 +53,7 @@ class _Stream:
         self._random = random
         self._behind_bytes_max = behind_bytes_max
         self._read = 0
+        self.waits = 0
 
     @property
     def unread_bytes(self) -> int:
@@ -61,6 +62,7 @@ class _Stream:
 
     @property
     def unread_bytes_max(self) -> int:
+        """Of a writer that waits; what was in flight when it began to may come on top."""
         return self._behind_bytes_max + IN_FLIGHT * (BLOCK_BYTES[1] + _HEADER.size)
 
     async def write(self, until_s: float, clock: SystemClock) -> None:
@@ -75,6 +77,7 @@ class _Stream:
                 block = self._block(sent, self._random.randint(*BLOCK_BYTES))
                 connection.send(wire.AppendBlockEnd(self._number, len(block), block, 1, sent, 3))
             if acknowledged == sent:
+                self.waits += 1
                 await asyncio.sleep(SAMPLE_EVERY_S)
                 continue
             reply = await connection.receive()
@@ -190,7 +193,8 @@ async def _soak(store: StoreProcess, journal: Path, seed: int, seconds: float, b
     total = sum(stream.length for stream in streams)
     return (
         f"{total >> 20} MiB in {took_s:.0f} s, {total / took_s / 1e6:.0f} MB/s; at most {max(resident) >> 20} MiB "
-        f"resident (cache {CACHE_BYTES >> 20} MiB), journal at most {max(logged) >> 20} MiB"
+        f"resident (cache {CACHE_BYTES >> 20} MiB), journal at most {max(logged) >> 20} MiB; writers waited "
+        f"{sum(stream.waits for stream in streams)} times for their readers"
     )
 
 

@@ -9,9 +9,10 @@ import contextlib
 import http.client
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -20,6 +21,7 @@ from headrace import topology
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.connection import BlockingConnection
 from headrace.model.errors import HeadraceError
+from headrace.ports.clock import Clock
 from local_stack import aws_snapshot
 from local_stack.aws_double import READY_PREFIX
 from local_stack.child_process import ChildProcess
@@ -175,7 +177,7 @@ class LocalStack:
         self.functions = LambdaHost(self._clock)
 
     def _start_functions(self) -> None:
-        from functions import wiring  # after the environment is set, as in Lambda
+        from functions import wiring  # after `_load_functions`: what it imports reads the environment
 
         wiring.forget_services()
         self._parts.callback(wiring.forget_services)
@@ -202,12 +204,7 @@ class LocalStack:
         self._bridge.start(self._fail)
 
     def _stop_background_work(self) -> None:
-        workers: list[ScheduleTimer | QueuePoller] = [*self.timers, *self.pollers]
-        for worker in workers:
-            worker.ask_to_stop()
-        deadline_s = self._clock.monotonic_s() + WORK_STOP_TIMEOUT_S  # of all together: there are dozens of threads
-        for worker in workers:
-            worker.join(max(0.0, deadline_s - self._clock.monotonic_s()))
+        stop_together([*self.timers, *self.pollers], WORK_STOP_TIMEOUT_S, self._clock)
 
     def _save_aws(self) -> None:
         """Only a world in which all stores ended in good order can be continued."""
@@ -264,6 +261,27 @@ class LocalStack:
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
         self._failed.set()
+
+
+class Worker(Protocol):
+    """Something with threads of its own."""
+
+    def ask_to_stop(self) -> None:
+        """Takes no more work; returns at once."""
+        ...
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the work at hand. Returns whether it ended in time."""
+        ...
+
+
+def stop_together(workers: Sequence[Worker], timeout_s: float, clock: Clock) -> None:
+    """Asks all before it waits for any; none is begun to be waited for once the time is over."""
+    for worker in workers:
+        worker.ask_to_stop()
+    deadline_s = clock.monotonic_s() + timeout_s
+    for worker in workers:
+        worker.join(max(0.0, deadline_s - clock.monotonic_s()))
 
 
 @contextlib.contextmanager
