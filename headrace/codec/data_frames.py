@@ -318,6 +318,7 @@ def decode_operation(raw: memoryview) -> Operation:
 
 
 def _decode(frame: memoryview) -> Operation:
+    """Any operation but an append."""
     match frame[0]:
         case 1:
             _, number, now_ms, name_bytes, count = _CREATE_FIELDS.unpack_from(frame)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.codec import wire_commands as wire
 from headrace.codec.wire_commands import fields as vocabulary
-from headrace.codec.wire_commands import table_fields
+from headrace.codec.wire_commands import segment_fields, table_fields
 from headrace.codec.wire_commands.commands import LAYOUTS
 
 ANY_I64 = st.integers(-(2**63), 2**63 - 1)
@@ -37,13 +37,13 @@ def any_command(
         (vocabulary.Event, st.binary(max_size=100)),
         (vocabulary.Texts, st.lists(text, max_size=4).map(tuple)),
         (
-            vocabulary.AttributeUpdates,
+            segment_fields.AttributeUpdates,
             st.lists(st.builds(wire.AttributeUpdate, uuid, st.integers(0, 4), i64, i64), max_size=4).map(tuple),
         ),
         (table_fields.Versions, st.lists(i64, max_size=4).map(tuple)),
         (table_fields.TableKeys, st.lists(st.builds(wire.TableKey, small, i64), max_size=4).map(tuple)),
         (table_fields.TableEntries, st.lists(st.builds(wire.TableEntry, small, i64, small), max_size=4).map(tuple)),
-        (vocabulary.MergedSources, st.lists(st.builds(wire.MergedSource, text, i64), max_size=4).map(tuple)),
+        (segment_fields.MergedSources, st.lists(st.builds(wire.MergedSource, text, i64), max_size=4).map(tuple)),
     ]
 
     def commands(kind: type[Any]) -> st.SearchStrategy[Any]:

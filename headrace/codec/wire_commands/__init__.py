@@ -38,12 +38,7 @@ from headrace.codec.wire_commands.errors import (
     SegmentIsTruncated,
     WrongHost,
 )
-from headrace.codec.wire_commands.fields import (
-    AttributeUpdate,
-    Buffer,
-    MergedSource,
-    WireFormatError,
-)
+from headrace.codec.wire_commands.fields import Buffer, WireFormatError
 from headrace.codec.wire_commands.framing import (
     FRAME_HEADER,
     FRAME_PAYLOAD_BYTES_MAX,
@@ -68,6 +63,7 @@ from headrace.codec.wire_commands.read import (
     SegmentRead,
     StreamSegmentInfo,
 )
+from headrace.codec.wire_commands.segment_fields import AttributeUpdate, MergedSource
 from headrace.codec.wire_commands.segments import (
     NO_ATTRIBUTE_VALUE,
     SCALE_TYPE_EVENTS_PER_SEC,

@@ -22,6 +22,7 @@ _UINT16 = Struct(">H")
 _INT32 = Struct(">i")
 _EVENT_HEADER = Struct(">ii")
 _EVENT_TYPE = 0
+TEXT_BYTES_MIN = _UINT16.size
 _TEXT_BYTES_MAX = 0xFFFF
 _TOKEN_BYTES_MAX = 256
 _UUID_BYTES = 16
@@ -273,73 +274,19 @@ def _write_uuid(value: int) -> bytes:
     return value.to_bytes(_UUID_BYTES, "big")
 
 
-def _read_attribute_update(payload: memoryview, position: int) -> tuple[AttributeUpdate, int]:
-    values: list[Any] = []
-    position = _ATTRIBUTE_UPDATE_RUN.read(payload, position, values)
-    return AttributeUpdate(*values), position
-
-
-def _write_attribute_update(update: AttributeUpdate, sink: Sink) -> None:
-    values = (update.attribute_id, update.update_type, update.new_value, update.old_value)
-    _ATTRIBUTE_UPDATE_RUN.write(values, sink)
-
-
-def _read_merged_source(payload: memoryview, position: int) -> tuple[MergedSource, int]:
-    source, position = read_text(payload, position)
-    values: list[Any] = []
-    position = _INT64_RUN.read(payload, position, values)
-    return MergedSource(source, values[0]), position
-
-
-def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
-    write_text(merged.source, sink)
-    _INT64_RUN.write((merged.new_target_write_offset,), sink)
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeUpdate:
-    """One attribute change.
-
-    `update_type`: 0 none, 1 replace, 2 replace if greater, 3 accumulate, 4 replace if equal to `old_value`.
-    """
-
-    attribute_id: int
-    update_type: int
-    new_value: int
-    old_value: int
-
-
-@dataclass(frozen=True, slots=True)
-class MergedSource:
-    """A merged source segment and the length of the target after it."""
-
-    source: str
-    new_target_write_offset: int
-
-
-_INT64_RUN = FixedRun([Fixed("q")])
-_UUID_FIELD = Fixed(f"{_UUID_BYTES}s", _read_uuid, _write_uuid)
-_ATTRIBUTE_UPDATE_RUN = FixedRun([_UUID_FIELD, Fixed("b"), Fixed("q"), Fixed("q")])
+UUID_FIELD = Fixed(f"{_UUID_BYTES}s", _read_uuid, _write_uuid)
 
 I8 = Annotated[int, Fixed("b")]
 I32 = Annotated[int, Fixed("i")]
 I64 = Annotated[int, Fixed("q")]
 Bool = Annotated[bool, Fixed("B", _read_bool, int)]
-Uuid = Annotated[int, _UUID_FIELD]
+Uuid = Annotated[int, UUID_FIELD]
 Text = Annotated[str, TextStep()]
 Data = Annotated[Buffer, CountedDataStep()]
 Token = Annotated[bytes, TokenStep()]
 Rest = Annotated[Buffer, RestStep()]
 Event = Annotated[Buffer, EventStep()]
-Texts = Annotated[tuple[str, ...], ListStep(_UINT16.size, read_text, write_text)]
-AttributeUpdates = Annotated[
-    tuple[AttributeUpdate, ...],
-    ListStep(_ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update),
-]
-MergedSources = Annotated[
-    tuple[MergedSource, ...],
-    ListStep(_UINT16.size + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
-]
+Texts = Annotated[tuple[str, ...], ListStep(TEXT_BYTES_MIN, read_text, write_text)]
 
 C = TypeVar("C")
 

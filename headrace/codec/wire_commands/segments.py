@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from headrace.codec.wire_commands.commands import WireCommand, command
-from headrace.codec.wire_commands.fields import (
-    I8,
-    I32,
-    I64,
-    AttributeUpdates,
-    Bool,
-    MergedSources,
-    Text,
-    Texts,
-    Uuid,
-)
+from headrace.codec.wire_commands.fields import I8, I32, I64, Bool, Text, Texts, Uuid
+from headrace.codec.wire_commands.segment_fields import AttributeUpdates, MergedSources
 
 SCALE_TYPE_NONE = 0
 SCALE_TYPE_KBYTES_PER_SEC = 1
