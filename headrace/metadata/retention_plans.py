@@ -16,7 +16,7 @@ from headrace.metadata.retention_records import RetainedStream, RetentionRecords
 from headrace.metadata.subscriber_records import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
-from headrace.model.retention import Cuts, Decision, LowerBound, RetentionCase, RetentionCut, decide
+from headrace.model.retention import Cuts, Decision, Measures, RetentionCase, RetentionCut, decide
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
@@ -86,19 +86,25 @@ class RetentionPlanner:
                 found[cut] = self._records.cut(retained.stream, cut)
             return found[cut]
 
-        bound = None
-        if subscribers:
-            bound = self._bound(retained, cuts, [one.position for one in subscribers], find)
-
         def size_after(cut: RetentionCut) -> int:
             if retained.truncation is None:
                 return cut.size_bytes
             place = find(cut)
             return self.size_at(retained.stream, _not_before_head(retained, place.head), place)
 
-        decision = decide(policy, cuts, now_ms, bound, lambda cut: find(cut).head, size_after)
-        if decision.at_lower_bound and bound is not None:
-            target, size = bound.position, cuts[-1].size_bytes - bound.retained_bytes
+        bound = None
+        if subscribers:  # How far the tail is beyond the newest cut is unknown.
+            positions = [one.position for one in subscribers]
+            bound = _not_before_head(retained, lower_bound([*positions, find(cuts[-1]).head]))
+        at_bound = _AtBound(self, retained, cuts, bound, find) if bound else None
+        measures = Measures(
+            place=lambda cut: find(cut).head,
+            size_after=size_after,
+            remaining=lambda cut: cuts[-1].size_bytes - at_bound.size_before(cut) if at_bound else 0,
+        )
+        decision = decide(policy, cuts, now_ms, cuts[-1].size_bytes - retained.head_bytes, bound, measures)
+        if decision.at_bound and at_bound is not None:
+            target, size = at_bound.place(decision.cut), at_bound.size_before(decision.cut)
         elif decision.cut is not None:
             target, size = _not_before_head(retained, find(decision.cut).head), size_after(decision.cut)
         else:
@@ -107,17 +113,40 @@ class RetentionPlanner:
             return Plan(decision)
         return Plan(decision, target, size)
 
-    def _bound(self, retained: RetainedStream, cuts: Cuts, positions: list[PlacedCut], find: Find) -> LowerBound:
-        """Where all have read to, not before the head, and not behind the newest cut: how far the tail is unknown."""
-        newest = find(cuts[-1])
-        place = _not_before_head(retained, lower_bound([*positions, newest.head]))
-        # The last cut that is nowhere behind it is the nearest place from which to count.
-        count = bisect_left(
-            cuts, True, key=lambda cut: compare_cuts(place, find(cut).head) is not CutOrder.EQUAL_OR_AFTER
-        )
-        nearest = find(cuts[count - 1]) if count else retained.truncation
-        size = self.size_at(retained.stream, place, nearest)
-        return LowerBound(place, cuts[-1].size_bytes - size)
+
+class _AtBound:
+    """The lower bound of the subscribers, and what lies before it; with a cut, before the earlier of the two."""
+
+    def __init__(
+        self, planner: RetentionPlanner, retained: RetainedStream, cuts: Cuts, bound: PlacedCut, find: Find
+    ) -> None:
+        self._planner = planner
+        self._retained = retained
+        self._cuts = cuts
+        self._bound = bound
+        self._find = find
+        self._passed: int | None = None
+
+    def place(self, cut: RetentionCut | None) -> PlacedCut:
+        if cut is None:
+            return self._bound
+        return _not_before_head(self._retained, lower_bound([self._find(cut).head, self._bound]))
+
+    def size_before(self, cut: RetentionCut | None) -> int:
+        """In bytes, since the stream's creation: counted from the nearest cut that lies nowhere behind the place."""
+        passed = self._cuts_passed() if cut is None else min(self._cuts_passed(), self._cuts.index(cut) + 1)
+        before = self._find(self._cuts[passed - 1]) if passed else self._retained.truncation
+        return self._planner.size_at(self._retained.stream, self.place(cut), before)
+
+    def _cuts_passed(self) -> int:
+        """How many cuts lie nowhere behind the lower bound."""
+        if self._passed is None:
+            self._passed = bisect_left(
+                self._cuts,
+                True,
+                key=lambda one: compare_cuts(self._bound, self._find(one).head) is not CutOrder.EQUAL_OR_AFTER,
+            )
+        return self._passed
 
 
 def tail_of(segment_stores: SegmentStores, stream: Stream) -> PlacedCut:

@@ -4,6 +4,9 @@ The value of a cut is what would remain if the stream were truncated at it: byte
 oldest event in ms for policies by time. A stream is never truncated where less than the policy's minimum would remain.
 With subscribers it is truncated where all of them have read to, between the minimum and the maximum. The head may then
 lie behind a cut of the set in some key ranges: a truncation at such a cut leaves less than the cut alone says.
+
+The rules are those of Pravega's document on retention, except where a subscriber is ahead in one key range and behind
+in another. There they keep the limits and drop fewer unread events (docs/using/retention.md says how).
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class RetentionState:
 
 
 class RetentionCase(StrEnum):
-    """Why a stream is truncated where it is; the first four are those of a stream with subscribers."""
+    """Why a stream is truncated where it is; the first five are those of a stream with subscribers."""
 
     WITHIN_LIMITS = "within limits"
     BELOW_MINIMUM = "below minimum"
@@ -57,6 +60,7 @@ class RetentionCase(StrEnum):
     ABOVE_MAXIMUM = "above maximum"
     OVERLAPPING_MAXIMUM = "overlapping maximum"
     NO_SUBSCRIBERS = "no subscribers"
+    NO_SUBSCRIBERS_ABOVE_MAXIMUM = "no subscribers, above maximum"
     NOT_ENOUGH = "not enough"
 
 
@@ -64,53 +68,63 @@ WORDS = {
     RetentionCase.WITHIN_LIMITS: "what all subscribers have read goes: what remains lies within the limits",
     RetentionCase.BELOW_MINIMUM: "the subscribers have read further, but the minimum has to stay",
     RetentionCase.OVERLAPPING_MINIMUM: (
-        "the minimum and the unread events protect different key ranges: both stay, up to the last cut before them"
+        "the minimum and the unread events protect different key ranges: both stay, and all else goes"
     ),
     RetentionCase.ABOVE_MAXIMUM: "the subscribers lag behind the maximum: unread events beyond it go",
     RetentionCase.OVERLAPPING_MAXIMUM: (
         "the subscribers lag behind the maximum in some key ranges: unread events beyond it go"
     ),
     RetentionCase.NO_SUBSCRIBERS: "there is no subscriber: all but the minimum goes",
+    RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM: (
+        "there is no subscriber, and more than the maximum: the oldest events go until the maximum is left"
+    ),
     RetentionCase.NOT_ENOUGH: "there is no more than the minimum: everything stays",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class LowerBound:
-    """Where all subscribers have read to; `retained_bytes` would remain if the stream were truncated there."""
-
-    position: PlacedCut
-    retained_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """Truncate at `cut`, or at the lower bound of the subscribers, or not at all."""
+    """Truncate at `cut`; with `at_bound` at the lower bound of the subscribers, but in no key range behind `cut`."""
 
     case: RetentionCase
     cut: RetentionCut | None = None
-    at_lower_bound: bool = False
+    at_bound: bool = False
 
 
-Place = Callable[[RetentionCut], PlacedCut]
-"""The positions of a cut of the set; asked for only where they matter."""
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the rules ask about a stream; each is called only where its answer matters, since it may cost reads.
 
-SizeAfter = Callable[[RetentionCut], int]
-"""The bytes before the head of the stream, since its creation, once it is truncated at a cut of the set: those before
-the cut, and what is gone already where the head lies behind it. Asked for only where it matters."""
+    `place` gives the positions of a cut of the set. `size_after` gives the bytes before the head of the stream, since
+    its creation, once it is truncated at a cut of the set: those before the cut, and what is gone already where the
+    head lies behind the cut. `remaining` gives the bytes up to the newest cut if the stream is truncated at the lower
+    bound, or at the earlier of the lower bound and a cut of the set in each key range.
+    """
+
+    place: Callable[[RetentionCut], PlacedCut]
+    size_after: Callable[[RetentionCut], int]
+    remaining: Callable[[RetentionCut | None], int]
 
 
 def decide(
-    policy: RetentionPolicy, cuts: Cuts, now_ms: int, bound: LowerBound | None, place: Place, size_after: SizeAfter
+    policy: RetentionPolicy,
+    cuts: Cuts,
+    now_ms: int,
+    kept_bytes: int,
+    bound: PlacedCut | None,
+    measures: Measures,
 ) -> Decision:
-    """Where the stream is to be truncated now. `bound` is None without subscribers."""
-    limits = _Limits(policy, cuts, now_ms, size_after)
+    """Where the stream is to be truncated now.
+
+    `kept_bytes` lie between the head and the newest of `cuts`. `bound` is where all subscribers have read to, neither
+    before the head nor behind the newest cut; None without subscribers.
+    """
+    limits = _Limits(policy, cuts, now_ms, measures)
     if bound is None:
-        least = limits.min_bound()
-        return Decision(RetentionCase.NO_SUBSCRIBERS, least) if least else Decision(RetentionCase.NOT_ENOUGH)
-    if policy.is_by_time:
-        return _by_time(limits, bound, place)
-    return _by_size(limits, bound, place)
+        return _without_subscribers(limits, kept_bytes)
+    if not policy.is_by_time and kept_bytes < policy.minimum:
+        return Decision(RetentionCase.NOT_ENOUGH)
+    return _beyond_maximum(limits, bound) or _keep_what_is_protected(limits, bound)
 
 
 def with_cut(cuts: Cuts, new: RetentionCut, *, by_time: bool, cuts_max: int = CUTS_MAX) -> tuple[Cuts, Cuts]:
@@ -140,11 +154,15 @@ class _Limits:
     policy: RetentionPolicy
     cuts: Cuts
     now_ms: int
-    size_after: SizeAfter
+    measures: Measures
 
     def value(self, cut: RetentionCut) -> int:
         """What remains after truncating at the cut: bytes, or the age in ms of the oldest event."""
-        return self._value_alone(cut) if self.policy.is_by_time else self.cuts[-1].size_bytes - self.size_after(cut)
+        return (
+            self._value_alone(cut)
+            if self.policy.is_by_time
+            else self.cuts[-1].size_bytes - self.measures.size_after(cut)
+        )
 
     def min_bound(self) -> RetentionCut | None:
         """The cut that leaves the least of those that leave the minimum."""
@@ -175,43 +193,63 @@ class _Limits:
         """The value of the cut if the head lies nowhere behind it, else more than that: costs nothing."""
         return self.now_ms - cut.time_ms if self.policy.is_by_time else self.cuts[-1].size_bytes - cut.size_bytes
 
-    def latest_before(self, bound: PlacedCut, place: Place) -> RetentionCut | None:
-        """The newest cut that lies before the bound everywhere: a look at few cuts, since they are in order."""
-        count = bisect_left(self.cuts, True, key=lambda cut: compare_cuts(place(cut), bound) is not CutOrder.BEFORE)
+    def newest_before_minimum(self) -> RetentionCut | None:
+        """By size: the newest cut that leaves the minimum, if what is unread before it stays as well."""
+        count = bisect_left(self.cuts, True, key=lambda cut: self.measures.remaining(cut) < self.policy.minimum)
         return self.cuts[count - 1] if count else None
 
 
-def _by_size(limits: _Limits, bound: LowerBound, place: Place) -> Decision:
-    if bound.retained_bytes < limits.policy.minimum:
-        return _at_minimum(limits, limits.min_bound(), bound, place)
-    maximum = limits.policy.maximum
-    lags = maximum is not None and bound.retained_bytes > maximum
-    most = limits.max_bound() if lags else None
-    if most is None:
-        return Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
-    if limits.value(most) >= bound.retained_bytes:
-        return Decision(RetentionCase.ABOVE_MAXIMUM, at_lower_bound=True)
-    overlaps = compare_cuts(bound.position, place(most)) is CutOrder.OVERLAPS
-    return Decision(RetentionCase.OVERLAPPING_MAXIMUM if overlaps else RetentionCase.ABOVE_MAXIMUM, most)
-
-
-def _by_time(limits: _Limits, bound: LowerBound, place: Place) -> Decision:
+def _without_subscribers(limits: _Limits, kept_bytes: int) -> Decision:
+    policy = limits.policy
+    if not policy.is_by_time and policy.maximum is not None and kept_bytes > policy.maximum:
+        most = limits.max_bound()
+        if most is not None:
+            return Decision(RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM, most)
     least = limits.min_bound()
-    if least is None or compare_cuts(place(least), bound.position) is not CutOrder.EQUAL_OR_AFTER:
-        return _at_minimum(limits, least, bound, place)
-    beyond = limits.newest_beyond_maximum()
-    order = CutOrder.EQUAL_OR_AFTER if beyond is None else compare_cuts(bound.position, place(beyond))
-    if beyond is None or order is CutOrder.EQUAL_OR_AFTER:
-        return Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
-    if order is CutOrder.BEFORE:
-        return Decision(RetentionCase.ABOVE_MAXIMUM, limits.max_bound())
-    return Decision(RetentionCase.OVERLAPPING_MAXIMUM, beyond)
+    return Decision(RetentionCase.NO_SUBSCRIBERS, least) if least else Decision(RetentionCase.NOT_ENOUGH)
 
 
-def _at_minimum(limits: _Limits, least: RetentionCut | None, bound: LowerBound, place: Place) -> Decision:
-    """The subscribers have read into what has to stay."""
+def _beyond_maximum(limits: _Limits, bound: PlacedCut) -> Decision | None:
+    """What to do if the unread events alone exceed the maximum; None if they do not.
+
+    This comes before the minimum is looked at: a subscriber that has read into the minimum in one key range must not
+    keep the maximum from being applied to another.
+    """
+    if not _lags(limits, bound):
+        return None
+    most = limits.max_bound()
+    if not limits.policy.is_by_time and (most is None or limits.value(most) >= limits.measures.remaining(None)):
+        return Decision(RetentionCase.ABOVE_MAXIMUM, at_bound=True)  # no cut leaves less and yet the minimum
+    if most is None:
+        return None
+    order = compare_cuts(bound, limits.measures.place(most))
+    if order is CutOrder.EQUAL_OR_AFTER:
+        return None
+    is_before = order is CutOrder.BEFORE
+    return Decision(RetentionCase.ABOVE_MAXIMUM if is_before else RetentionCase.OVERLAPPING_MAXIMUM, most)
+
+
+def _lags(limits: _Limits, bound: PlacedCut) -> bool:
+    if limits.policy.is_by_time:
+        beyond = limits.newest_beyond_maximum()
+        return beyond is not None and compare_cuts(bound, limits.measures.place(beyond)) is not CutOrder.EQUAL_OR_AFTER
+    maximum = limits.policy.maximum
+    return maximum is not None and limits.measures.remaining(None) > maximum
+
+
+def _keep_what_is_protected(limits: _Limits, bound: PlacedCut) -> Decision:
+    """Keep what is unread and what the minimum protects, and no more."""
+    if limits.policy.is_by_time:
+        least = limits.min_bound()
+    elif limits.measures.remaining(None) >= limits.policy.minimum:
+        return Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+    else:
+        least = limits.newest_before_minimum()
     if least is None:
         return Decision(RetentionCase.NOT_ENOUGH)
-    if compare_cuts(place(least), bound.position) is CutOrder.BEFORE:
+    order = compare_cuts(limits.measures.place(least), bound)
+    if order is CutOrder.EQUAL_OR_AFTER:
+        return Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
+    if order is CutOrder.BEFORE:
         return Decision(RetentionCase.BELOW_MINIMUM, least)
-    return Decision(RetentionCase.OVERLAPPING_MINIMUM, limits.latest_before(bound.position, place))
+    return Decision(RetentionCase.OVERLAPPING_MINIMUM, least, at_bound=True)

@@ -176,12 +176,19 @@ def test_what_the_calls_cost(world: Any, told: Told):
     assert found == {name: cost for name, (_, cost) in calls.items()}
 
 
-def test_subscribers_make_a_round_read_a_few_cuts(world: Any, told: Told):
-    world.create(segments=1, retention=RetentionPolicy.by_size(10**9, 2 * 10**9))
+@pytest.mark.parametrize(
+    ("least", "read", "searches"), [(100, {0: 555, 1: 0}, 2), (500, {0: 1_000, 1: 0}, 3), (500, {0: 995, 1: 400}, 3)]
+)
+def test_subscribers_make_a_round_read_a_few_cuts(
+    world: Any, told: Told, least: int, read: dict[int, int], searches: int
+):
+    """Within limits, and in both parts of the key space on other sides of the minimum. A search is in 128 cuts."""
+    world.create(segments=2, retention=RetentionPolicy.by_size(least, 10 * least))
     told.subscribers.register("s", "t", "g", 0)
+    world.append(1, 400)
     told.write(*[10] * 100)
-    told.subscribers.update_stream_cut("s", "t", "g", 0, {0: 555})
+    told.subscribers.update_stream_cut("s", "t", "g", 0, read)
     world.append(0, 10)
     cost = told.cost_of_a_round()
-    assert cost[READ] <= 3 + 7 + 7
+    assert cost[READ] <= 3 + 7 * searches
     assert cost[QUERY] == 2

@@ -13,7 +13,7 @@ from headrace.model.retention import (
     WORDS,
     Cuts,
     Decision,
-    LowerBound,
+    Measures,
     RetentionCase,
     RetentionCut,
     cuts_after_head,
@@ -51,13 +51,14 @@ def _policy(by_time: bool, least: int, most: int | None) -> RetentionPolicy:
 
 
 def _decide(by_time: bool, least: int, most: int | None, read: tuple[int, int] | None) -> Decision:
-    bound = LowerBound(_cut(*read), 200 - sum(read)) if read else None
-    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, bound, _place, _size_after)
+    """For a stream that was never truncated."""
+    bound = _cut(*read) if read else None
 
+    def remaining(cut: RetentionCut | None) -> int:
+        return 200 - sum(offset if cut is None else min(offset, PLACES[cut]) for offset in read or ())
 
-def _size_after(cut: RetentionCut) -> int:
-    """Of a stream that was never truncated."""
-    return cut.size_bytes
+    measures = Measures(_place, lambda cut: cut.size_bytes, remaining)
+    return decide(_policy(by_time, least, most), tuple(PLACES), NOW, 200, bound, measures)
 
 
 BOTH = pytest.mark.parametrize("by_time", [True, False], ids=["time", "size"])
@@ -67,24 +68,27 @@ BOTH = pytest.mark.parametrize("by_time", [True, False], ids=["time", "size"])
 @pytest.mark.parametrize(("least", "cut"), [(30, 70), (25, 70), (31, 60), (90, 10), (1, 90)])
 def test_without_subscribers_all_but_the_minimum_goes(by_time: bool, least: int, cut: int):
     assert _decide(by_time, least, None, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
-    assert _decide(by_time, least, 95, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
+    assert _decide(by_time, least, 100, None) == Decision(RetentionCase.NO_SUBSCRIBERS, _at(cut))
+
+
+@pytest.mark.parametrize(("least", "most", "cut"), [(30, 95, 10), (30, 75, 30), (30, 30, 70), (41, 49, 50)])
+def test_without_subscribers_all_but_the_maximum_goes(least: int, most: int, cut: int):
+    """By size, above the maximum; where no cut lies between the limits, the minimum decides."""
+    assert _decide(False, least, most, None) == Decision(RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM, _at(cut))
+    assert _decide(True, least, most, None).case is RetentionCase.NO_SUBSCRIBERS
 
 
 @BOTH
-@pytest.mark.parametrize("read", [None, (100, 100), (0, 0), (100, 0)])
+@pytest.mark.parametrize("read", [None, (100, 100), (95, 95)])
 def test_nothing_goes_when_there_is_no_more_than_the_minimum(by_time: bool, read: tuple[int, int] | None):
-    decision = _decide(by_time, 91, None, read)
-    if read in (None, (100, 100)) or by_time:
-        assert decision == Decision(RetentionCase.NOT_ENOUGH)
-    else:
-        assert decision.cut is None
+    assert _decide(by_time, 91, None, read) == Decision(RetentionCase.NOT_ENOUGH)
 
 
 @BOTH
 @pytest.mark.parametrize("read", [(60, 60), (65, 62), (20, 20), (70, 70)])
 @pytest.mark.parametrize("most", [None, 80])
 def test_within_limits(by_time: bool, read: tuple[int, int], most: int | None):
-    assert _decide(by_time, 30, most, read) == Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
+    assert _decide(by_time, 30, most, read) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
 
 
 @BOTH
@@ -93,16 +97,31 @@ def test_below_minimum(by_time: bool, read: tuple[int, int]):
     assert _decide(by_time, 30, 80, read) == Decision(RetentionCase.BELOW_MINIMUM, _at(70))
 
 
-@BOTH
-@pytest.mark.parametrize(("read", "cut"), [((90, 55), 50), ((61, 100), 60), ((90, 60), 60)])
-def test_overlapping_minimum(by_time: bool, read: tuple[int, int], cut: int):
-    """Below the minimum in the whole, but one key range is still before it."""
-    assert _decide(by_time, 30, 80, read) == Decision(RetentionCase.OVERLAPPING_MINIMUM, _at(cut))
+@pytest.mark.parametrize("read", [(90, 55), (61, 100), (90, 60)])
+def test_overlapping_minimum_by_time(read: tuple[int, int]):
+    """In one key range the minimum decides, in the other what is unread."""
+    assert _decide(True, 30, 80, read) == Decision(RetentionCase.OVERLAPPING_MINIMUM, _at(70), at_bound=True)
+
+
+@pytest.mark.parametrize(("read", "cut"), [((90, 55), 80), ((61, 100), 70)])
+def test_overlapping_minimum_by_size(read: tuple[int, int], cut: int):
+    """60 bytes stay. What is unread in one key range counts, so that less stays of the other."""
+    assert _decide(False, 30, 80, read) == Decision(RetentionCase.OVERLAPPING_MINIMUM, _at(cut), at_bound=True)
+
+
+@pytest.mark.parametrize(("by_time", "cut"), [(True, 40), (False, 90)])
+def test_a_stuck_key_range_does_not_keep_the_others(by_time: bool, cut: int):
+    """One range is read to its end, nothing of the other: what is read goes, but for the minimum."""
+    decision = _decide(by_time, 55, None, (100, 0))
+    assert decision == Decision(RetentionCase.OVERLAPPING_MINIMUM, _at(cut), at_bound=True)
 
 
 @BOTH
-def test_overlapping_minimum_with_no_cut_before_leaves_everything(by_time: bool):
-    assert _decide(by_time, 50, None, (100, 5)) == Decision(RetentionCase.OVERLAPPING_MINIMUM, None)
+@pytest.mark.parametrize("read", [(100, 0), (0, 100), (100, 15)])
+def test_the_maximum_holds_although_one_key_range_is_read(by_time: bool, read: tuple[int, int]):
+    """What is unread in the other is beyond the maximum, by time and by size."""
+    decision = _decide(by_time, 10, 40, read)
+    assert decision == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(60))
 
 
 @BOTH
@@ -114,17 +133,17 @@ def test_above_maximum(by_time: bool, read: tuple[int, int]):
 def test_overlapping_maximum_by_size():
     """190 of 200 bytes are unread, at most 150 may stay; one key range has been read beyond the cut that leaves 140."""
     assert _decide(False, 10, 75, (0, 40)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(30))
-    assert _decide(False, 10, 95, (0, 10)) == Decision(RetentionCase.WITHIN_LIMITS, at_lower_bound=True)
+    assert _decide(False, 10, 95, (0, 10)) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
 
 
 def test_overlapping_maximum_by_time():
-    """The newest cut that is too old is at 20: one key range has been read beyond it, the other not."""
-    assert _decide(True, 30, 75, (10, 50)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(20))
+    """The oldest cut that is young enough is at 30: one key range has been read beyond it, the other not."""
+    assert _decide(True, 30, 75, (10, 50)) == Decision(RetentionCase.OVERLAPPING_MAXIMUM, _at(30))
 
 
 @BOTH
 def test_at_the_maximum_is_within_it(by_time: bool):
-    assert _decide(by_time, 30, 80, (20, 20)).at_lower_bound
+    assert _decide(by_time, 30, 80, (20, 20)) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
 
 
 @BOTH
@@ -179,12 +198,24 @@ def test_the_minimum_stays_and_nothing_unread_goes_while_the_maximum_allows(
     for reader in readers:
         read_on(data.draw, reader)
     low = upper_bound([lower_bound([*(reader.cut() for reader in readers), tail]), head]) if readers else None
-    bound = LowerBound(low, history.size(tail) - history.size(low)) if low else None
     after = {cut: upper_bound([place, head]) for cut, place in placed.items()}
     cuts, _ = cuts_after_head(cuts, history.size(head))
-    decision = decide(policy, cuts, now_ms, bound, placed.__getitem__, lambda cut: history.size(after[cut]))
-    assert decision.cut is None or not decision.at_lower_bound
-    point = low if decision.at_lower_bound else after[decision.cut] if decision.cut else None
+    if not cuts:
+        return
+    size = cuts[-1].size_bytes
+
+    def at_bound(cut: RetentionCut | None) -> PlacedCut:
+        return upper_bound([lower_bound([placed[cut], low]), head]) if cut else low
+
+    measures = Measures(
+        placed.__getitem__,
+        lambda cut: history.size(after[cut]),
+        lambda cut: size - history.size(at_bound(cut)),
+    )
+    decision = decide(policy, cuts, now_ms, size - history.size(head), low, measures)
+    point = at_bound(decision.cut) if decision.at_bound else after[decision.cut] if decision.cut else None
+    if low is not None and decision.case in (RetentionCase.WITHIN_LIMITS, RetentionCase.OVERLAPPING_MINIMUM):
+        assert policy.maximum is None or _unread(policy, low, placed, now_ms, history) <= policy.maximum
     if point is None or point == head:
         return
     if policy.is_by_time:
@@ -193,8 +224,7 @@ def test_the_minimum_stays_and_nothing_unread_goes_while_the_maximum_allows(
         assert history.size(tail) - history.size(point) >= policy.minimum
     if low is not None and compare_cuts(low, point) is not CutOrder.EQUAL_OR_AFTER:
         assert policy.maximum is not None, "unread events go though there is no maximum"
-        limit = _age(low, placed, now_ms) if policy.is_by_time else bound.retained_bytes
-        assert limit is None or limit > policy.maximum
+        assert _unread(policy, low, placed, now_ms, history) > policy.maximum
 
 
 def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut, PlacedCut], until_ms: int) -> bool:
@@ -205,13 +235,14 @@ def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut,
     )
 
 
-def _age(point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int) -> int | None:
-    """How old the oldest event behind `point` is at least: that of the newest cut which is nowhere before it.
-
-    None: no cut is old enough to tell.
-    """
-    after = [one.time_ms for one, cut in placed.items() if compare_cuts(cut, point) is CutOrder.EQUAL_OR_AFTER]
-    return now_ms - min(after) if after else None
+def _unread(
+    policy: RetentionPolicy, point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int, history: History
+) -> int:
+    """What lies behind `point`: bytes, or how old the oldest event can be at least, as far as cuts can tell."""
+    if not policy.is_by_time:
+        return history.size(list(placed.values())[-1]) - history.size(point)
+    before = [one.time_ms for one, cut in placed.items() if compare_cuts(point, cut) is not CutOrder.EQUAL_OR_AFTER]
+    return now_ms - min(before) if before else 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=60), st.booleans(), st.integers(3, 10))

@@ -134,6 +134,40 @@ def test_subscribers_are_waited_for(world: Any, retention: Retention):
     assert retention.head() == {0: 320, 1: 320}
 
 
+def test_maximum_size_holds_beside_a_stuck_key_range(world: Any, retention: Retention):
+    """The group has read segment 0 to its end and nothing of segment 1, which holds less than the minimum."""
+    world.create(segments=2, retention=RetentionPolicy.by_size(50, 100))
+    retention.subscribers.register("s", "t", "group", 0)
+    world.append(1, 10)
+    for written in range(20, 2_400, 20):
+        retention.write(20, segment=0)
+        retention.subscribers.update_stream_cut("s", "t", "group", 0, {0: written, 1: 0})
+    retention.after_a_period()
+    assert retention.head() == {0: 2_340, 1: 0}, "10 unread bytes and 40 more are the minimum"
+
+
+def test_maximum_age_holds_beside_a_stuck_key_range(world: Any, retention: Retention):
+    world.create(segments=2, retention=RetentionPolicy.by_time(2 * PERIOD_MS, 5 * PERIOD_MS))
+    retention.subscribers.register("s", "t", "group", 0)
+    for written in range(10, 250, 10):
+        world.append(1, 10)
+        retention.write(10, segment=0)
+        retention.subscribers.update_stream_cut("s", "t", "group", 0, {0: written, 1: 0})
+    retention.after_a_period()
+    assert retention.head() == {0: 220, 1: 200}, "unread events go beyond the maximum, those read beyond the minimum"
+
+
+def test_above_the_maximum_the_maximum_stays_without_subscribers(world: Any, retention: Retention):
+    world.create(segments=1, retention=RetentionPolicy.by_size(1_000_000))
+    for _ in range(6):
+        retention.write(40)
+    world.update(segments=1, retention=RetentionPolicy.by_size(50, 130))
+    retention.tick()
+    assert retention.head() == {0: 120}
+    retention.after_a_period()
+    assert retention.head() == {0: 160}, "within the maximum, all but the minimum goes"
+
+
 def test_a_policy_that_goes_keeps_its_cuts_and_comes_back(world: Any, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     for _ in range(3):
