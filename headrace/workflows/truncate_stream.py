@@ -21,6 +21,7 @@ from headrace.model.streams import Stream, truncated
 from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
 from headrace.ports.metadata_store import Create, Delete, Replace, Write
 from headrace.workflows.steps import Step, Tools, Workflow
+from headrace.workflows.truncate_marks import truncate_marks
 
 SEGMENTS_PER_CALL = 1_000
 EPOCHS_PER_PIECE = 1_000
@@ -57,6 +58,7 @@ def _truncate_segments(tools: Tools, stored: StoredStream) -> None:
     for identifier, offset in running.target.cut.positions:
         if offset > starts.get(identifier, 0):
             tools.segment_stores.truncate_segment(_name(stored.stream, identifier), offset)
+    truncate_marks(tools.records.store, tools.segment_stores, stored.stream, running.target)
 
 
 def _delete_segments(tools: Tools, stored: StoredStream) -> None:

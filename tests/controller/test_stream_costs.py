@@ -62,7 +62,7 @@ ACCEPTED: dict[str, tuple[Call, dict[str, int], dict[str, int]]] = {
     "truncation": (
         lambda w: w.streams.truncate_stream("s", "t", {S2: 0, S3: 0, 1: 7}),
         {READ: 1, TRANSACTION: 1, SEND: 1},
-        {READ: 9, TRANSACTION: 2, INFOS: 1, TRUNCATE: 1, DELETE: 1},
+        {READ: 10, TRANSACTION: 2, INFOS: 1, TRUNCATE: 1, DELETE: 1},
     ),
     "deletion of an empty scope": (
         lambda w: w.scope_deletions.delete_scope_recursively("empty"),

@@ -1,0 +1,74 @@
+"""Truncate the mark segment with its stream: watermarks whose cuts lie before the head are of no use to any reader.
+
+The newest watermark that the head has reached stays: it is the lower bound of the time of the first events. The newest
+watermark of all always stays, since it is the place from which Pravega's clients begin to read.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.codec.events import iter_events
+from headrace.codec.records.watermark_record import watermark_state_of_body
+from headrace.codec.watermark_event import watermark_of_payload
+from headrace.codec.wire_commands.fields import WireFormatError
+from headrace.metadata import keys
+from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
+from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.names import mark_segment_name
+from headrace.model.stream_cut_order import PlacedCut
+from headrace.model.streams import Stream
+from headrace.model.watermarks import is_at_or_behind
+from headrace.model.writer_marks import Positions, positions_of
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+
+MARK_BYTES_PER_READ = 1024 * 1024
+"""More than the watermark of a stream with the most segments takes."""
+
+MARK_READS_PER_TRUNCATION = 16
+"""Half an hour of watermarks is a few hundred KB. A stream with more behind its head catches up by and by."""
+
+_log = logging.getLogger(__name__)
+
+
+def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: Stream, head: PlacedCut) -> None:
+    """One read of metadata; if the stream has watermarks, at least two requests to the owner of its mark segment.
+
+    May be repeated. If the mark segment is away, or holds something else than watermarks, it is left as it is: the
+    next truncation tries again, and the stream does not wait for it.
+    """
+    record = store.get(keys.watermark_key(stream.scope, stream.name))
+    if record is None:
+        return
+    state = watermark_state_of_body(record.body)
+    if state.last is None or state.first_segment_number != stream.first_segment_number:
+        return
+    name = mark_segment_name(stream.scope, stream.name)
+    offsets = head.cut.offsets
+    position = positions_of({segment: offsets[segment.segment_id] for segment in head.segments})
+    try:
+        start = segment_stores.segment_info(name).start_offset
+        first_kept = _newest_reached(segment_stores, name, start, state.last_offset, position)
+        if first_kept > start:
+            segment_stores.truncate_segment(name, first_kept)
+    except NotFoundError:
+        return
+    except (UnavailableError, WireFormatError, CorruptError) as error:
+        _log.warning("the mark segment of %s is not truncated now: %s", stream.scoped_name, error)
+
+
+def _newest_reached(segment_stores: SegmentStores, name: str, start: int, last: int, position: Positions) -> int:
+    """The offset of the newest watermark from `start` on that `position` has reached, or `start`; at most `last`."""
+    found = offset = start
+    for _ in range(MARK_READS_PER_TRUNCATION):
+        data = segment_stores.read(name, offset, MARK_BYTES_PER_READ)
+        payloads, consumed = iter_events(data)
+        for payload in payloads:
+            if offset > last or not is_at_or_behind(position, watermark_of_payload(payload).cut):
+                return found
+            found = offset
+            offset += EVENT_HEADER_BYTES + len(payload)
+        if not consumed:
+            return found
+    return found
