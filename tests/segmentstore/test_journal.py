@@ -211,6 +211,44 @@ def test_a_damaged_header_and_a_missing_file_are_loud():
         open_journal(disk)
 
 
+@pytest.mark.parametrize("damaged_at", [-RECORD_HEADER_BYTES + 30, 5], ids=["the header", "the payload"])
+def test_rot_after_the_scan_is_loud_when_an_entry_is_read(damaged_at):
+    """The scan has seen every checksum; what a recovery reads later, perhaps twice, is checked again."""
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    append_all(JournalLedgers(journal).open(0, 1), [b"first" * 10, b"second" * 10])
+    journal.close()
+    journal = open_journal(disk, seed=1)
+    try:
+        ledger = JournalLedgers(journal).open(0, 2)
+        assert len(list(ledger.recover())) == 2
+        second = FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES + 50
+        disk.damage("journal-0000000000000001", second + damaged_at)
+        entries = ledger.recover()
+        assert bytes(next(entries).payload) == b"first" * 10
+        with pytest.raises(CorruptError, match=f"damaged at {second}: entry 1 of container 0"):
+            next(entries)
+    finally:
+        journal.close()
+
+
+def test_a_torn_end_is_logged_with_its_place(caplog):
+    disk = MemoryJournalDisk()
+    journal = open_journal(disk)
+    append_all(JournalLedgers(journal).open(0, 1), [b"whole" * 10])
+    append_all(JournalLedgers(journal).open(1, 1), [b"torn" * 10])
+    journal.close()
+    end = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 50
+    disk.damage("journal-0000000000000001", end + RECORD_HEADER_BYTES + 5)
+    with caplog.at_level("WARNING"):
+        assert recovered(disk) == [b"whole" * 10]
+        assert recovered(disk) == [b"whole" * 10]  # the end is known now, and is no news
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"event=journal_torn_end_cut file='journal-0000000000000001' position={end} bytes={RECORD_HEADER_BYTES + 40}"
+    ]
+
+
 @pytest.mark.parametrize("step", ["write", "sync"])
 def test_after_a_failure_nothing_is_acknowledged(step):
     disk = MemoryJournalDisk()

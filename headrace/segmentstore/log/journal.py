@@ -156,6 +156,10 @@ class Journal:
                 self._recovered[container].add(log_file, record)
                 log_file.last_entries[container] = entry
             log_file.end = scan.end
+            if scan.torn_bytes:
+                _log.warning(
+                    "event=journal_torn_end_cut file=%r position=%d bytes=%d", log_file.name, scan.end, scan.torn_bytes
+                )
             self._last_commit = (log_file, scan.commit_start)
 
     def _settle_last_commit(self) -> None:

@@ -39,8 +39,8 @@ class FileWindow:
 
 
 class RecordScan:
-    """The records of one file, in order. Afterwards `end` is the position behind the last one, and `commit_start`
-    where the last commit began.
+    """The records of one file, in order. Afterwards `end` is the position behind the last one, `commit_start` where
+    the last commit began, and `torn_bytes` how far traces of a commit that was torn go beyond `end`.
 
     `end` is known beforehand for a file that has a successor: then every byte up to it must check out. Otherwise the
     records end at the first one that does not check out, if nothing proves that it had been durable.
@@ -48,6 +48,7 @@ class RecordScan:
 
     def __init__(self, file: JournalFile, salt: int, end: int | None, name: str) -> None:
         self.end = self.commit_start = FILE_HEADER_BYTES
+        self.torn_bytes = 0
         self._window = FileWindow(file)
         self._size_bytes = file.size_bytes
         self._salt = salt
@@ -84,7 +85,7 @@ class RecordScan:
     def _prove_torn(self) -> None:
         """Raise CorruptError if a later valid record shows that the bytes at the end of the scan had been durable."""
         mark = journal_format.record_mark(self._salt)
-        position = self.end + 1
+        position = self.end
         while position + RECORD_HEADER_BYTES <= self._size_bytes:
             content = self._window.view(position, min(WINDOW_BYTES, self._size_bytes - position)).tobytes()
             found = content.find(mark)
@@ -96,8 +97,16 @@ class RecordScan:
                         f"{record.header.commit_start} on is whole, so this is not the torn end of a write",
                         details={"file": self._name, "position": self.end},
                     )
+                self.torn_bytes = self._torn_record_end(position + found) - self.end
                 found = content.find(mark, found + 1)
             position += len(content) - len(mark) + 1
+
+    def _torn_record_end(self, position: int) -> int:
+        """Where a record that begins like one of this file would end; where its header does if that makes no sense."""
+        payload = position + RECORD_HEADER_BYTES
+        header = journal_format.decode_record_header(self._window.view(position, RECORD_HEADER_BYTES), self._salt)
+        length = header.length if header is not None and header.length <= ENTRY_BYTES_MAX else 0
+        return min(payload + length, self._size_bytes)
 
 
 class RecoveredEntries:
@@ -134,10 +143,30 @@ class RecoveredEntries:
             entry += len(lengths)
 
     def read(self, first_entry: int) -> Iterator[tuple[int, memoryview]]:
-        """Number and payload of each entry from this one on; blocks while it reads."""
+        """Number and payload of each entry from this one on; blocks while it reads.
+
+        Raises:
+            CorruptError: an entry is not as it was when the file was scanned.
+        """
         entry = self.first_entry
         for log_file, positions, lengths in self._files:
             window = FileWindow(log_file.file)
             for index in range(max(first_entry - entry, 0), len(positions)):
-                yield entry + index, window.view(positions[index], lengths[index])
+                yield entry + index, self._checked(log_file, window, entry + index, positions[index], lengths[index])
             entry += len(positions)
+
+    def _checked(self, log_file: LogFile, window: FileWindow, entry: int, position: int, length: int) -> memoryview:
+        """The payload at this position. The scan has seen it whole, but the disk may give something else now."""
+        record = window.view(position - RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + length)
+        header = journal_format.decode_record_header(record, log_file.salt)
+        if (
+            header is None
+            or (header.container, header.entry, header.length) != (self.container, entry, length)
+            or not journal_format.is_whole(record)
+        ):
+            raise CorruptError(
+                f"journal file {log_file.name} is damaged at {position}: entry {entry} of container {self.container} "
+                "is not as it was at the start",
+                details={"file": log_file.name, "position": position},
+            )
+        return record[RECORD_HEADER_BYTES:]
