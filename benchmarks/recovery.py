@@ -78,7 +78,7 @@ async def _bring_back(directory: Path, log_bytes: int) -> Recovered:
     scanned_s = time.perf_counter()
     ledger = JournalLedgers(journal).open(CONTAINER, 1)
     recovery = Recovery(CONTAINER, BlockPool(log_bytes + 2 * BLOCK_BYTES), SystemClock())
-    load = recovery.run(ledger)
+    load = await recovery.run(ledger)
     replayed_s = time.perf_counter()
     await load.load()
     ended_s = time.perf_counter()

@@ -124,7 +124,7 @@ class SegmentStore:
         pointer = await snapshots.pointer()
         self.let_go_of_past(container, pointer)
         ledger = self._ledgers.open(container, epoch)
-        recovery, unstored = self._recover(container, ledger)
+        recovery, unstored = await self._recover(container, ledger)
         restored = recovery.told_nothing and pointer is not None
         if restored and pointer is not None:
             snapshot = await restore_container(snapshots, directory, pointer)
@@ -253,11 +253,10 @@ class SegmentStore:
         container.idle.find_record, container.idle.forget = records.find, tables.forget
         return OwnedContainer(container, writer, reader, tables, evictor, chores, unstored)
 
-    def _recover(self, container: int, ledger: Ledger) -> tuple[Recovery, UnstoredLoad]:
-        """Read the log, on the loop's thread: that takes room in the shared cache, which is not made for several."""
+    async def _recover(self, container: int, ledger: Ledger) -> tuple[Recovery, UnstoredLoad]:
         started_s = self.clock.monotonic_s()
         recovery = Recovery(container, self.pool, self.clock)
-        unstored = recovery.run(ledger)
+        unstored = await recovery.run(ledger)
         _log.info(
             "event=recovered container=%d seconds=%.3f log_bytes=%d operations=%d",
             container,

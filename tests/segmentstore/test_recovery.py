@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import tracemalloc
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import data_frames
 from headrace.codec import wire_commands as wire
+from headrace.codec.data_frames import CreateOperation
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.containers import recovery as recovery_module
+from headrace.segmentstore.containers.operation_log import OperationLog
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.log import journal_scan
+from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader, encode_record_header
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.segmentstore.reading.block_pool import BlockPool
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
 TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"
@@ -112,6 +124,70 @@ def test_a_recovery_reports_itself(world, run, recovered_lines):
             assert float(second["seconds"]) >= 0
             assert int(second["log_bytes"]) > 1000
             assert int(second["operations"]) >= 2
+
+    run(scenario())
+
+
+LONG_LOG = 12 * recovery_module.OPERATIONS_PER_SLICE
+
+
+def start_journal(world):
+    loop = asyncio.get_running_loop()
+    journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20)
+    journal.start()
+    return journal, JournalLedgers(journal)
+
+
+async def log_of_many_operations(world):
+    """A log of small appends, most of them many in one entry."""
+    journal, ledgers = start_journal(world)
+    log = OperationLog(ledgers.open(0, 0), OrderingClock(world.clock))
+    log.append(data_frames.encode_operation(CreateOperation(1, SEGMENTS[0], (), 0)), lambda _error: None)
+    for number in range(LONG_LOG - 1):
+        log.append([data_frames.append_fields(1, 3 * number, WRITER, number, 1, 0), b"abc"], lambda _error: None)
+        if number % 3000 == 0:
+            await log.durable()
+    log.close()
+    await asyncio.to_thread(journal.close)
+
+
+def test_a_long_replay_lets_the_loop_turn(world, run):
+    """Heartbeats and the other containers must not wait until a whole log was read."""
+
+    async def scenario():
+        await log_of_many_operations(world)
+        journal, ledgers = start_journal(world)
+        ledger, recovery = ledgers.open(0, 1), Recovery(0, BlockPool(64 << 20), world.clock)
+        seen = [0]
+
+        async def beat():
+            while True:
+                seen.append(recovery.operations)
+                await asyncio.sleep(0)
+
+        beating = asyncio.ensure_future(beat())
+        await recovery.run(ledger)
+        beating.cancel()
+        seen.append(recovery.operations)
+        assert recovery.metadata.segments[SEGMENTS[0]].length == 3 * (LONG_LOG - 1)
+        assert seen[-1] == LONG_LOG
+        steps = [after - before for before, after in pairwise(seen)]
+        assert max(steps) <= recovery_module.OPERATIONS_PER_SLICE
+        await asyncio.to_thread(journal.close)
+
+    run(scenario())
+
+
+def test_a_replay_that_fails_gives_its_room_back(world, run):
+    async def scenario():
+        await log_of_many_operations(world)
+        journal, ledgers = start_journal(world)
+        ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)
+        world.disk.damage("journal-0000000000000001", 1 << 19)
+        with pytest.raises(CorruptError, match="damaged"):
+            await Recovery(0, pool, world.clock).run(ledger)
+        assert pool.unstored_bytes == 0
+        await asyncio.to_thread(journal.close)
 
     run(scenario())
 

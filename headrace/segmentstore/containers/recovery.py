@@ -3,13 +3,21 @@
 Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. Which ones
 these are is known only when the whole log was replayed, so that it is read twice, the second time from the first such
 byte on, when the container takes appends already (`unstored_load`).
+
+The log is read and decoded in another thread and applied on the loop, a slice at a time: the store's heartbeats and the
+containers that are served already go on meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
-from headrace.codec.data_frames import AppendOperation, CheckpointOperation
+from headrace.codec.data_frames import AppendOperation, CheckpointOperation, Operation
 from headrace.model.errors import CorruptError
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
@@ -18,6 +26,20 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.reading.block_pool import BlockPool
+
+OPERATIONS_PER_SLICE: Final = 1000
+"""Applied without a pause: some 5 ms. That is how long an acknowledgement of another container may wait for it."""
+
+SLICE_BYTES: Final = 4 << 20
+"""Read ahead at most, and one operation more."""
+
+
+class _ReadOperation(NamedTuple):
+    """`ended_in` is the log entry that has the last byte of the operation."""
+
+    ended_in: int
+    logged: LoggedOperation
+    operation: Operation
 
 
 class Recovery:
@@ -35,39 +57,54 @@ class Recovery:
         self.told_nothing = True
         """The log is new, or a restoring from tier 2 did not come to its end: nothing was ever served from it."""
 
-    def run(self, ledger: Ledger) -> UnstoredLoad:
+    async def run(self, ledger: Ledger) -> UnstoredLoad:
         """Replay the ledger; the load of what tier 2 lacks, which is not done yet.
 
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
         """
+        try:
+            await self._replay_all(ledger)
+            load = UnstoredLoad(self.metadata, self._pool, ledger)
+        except BaseException:
+            self.metadata.release_memory()  # no container will have these segments: their room belongs to the others
+            raise
+        self._collect_dirty()
+        return load
+
+    async def _replay_all(self, ledger: Ledger) -> None:
         starts_with: int | None = None
-        for stored in ledger.recover():
-            for logged in self.frames.read(stored.entry, stored.payload):
-                self._replay(logged, starts_log=starts_with is None)
+        found = self._read(ledger)
+        while read := await asyncio.to_thread(_next_slice, found):
+            for each in read:
+                self.operations += 1
+                if isinstance(each.operation, CheckpointOperation):
+                    if self._take_checkpoint(each.operation, starts_log=starts_with is None):
+                        self.metadata.restore(await asyncio.to_thread(decode_snapshot, self._snapshot_parts))
+                        self._restored = True
+                else:
+                    self._replay(each.operation, each.logged)
                 if starts_with is None:
-                    starts_with = stored.entry
+                    starts_with = each.ended_in
         if self._restored:
             self.told_nothing = False
         elif self._snapshot_parts and starts_with:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
-        load = UnstoredLoad(self.metadata, self._pool, ledger)
-        self._collect_dirty()
-        return load
 
-    def _replay(self, logged: LoggedOperation, *, starts_log: bool) -> None:
-        self.operations += 1
-        operation = data_frames.decode_operation(logged.content)
-        if isinstance(operation, CheckpointOperation):
-            self._take_checkpoint(operation, starts_log=starts_log)
-        elif self._snapshot_parts and not self._restored:
+    def _read(self, ledger: Ledger) -> Iterator[_ReadOperation]:
+        """All operations of the log; for a thread other than the loop's: it blocks while it reads."""
+        for stored in ledger.recover():
+            for logged in self.frames.read(stored.entry, stored.payload):
+                yield _ReadOperation(stored.entry, logged, data_frames.decode_operation(logged.content))
+
+    def _replay(self, operation: Operation, logged: LoggedOperation) -> None:
+        if self._snapshot_parts and not self._restored:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
+        self.told_nothing = False
+        if isinstance(operation, AppendOperation):
+            self._append(operation, logged)
         else:
-            self.told_nothing = False
-            if isinstance(operation, AppendOperation):
-                self._append(operation, logged)
-            else:
-                self.metadata.apply(operation, logged.entry, logged.ordering)()
+            self.metadata.apply(operation, logged.entry, logged.ordering)()
 
     def restore(self, snapshot: ContainerSnapshot) -> None:
         """Start from a snapshot of tier 2 instead of a log that told nothing; every length in it is a stored one."""
@@ -80,18 +117,19 @@ class Recovery:
     def _name(self) -> str:
         return f"container {self.metadata.container}"
 
-    def _take_checkpoint(self, operation: CheckpointOperation, *, starts_log: bool) -> None:
-        """Only the checkpoint at the truncation point counts; to any later one the replay leads by itself."""
+    def _take_checkpoint(self, operation: CheckpointOperation, *, starts_log: bool) -> bool:
+        """Only the checkpoint at the truncation point counts; to any later one the replay leads by itself.
+
+        Whether its snapshot is complete with this part.
+        """
         if self._restored or not (starts_log or self._snapshot_parts):
-            return
+            return False
         if operation.part == 0:
             self._snapshot_parts = []  # what came before is of a restoring from tier 2 that did not come to its end
         if operation.part != len(self._snapshot_parts):
             raise CorruptError(f"the checkpoint of {self._name} lacks part {len(self._snapshot_parts)}")
         self._snapshot_parts.append(bytes(operation.snapshot))
-        if operation.last:
-            self.metadata.restore(decode_snapshot(self._snapshot_parts))
-            self._restored = True
+        return operation.last
 
     def _append(self, operation: AppendOperation, logged: LoggedOperation) -> None:
         segment = self.metadata.by_number(operation.number)
@@ -118,3 +156,15 @@ class Recovery:
             if segment.unstored_bytes or segment.start_offset:
                 self.dirty[segment.number] = segment
                 segment.unstored_since_s = now_s
+
+
+def _next_slice(found: Iterator[_ReadOperation]) -> list[_ReadOperation]:
+    """The next operations, as many as are applied at once; none at the end of the log."""
+    read: list[_ReadOperation] = []
+    read_bytes = 0
+    for each in islice(found, OPERATIONS_PER_SLICE):
+        read.append(each)
+        read_bytes += len(each.logged.content)
+        if read_bytes >= SLICE_BYTES:
+            break
+    return read
