@@ -26,6 +26,7 @@ STATUS_BY_CLASS: dict[type[errors.HeadraceError], HTTPStatus] = {
     errors.FencedError: HTTPStatus.MISDIRECTED_REQUEST,
     errors.ThrottledError: HTTPStatus.TOO_MANY_REQUESTS,
     errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.OutOfTimeError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.CorruptError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 """A class that is not listed is answered as its nearest listed parent."""

@@ -20,6 +20,7 @@ from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValida
 
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
+from functions.time_limits import work_until_reserve
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def lambda_handler(api: HttpResolver) -> Handler:
             checked = _with_checked_body(event)
         except InvalidRequestError as error:
             return _lambda_response(int(status_of(error)), error_body(error))
-        answer: dict[str, Any] = api.resolve(checked, context)
+        with work_until_reserve(context):
+            answer: dict[str, Any] = api.resolve(checked, context)
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
         return answer
 

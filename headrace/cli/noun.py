@@ -48,6 +48,7 @@ _HINTS_BY_CODE = {
     "not_replayable": "forget it: headrace dead-letter drop LETTER",
     "conflict": "another operation is running: try again when it is done",
     "unavailable": f"`headrace up` starts one here; --url or {URL_VARIABLE} names another",
+    "out_of_time": "try again: a part of the deployment is slow to answer",
     "unauthorized": "--auth aws-iam signs requests with your AWS credentials",
     "throttled": "try again later",
     "not_found": "names are SCOPE/STREAM; headrace scope list, headrace stream list SCOPE",

@@ -12,6 +12,7 @@ HeadraceError
 ├── FencedError                another owner has taken over: stop, ask who it is
 ├── ThrottledError             too much at once: retry later
 ├── UnavailableError           this part does not answer: retry, perhaps elsewhere
+│   └── OutOfTimeError         the time for this call is over: repeat it
 └── CorruptError               stored or received bytes do not check out: a human must look
 """
 
@@ -115,6 +116,12 @@ class UnavailableError(HeadraceError):
 
     code = "unavailable"
     retry = "later"
+
+
+class OutOfTimeError(UnavailableError):
+    """The deadline has come before the work was done; what was done stays, and repeating goes on from there."""
+
+    code = "out_of_time"
 
 
 class CorruptError(HeadraceError):

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.codec import wire_commands as wire
 from headrace.model import errors
+from headrace.ports.deadlines import time_limit
 from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
 
 MakeStore = Callable[..., Any]
@@ -234,3 +236,22 @@ def test_an_idle_connection_is_not_trusted(scripted_store: MakeStore) -> None:
     stores.seal_segment(NAME)
     stores.close()
     assert store.connections == 2
+
+
+def test_the_deadline_of_the_caller_bounds_the_attempts(scripted_store: MakeStore) -> None:
+    store = scripted_store(_succeed)
+    store.close()
+    clock = ManualClock()
+    stores = _stores(
+        store,
+        sleep=lambda seconds: clock.advance(int(seconds * 1000)),
+        monotonic_s=clock.monotonic_s,
+        jitter=lambda: 1.0,
+    )
+    with time_limit(clock, 2.0):
+        with pytest.raises(errors.UnavailableError, match=r"within 2 s"):
+            stores.seal_segment(NAME)
+        assert 1.0 < clock.monotonic_s() < 2.0
+        clock.advance(2_000)
+        with pytest.raises(errors.OutOfTimeError):
+            stores.seal_segment(NAME)

@@ -73,7 +73,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def context() -> Any:
     """What Powertools reads from Lambda's context."""
     return SimpleNamespace(
-        function_name="f", memory_limit_in_mb=512, invoked_function_arn="arn:aws:lambda:f", aws_request_id="r-1"
+        function_name="f",
+        memory_limit_in_mb=512,
+        invoked_function_arn="arn:aws:lambda:f",
+        aws_request_id="r-1",
+        get_remaining_time_in_millis=lambda: 29_000,
     )
 
 

@@ -19,6 +19,7 @@ CONTRACT = {
     errors.FencedError: 421,
     errors.ThrottledError: 429,
     errors.UnavailableError: 503,
+    errors.OutOfTimeError: 503,
     errors.CorruptError: 500,
     errors.HeadraceError: 500,
 }

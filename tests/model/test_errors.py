@@ -43,6 +43,7 @@ def test_codes_are_unique_and_stable():
         "fenced": ("FencedError", "elsewhere"),
         "throttled": ("ThrottledError", "later"),
         "unavailable": ("UnavailableError", "later"),
+        "out_of_time": ("OutOfTimeError", "later"),
         "corrupt": ("CorruptError", "never"),
     }
 

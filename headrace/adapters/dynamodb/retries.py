@@ -23,12 +23,13 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as AnyConnectionError
 
 from headrace.model.errors import UnavailableError
+from headrace.ports.deadlines import require_time, time_left_s
 
 ATTEMPTS_MAX = 9
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
 GIVE_UP_AFTER_S = 12.0
-"""No attempt starts later than this after the first one: well inside the 29 s of an API function."""
+"""No attempt starts later than this after the first one, and none after the deadline (`ports.deadlines`)."""
 
 CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED = "TransactionCanceledException"
@@ -81,7 +82,8 @@ class Retries:
 
     def pause(self, failures: int) -> None:
         """Wait before the attempt that follows the `failures`-th failure: uniform up to an exponential bound."""
-        self.sleep(self.jitter() * min(self.backoff_max_s, self.backoff_first_s * 2 ** (failures - 1)))
+        bound_s = min(self.backoff_max_s, self.backoff_first_s * 2 ** (failures - 1))
+        self.sleep(time_left_s(self.jitter() * bound_s))
 
     def run(self, what: str, request: Callable[[], T]) -> T:
         """The answer of `request`, repeated while that can help; `what` names it in error messages.
@@ -89,7 +91,9 @@ class Retries:
         Raises:
             RefusedRequestError: DynamoDB said no for good.
             UnavailableError: it did not answer well within the bounds; the effect of a write may be unknown.
+            OutOfTimeError: the deadline had passed before the first attempt.
         """
+        require_time(what)
         started_s = self.monotonic_s()
         maybe_applied = False
         failures = 0
@@ -109,13 +113,20 @@ class Retries:
                 raise UnavailableError(f"{what}: cannot ask DynamoDB: {error}") from error
             maybe_applied = maybe_applied or unknown
             failures += 1
-            if failures >= self.attempts_max or self.monotonic_s() - started_s >= self.give_up_after_s:
-                effect = "it may have taken effect" if maybe_applied else "nothing was changed"
-                raise UnavailableError(
-                    f"{what}: DynamoDB did not serve this after {failures} attempts ({last}); {effect}, try again",
-                    details={"attempts": failures, "maybe_applied": maybe_applied},
-                ) from last
+            is_late = self.monotonic_s() - started_s >= self.give_up_after_s or time_left_s() <= 0
+            if failures >= self.attempts_max or is_late:
+                raise self._given_up(what, failures, maybe_applied, last) from last
             self.pause(failures)
+            if time_left_s() <= 0:
+                raise self._given_up(what, failures, maybe_applied, last) from last
+
+    @staticmethod
+    def _given_up(what: str, failures: int, maybe_applied: bool, last: Exception) -> UnavailableError:
+        effect = "it may have taken effect" if maybe_applied else "nothing was changed"
+        return UnavailableError(
+            f"{what}: DynamoDB did not serve this after {failures} attempts ({last}); {effect}, try again",
+            details={"attempts": failures, "maybe_applied": maybe_applied},
+        )
 
 
 def _status(error: ClientError) -> int:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-CONNECT_TIMEOUT_S = 2
-READ_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 1
+READ_TIMEOUT_S = 2
+ATTEMPTS_MAX = 3
+CALL_S_MAX = 12.0
+"""All attempts of one call with botocore's pauses between them, of at most 1 s and 2 s."""
 
 
 def sqs_client() -> SQSClient:
@@ -21,7 +24,7 @@ def sqs_client() -> SQSClient:
         region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
-        retries={"total_max_attempts": 3, "mode": "standard"},
+        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
         tcp_keepalive=True,
     )
     client: SQSClient = botocore.session.get_session().create_client("sqs", config=config)  # type: ignore[assignment]

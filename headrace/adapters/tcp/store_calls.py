@@ -1,8 +1,8 @@
 """Requests to the segment stores that own the segments concerned: where they are, connections, repeating.
 
 Blocking and thread-safe. One connection per segment store, kept while it is used often enough. What is asked of a store
-that is away, restarting or no longer the owner is repeated, with the owner looked up anew, until `deadline_s` has
-passed: only what may be repeated belongs here.
+that is away, restarting or no longer the owner is repeated, with the owner looked up again, until `deadline_s` has
+passed or the deadline of the caller (`ports.deadlines`): only what may be repeated belongs here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
+from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import Key, MetadataStore
 
 ATTEMPT_TIMEOUT_S = 10.0
@@ -138,14 +139,16 @@ class StoreCalls:
 
     def _repeat(self, segment: str, attempt: Callable[[float], UnavailableError | None]) -> None:
         """Attempts, with growing pauses, until there is no problem left."""
-        deadline_s = self._monotonic_s() + self._deadline_s
+        require_time(f"a request to the store of segment {segment}")
+        allowed_s = time_left_s(self._deadline_s)
+        deadline_s = self._monotonic_s() + allowed_s
         back_off_s = BACK_OFF_FIRST_S
         while (problem := attempt(deadline_s)) is not None:
             back_off_s = min(back_off_s * 2, BACK_OFF_MAX_S)
             wait_s = back_off_s * (0.5 + self._jitter() / 2)
             if self._monotonic_s() + wait_s >= deadline_s:
                 raise UnavailableError(
-                    f"no answer for segment {segment} within {self._deadline_s:g} s; last problem: {problem}",
+                    f"no answer for segment {segment} within {allowed_s:g} s; last problem: {problem}",
                     details=problem.details,
                 ) from problem
             self._sleep(wait_s)
@@ -191,7 +194,13 @@ class StoreCalls:
         """What `use` returns for a connection and the moment until which it may wait."""
         with self._lock:
             store = self._stores.setdefault((host, port), _Store())
-        with store.lock:
+        # Another thread may be waiting for this store with the connection in hand: it can be away.
+        if not store.lock.acquire(timeout=max(0.0, deadline_s - self._monotonic_s())):
+            raise UnavailableError(
+                f"segment store {host}:{port} keeps other requests waiting; retry",
+                details={"host": host, "port": port},
+            )
+        try:
             now_s = self._monotonic_s()
             attempt_deadline_s = min(deadline_s, now_s + ATTEMPT_TIMEOUT_S)
             kept = store.connection
@@ -211,6 +220,8 @@ class StoreCalls:
                 monotonic_s=self._monotonic_s,
             )
             return use(store.connection, attempt_deadline_s)
+        finally:
+            store.lock.release()
 
     def _drop_connection(self, host: str, port: int) -> None:
         """It leads to a store, or to what is left of one, that is not the owner any more."""
@@ -218,9 +229,13 @@ class StoreCalls:
             store = self._stores.get((host, port))
         if store is None:
             return
-        with store.lock:
+        if not store.lock.acquire(blocking=False):
+            return  # Another thread uses it, and finds out by itself.
+        try:
             if store.connection is not None:
                 store.connection.close()
+        finally:
+            store.lock.release()
 
     def _address(self, segment: str) -> Address:
         container = container_of_segment(segment, self._container_count)
