@@ -23,8 +23,8 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     chunks = ChunksStack(app, "HeadraceChunks", settings)
     queues = QueuesStack(app, "HeadraceQueues")
     network = NetworkStack(app, "HeadraceNetwork", settings)
-    api = ControllerApiStack(app, "HeadraceControllerApi", network.network)
-    processors = ProcessorsStack(app, "HeadraceProcessors", network.network)
+    api = ControllerApiStack(app, "HeadraceControllerApi", settings, network.network)
+    processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
     stores = SegmentStoresStack(app, "HeadraceSegmentStores", network.network)
     # Resources are known by name, so the CDK does not see who needs whom.
     for stack in (api, processors, stores):

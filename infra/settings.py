@@ -18,6 +18,11 @@ DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20
 """The smallest network that still holds the subnets of all zones with room for clients (4,096 addresses)."""
 
+ACCOUNT_CONCURRENCY = 1_000
+"""Lambda's usual quota of executions at once in a Region. New accounts start with 10."""
+UNRESERVED_CONCURRENCY_MIN = 100
+"""What Lambda insists on keeping for functions without a reservation."""
+
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SWITCH = {"true": True, "false": False}
 
@@ -28,6 +33,7 @@ class Settings:
 
     `zones` are availability zone names, one segment store each; empty means the Region's first ones. `spark_job` adds
     the Glue job and the NAT gateway that it needs. `keep_data` keeps table and bucket when their stack is deleted.
+    `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
     """
 
     zones: tuple[str, ...] = ()
@@ -35,6 +41,7 @@ class Settings:
     spark_job: bool = True
     keep_data: bool = True
     alarm_email: str | None = None
+    account_concurrency: int = ACCOUNT_CONCURRENCY
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -47,15 +54,25 @@ class Settings:
             raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be private and between /16 and /{VPC_PREFIX_BITS_MAX}")
         if self.alarm_email is not None and "@" not in self.alarm_email:
             raise ValueError(f"alarm_email: {self.alarm_email!r} is not an address")
+        if self.account_concurrency < 1:
+            raise ValueError(f"account_concurrency: {self.account_concurrency} must be at least 1")
 
     @property
     def zone_count(self) -> int:
         """Zones, and so segment stores, of this deployment."""
         return len(self.zones) or topology.SEGMENT_STORES.stores
 
+    def reserved_concurrency(self, declared: topology.Function) -> int | None:
+        """Executions to reserve for a function; None where it needs none, or where Lambda would refuse to reserve."""
+        reserved = sum(function.reserved_concurrency for function in topology.FUNCTIONS)
+        if self.account_concurrency - reserved < UNRESERVED_CONCURRENCY_MIN:
+            return None
+        return declared.reserved_concurrency or None
+
     @classmethod
     def from_context(cls, node: Node) -> Settings:
-        """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...`."""
+        """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
+        -c account_concurrency=...`."""
         zones = str(node.try_get_context("zones") or "")
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
@@ -63,7 +80,17 @@ class Settings:
             spark_job=_switch(node, "spark_job"),
             keep_data=_switch(node, "keep_data"),
             alarm_email=node.try_get_context("alarm_email"),
+            account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
         )
+
+
+def _number(node: Node, name: str, default: int) -> int:
+    """A whole number of at least 0; `default` if the context does not say."""
+    value = node.try_get_context(name)
+    text = str(default if value is None else value)
+    if not text.isdecimal():
+        raise ValueError(f"{name}: {value!r} must be a whole number")
+    return int(text)
 
 
 def _switch(node: Node, name: str) -> bool:

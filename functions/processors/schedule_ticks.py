@@ -26,7 +26,8 @@ def handler(_event: dict[str, Any], _context: LambdaContext) -> dict[str, int]:
     """Sends every tick of the coming minute; returns how many.
 
     Raises:
-        UnavailableError: the queue took only a part of them. The caller repeats; a tick too many is harmless.
+        UnavailableError: the queue took only a part of them. Lambda does not repeat the call: ticks that come a minute
+            late are worth nothing, and the next minute sends its own.
     """
     minute = wiring.clock().now_ms() // _MS_PER_MINUTE
     entries = [

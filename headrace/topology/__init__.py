@@ -19,9 +19,11 @@ from headrace.topology.functions import (
     REQUESTS_QUEUE,
     SCALING_REPORTS_QUEUE,
     SCHEDULES,
+    SENDS_TO,
     TABLES_QUEUE,
     TICKS,
     TICKS_QUEUE,
+    feeds_itself,
     function,
 )
 from headrace.topology.kinds import Bucket, EventRule, Function, Grant, Queue, Route, Schedule, Table, Tick
@@ -43,6 +45,7 @@ __all__ = [
     "SCALING_REPORTS_QUEUE",
     "SCHEDULES",
     "SEGMENT_STORES",
+    "SENDS_TO",
     "TABLES_QUEUE",
     "TICKS",
     "TICKS_QUEUE",
@@ -56,5 +59,6 @@ __all__ = [
     "SegmentStoreService",
     "Table",
     "Tick",
+    "feeds_itself",
     "function",
 ]

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from headrace.topology.kinds import DEAD_LETTER_FUNCTION, Bucket, EventRule, Function, Queue, Schedule, Table, Tick
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from headrace.topology.kinds import (
+    DEAD_LETTER_FUNCTION,
+    Bucket,
+    EventRule,
+    Function,
+    Grant,
+    Queue,
+    Schedule,
+    Table,
+    Tick,
+)
 
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
@@ -80,6 +93,18 @@ SCALING_REPORTS_QUEUE = Queue(
     concurrency_max=5,
 )
 QUEUES = (REQUESTS_QUEUE, TABLES_QUEUE, COMMITS_QUEUE, ABORTS_QUEUE, TICKS_QUEUE, SCALING_REPORTS_QUEUE)
+
+SENDS_TO: Mapping[Grant, Queue] = MappingProxyType(
+    {
+        "requests:send": REQUESTS_QUEUE,
+        "tables:send": TABLES_QUEUE,
+        "commits:send": COMMITS_QUEUE,
+        "aborts:send": ABORTS_QUEUE,
+        "ticks:send": TICKS_QUEUE,
+        "scaling-reports:send": SCALING_REPORTS_QUEUE,
+    }
+)
+"""The queue that a grant allows to send to."""
 
 FUNCTIONS = (
     Function(
@@ -214,6 +239,8 @@ FUNCTIONS = (
         description="Spreads a minute into delayed tick messages",
         grants=("ticks:send",),
         memory_mb=256,
+        # Started once a minute; the second is for an event that EventBridge delivers twice.
+        reserved_concurrency=2,
     ),
     Function(
         "ticks",
@@ -225,6 +252,8 @@ FUNCTIONS = (
         ),
         timeout_s=60,
         reaches_segment_stores=True,
+        # All periodic work depends on ticks: a burst of API calls must not take their executions.
+        reserved_concurrency=TICKS_QUEUE.concurrency_max,
     ),
     Function(
         DEAD_LETTER_FUNCTION,
@@ -232,6 +261,8 @@ FUNCTIONS = (
         description="Keeps a letter of each message that its processor died of, and frees its stream",
         grants=("metadata:read", "metadata:write"),
         timeout_s=20,
+        # A dead letter says why a request failed and unblocks its stream, most of all while the account is overloaded.
+        reserved_concurrency=sum(queue.dead_letters.concurrency_max for queue in QUEUES),
     ),
 )
 
@@ -252,3 +283,17 @@ SCHEDULES = (Schedule("every-minute", function="schedule-ticks", every_minutes=1
 def function(name: str) -> Function:
     """The declared function of that name; KeyError if there is none."""
     return {declared.name: declared for declared in FUNCTIONS}[name]
+
+
+def feeds_itself(declared: Function) -> bool:
+    """Whether a message that the function sends can start it again, by itself or through other functions.
+
+    Lambda takes such a chain for a runaway loop and stops it after 16 calls, unless the function allows recursion.
+    """
+    reached: set[str] = set()
+    waiting = [declared]
+    while waiting:
+        started = {SENDS_TO[grant].function for grant in waiting.pop().grants if grant in SENDS_TO}
+        waiting += [function(name) for name in started - reached]
+        reached |= started
+    return declared.name in reached

@@ -49,6 +49,11 @@ class Function:
     timeout_s: int = 29
     reaches_segment_stores: bool = False
     """In the VPC, and allowed to open TCP connections to segment stores."""
+    reserved_concurrency: int = 0
+    """Executions that the account keeps free for this function, and the most that it has at once; 0: none and no bound.
+
+    At least what its queues may start together, or the queues would be throttled.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """One Lambda function of the control plane, as the topology declares it.
 
 Decisions that hold for all of them: one shared bundle, Python 3.13 on ARM, JSON logs kept for a month in a log group of
-their own, a role that allows exactly the grants. No reserved concurrency: API functions are bounded by the throttle of
-the stage, processors by the concurrency of their queue, and reserving would take from the account what new accounts do
-not have. X-Ray is off: an HTTP API does not start traces, so they would begin in the middle, at $5 a million; the
-request id in the logs of API and functions ties calls together.
+their own, a role that allows exactly the grants. API functions are bounded by the throttle of the stage, processors by
+the concurrency of their queue; ticks and dead letters have executions reserved where the account has enough of them. A
+function whose messages come back to it may recurse: Lambda would stop the chain after 16 calls. X-Ray is off: an HTTP
+API does not start traces, so they would begin in the middle, at $5 a million; the request id in the logs of API and
+functions ties calls together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -23,11 +25,23 @@ from infra.constructs.deployed_resources import DeployedResources, function_name
 from infra.constructs.least_privilege import function_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
+from infra.settings import Settings
 
 RUNTIME_REASON = (
     "Python 3.13 is what Glue 6.0 runs, and the library is tested on 3.11 to 3.13: one version less to support. It is "
     "supported by Lambda to June 2029."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AsynchronousLimits:
+    """How long Lambda keeps an event that it took and could not hand to the function, and how often it tries again.
+
+    Without them: 6 hours and 2 retries.
+    """
+
+    event_age_max: cdk.Duration
+    retries: int
 
 
 class ControllerFunction(Construct):
@@ -40,7 +54,9 @@ class ControllerFunction(Construct):
         *,
         code: lambda_.Code,
         network: StoreNetwork,
+        settings: Settings,
         more_statements: Sequence[iam.PolicyStatement] = (),
+        asynchronous: AsynchronousLimits | None = None,
     ) -> None:
         super().__init__(scope, f"Function-{declared.name}")
         name = function_name(declared)
@@ -70,6 +86,10 @@ class ControllerFunction(Construct):
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.DISABLED,
+            reserved_concurrent_executions=settings.reserved_concurrency(declared),
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if topology.feeds_itself(declared) else None,
+            max_event_age=asynchronous.event_age_max if asynchronous else None,
+            retry_attempts=asynchronous.retries if asynchronous else None,
             vpc=network.vpc if in_network else None,
             vpc_subnets=network.store_subnets if in_network else None,
             security_groups=[network.functions_group] if in_network else None,

@@ -74,22 +74,12 @@ class DeployedResources:
         match grant:
             case "metadata:read" | "metadata:write":
                 return self.metadata_table_arn
-            case "requests:send":
-                return self.queue_arn(topology.REQUESTS_QUEUE)
-            case "tables:send":
-                return self.queue_arn(topology.TABLES_QUEUE)
-            case "commits:send":
-                return self.queue_arn(topology.COMMITS_QUEUE)
-            case "aborts:send":
-                return self.queue_arn(topology.ABORTS_QUEUE)
-            case "ticks:send":
-                return self.queue_arn(topology.TICKS_QUEUE)
-            case "scaling-reports:send":
-                return self.queue_arn(topology.SCALING_REPORTS_QUEUE)
             case "chunks:read" | "chunks:write":
                 return f"{self.chunk_bucket_arn}/*"
             case "chunks:list":
                 return self.chunk_bucket_arn
+            case _:
+                return self.queue_arn(topology.SENDS_TO[grant])
 
 
 def function_name(function: topology.Function) -> str:

@@ -24,11 +24,12 @@ from infra.constructs.caller_policies import CallerPolicies
 from infra.constructs.controller_function import ControllerFunction
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
+from infra.settings import Settings
 
 CALLS_PER_SECOND_MAX = 500
 CALLS_BURST_MAX = 1_000
-"""Of all callers together: below the thousand executions that an account may run at once, so that processors keep some
-of them."""
+"""Of all callers together. A burst can take every execution of an account that has a thousand: what must go on all the
+same, ticks and dead letters, has executions reserved (`Function.reserved_concurrency`)."""
 
 _ACCESS_LOG_FIELDS = {
     "requestId": "requestId",
@@ -50,12 +51,12 @@ _ACCESS_LOG_FIELDS = {
 class ControllerApiStack(cdk.Stack):
     """HTTP API, access logs and one function per noun; `functions` by name."""
 
-    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, network: StoreNetwork, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: HTTP API of the controller", **kwargs)
         code = lambda_code()
         routed = {route.function for route in topology.ROUTES}
         self.functions = {
-            declared.name: ControllerFunction(self, declared, code=code, network=network)
+            declared.name: ControllerFunction(self, declared, code=code, network=network, settings=settings)
             for declared in topology.FUNCTIONS
             if declared.name in routed
         }

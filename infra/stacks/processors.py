@@ -18,24 +18,27 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from headrace import topology
-from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction
 from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.least_privilege import queue_worker_statement
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
+from infra.settings import Settings
 
-SCHEDULED_EVENT_AGE_MAX = cdk.Duration.minutes(1)
-"""A tick that comes late is worth nothing: the next one does its work."""
+SCHEDULED = AsynchronousLimits(cdk.Duration.minutes(1), retries=0)
+"""Ticks that come a minute late are worth nothing: the next minute's do their work. Lambda takes no shorter time."""
 
-EVENT_AGE_MAX = cdk.Duration.minutes(5)
-EVENT_RETRIES = 3
-"""Of events that a function failed on: what they tell is found out anyway, if later."""
+EVENTS = AsynchronousLimits(cdk.Duration.minutes(5), retries=2)
+"""What an event tells is found out anyway, if later. Two retries are the most that Lambda makes."""
+
+_EVENT_BRIDGE_RETRIES = 3
+"""Of handing an event to Lambda, before the function has seen it."""
 
 
 class ProcessorsStack(cdk.Stack):
     """Every function of the topology that no route calls; `functions` by name."""
 
-    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, network: StoreNetwork, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: background work of the control plane", **kwargs)
         self._resources = DeployedResources.seen_from(self)
         code = lambda_code()
@@ -47,6 +50,8 @@ class ProcessorsStack(cdk.Stack):
                 declared,
                 code=code,
                 network=network,
+                settings=settings,
+                asynchronous=_asynchronous(declared),
                 more_statements=self._queue_statements(declared, fed_queues),
             )
             for declared in topology.FUNCTIONS
@@ -87,8 +92,8 @@ class ProcessorsStack(cdk.Stack):
                 targets.LambdaFunction(
                     self.functions[schedule.function].function,
                     event=events.RuleTargetInput.from_object(schedule.event),
-                    max_event_age=SCHEDULED_EVENT_AGE_MAX,
-                    retry_attempts=0,
+                    max_event_age=SCHEDULED.event_age_max,
+                    retry_attempts=SCHEDULED.retries,
                 )
             ],
         )
@@ -102,7 +107,18 @@ class ProcessorsStack(cdk.Stack):
             event_pattern=events.EventPattern(source=[rule.source], detail_type=[rule.detail_type], detail=rule.detail),
             targets=[
                 targets.LambdaFunction(
-                    self.functions[rule.function].function, max_event_age=EVENT_AGE_MAX, retry_attempts=EVENT_RETRIES
+                    self.functions[rule.function].function,
+                    max_event_age=EVENTS.event_age_max,
+                    retry_attempts=_EVENT_BRIDGE_RETRIES,
                 )
             ],
         )
+
+
+def _asynchronous(declared: topology.Function) -> AsynchronousLimits | None:
+    """Limits of a function that EventBridge starts; those that a queue starts are not called asynchronously."""
+    if any(schedule.function == declared.name for schedule in topology.SCHEDULES):
+        return SCHEDULED
+    if any(rule.function == declared.name for rule in topology.EVENT_RULES):
+        return EVENTS
+    return None

@@ -184,7 +184,8 @@ def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -
     """The app with every choice made the other way."""
     directory = tmp_path_factory.mktemp("cdk.smallest.out")
     choices = {"zones": "us-east-1a,us-east-1d", "spark_job": "false", "keep_data": "false"}
-    return synthesize(project, directory, **choices, alarm_email="a@b.example")
+    more_choices = {"alarm_email": "a@b.example", "account_concurrency": "10"}
+    return synthesize(project, directory, **choices, **more_choices)
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,49 @@ def test_function_is_as_declared(functions, declared):
     assert properties["Description"] == declared.description
     assert properties["Runtime"] == "python3.13"
     assert properties["Architectures"] == ["arm64"]
-    assert "ReservedConcurrentExecutions" not in properties
+    assert properties.get("ReservedConcurrentExecutions", 0) == declared.reserved_concurrency
     assert ("VpcConfig" in properties) == declared.reaches_segment_stores
+
+
+def test_messages_that_come_back_are_no_runaway_loop(assembly, functions, as_text):
+    """What the templates let each function send, and what their mappings start: followed until nothing is added."""
+    started_by = {
+        as_text(mapping.properties["EventSourceArn"]).rpartition(":")[2]: assembly.get(
+            mapping.stack, mapping.properties["FunctionName"]
+        ).properties["FunctionName"]
+        for mapping in assembly.resources("AWS::Lambda::EventSourceMapping")
+    }
+
+    def starts(name: str) -> set[str]:
+        role = assembly.get(functions[name].stack, functions[name].properties["Role"])
+        statements = [s for policy in role.properties["Policies"] for s in policy["PolicyDocument"]["Statement"]]
+        sends = [s for s in statements if s["Action"] == "sqs:SendMessage"]
+        return {started_by[as_text(s["Resource"]).rpartition(":")[2]] for s in sends}
+
+    reached = {name: starts(name) for name in functions}
+    for _ in functions:
+        reached = {name: found.union(*(reached[other] for other in found)) for name, found in reached.items()}
+    loops = {name for name, found in reached.items() if name in found}
+    assert {"headrace-ticks", "headrace-stream-requests"} <= loops
+    allowed = {name for name, each in functions.items() if each.properties.get("RecursiveLoop") == "Allow"}
+    assert allowed == loops
+
+
+def test_ticks_and_dead_letters_keep_executions_of_their_own(functions, assembly):
+    """A burst of API calls can take every other execution of the account; fewer than the queues start are throttled."""
+    reserved = {declared.name: declared.reserved_concurrency for declared in topology.FUNCTIONS}
+    assert {name for name, count in reserved.items() if count} == {"schedule-ticks", "ticks", "dead-letter-queues"}
+    started: dict[str, int] = {}
+    for mapping in assembly.resources("AWS::Lambda::EventSourceMapping"):
+        name = assembly.get(mapping.stack, mapping.properties["FunctionName"]).properties["FunctionName"]
+        started[name] = started.get(name, 0) + mapping.properties["ScalingConfig"]["MaximumConcurrency"]
+    for name in ("headrace-ticks", "headrace-dead-letter-queues"):
+        assert functions[name].properties["ReservedConcurrentExecutions"] >= started[name]
+
+
+def test_an_account_with_few_executions_reserves_none(smallest_assembly):
+    for function in smallest_assembly.resources("AWS::Lambda::Function", "HeadraceProcessors"):
+        assert "ReservedConcurrentExecutions" not in function.properties
 
 
 def test_all_functions_share_one_bundle(functions):

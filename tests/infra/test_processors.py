@@ -77,6 +77,20 @@ def test_events_call_their_functions(assembly):
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 3}
 
 
+def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly):
+    """EventBridge hands an event over to a queue of Lambda's own, which keeps it for 6 hours unless told otherwise."""
+    limits = {
+        assembly.get(STACK, config.properties["FunctionName"]).properties["FunctionName"]: (
+            config.properties["MaximumEventAgeInSeconds"],
+            config.properties["MaximumRetryAttempts"],
+        )
+        for config in assembly.resources("AWS::Lambda::EventInvokeConfig")
+    }
+    expected = {f"headrace-{schedule.function}": (60, 0) for schedule in topology.SCHEDULES}
+    expected |= {f"headrace-{rule.function}": (300, 2) for rule in topology.EVENT_RULES}
+    assert limits == expected
+
+
 def test_events_of_stopped_store_tasks_match_the_services_of_the_stores(assembly):
     (rule,) = topology.EVENT_RULES
     (match,) = rule.detail["group"]

@@ -34,6 +34,15 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
+def test_executions_are_reserved_only_where_lambda_leaves_a_hundred_for_others():
+    reserved = sum(declared.reserved_concurrency for declared in topology.FUNCTIONS)
+    ticks = topology.function("ticks")
+    assert Settings().reserved_concurrency(ticks) == ticks.reserved_concurrency
+    assert Settings(account_concurrency=reserved + 100).reserved_concurrency(ticks) == ticks.reserved_concurrency
+    assert Settings(account_concurrency=reserved + 99).reserved_concurrency(ticks) is None
+    assert Settings().reserved_concurrency(topology.function("scopes")) is None
+
+
 @pytest.mark.parametrize(
     ("context", "word"),
     [
@@ -47,6 +56,8 @@ def test_choices_are_read():
         ({"spark_job": "no"}, "spark_job"),
         ({"keep_data": "0"}, "keep_data"),
         ({"alarm_email": "nobody"}, "alarm_email"),
+        ({"account_concurrency": "many"}, "account_concurrency"),
+        ({"account_concurrency": 0}, "account_concurrency"),
     ],
 )
 def test_wrong_choices_are_refused_by_name(context, word):
