@@ -34,15 +34,9 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         stack.add_stack_dependency(queues)
     if settings.spark_job:
         SparkStack(app, "HeadraceSpark", settings, network=network.network, api=api.api)
-    ObservabilityStack(
-        app,
-        "HeadraceObservability",
-        settings,
-        api=api.api,
-        functions={**api.functions, **processors.functions},
-        queues=queues.queues,
-        zones=stores.zones,
-    )
+    observability = ObservabilityStack(app, "HeadraceObservability", settings, api_id=api.api.api_id)
+    for watched in (api, processors, stores):  # or their alarms would ring while they are being deployed
+        observability.add_stack_dependency(watched)
     cdk.Tags.of(app).add("application", "headrace")
     judge(app)
 

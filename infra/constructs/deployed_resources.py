@@ -15,6 +15,11 @@ from constructs import Construct
 from headrace import topology
 from headrace.topology import Grant, Queue
 
+CLUSTER_NAME = "headrace"
+"""The ECS cluster of the segment stores."""
+SPARK_JOB_NAME = "headrace-flight-delays"
+"""The example job on Glue."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeployedResources:
@@ -85,3 +90,8 @@ class DeployedResources:
 def function_name(function: topology.Function) -> str:
     """The name of a function in the account."""
     return f"headrace-{function.name}"
+
+
+def service_name(index: int) -> str:
+    """The name of the ECS service of store number `index`."""
+    return f"headrace-store-{index}"

@@ -21,7 +21,7 @@ from constructs import Construct
 from headrace import topology
 from headrace.topology import SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge
-from infra.constructs.deployed_resources import DeployedResources
+from infra.constructs.deployed_resources import DeployedResources, service_name
 
 OPEN_FILES_MAX = 65_536
 
@@ -66,7 +66,7 @@ class SegmentStoreZone(Construct):
         self.service = ecs.FargateService(
             self,
             "Service",
-            service_name=f"headrace-{self.store_id}",
+            service_name=service_name(index),
             cluster=shared.cluster,
             task_definition=task,
             platform_version=ecs.FargatePlatformVersion.VERSION1_4,

@@ -1,71 +1,84 @@
 """The observability stack: what wakes an operator, and one dashboard to look at when it does.
 
 Every alarm means that something must be done, and docs/operating/deploy.md says what. Missing data is quiet, except
-for the stores: a store that reports nothing is not running.
+for stores and ticks: what reports nothing there is not running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from headrace import topology
 from headrace.topology import SEGMENT_STORES
-from infra.constructs.controller_function import ControllerFunction
-from infra.constructs.queue_with_dead_letters import QueueWithDeadLetters
-from infra.constructs.segment_store_zone import SegmentStoreZone
+from infra.constructs.deployed_resources import SPARK_JOB_NAME
+from infra.constructs.named_metrics import (
+    PERIOD,
+    api_metric,
+    counted_by_any,
+    counted_metric,
+    function_metric,
+    queue_metric,
+    store_insight,
+    store_metric,
+    table_metric,
+)
 from infra.settings import Settings
 
-PERIOD = cdk.Duration.minutes(1)
-METRICS_NAMESPACE = "Headrace"
-"""What functions/observability.py counts under."""
+FIVE_MINUTES = cdk.Duration.minutes(5)
 OLDEST_MESSAGE_AGE_S_MAX = 300
-"""A stream operation takes seconds; a message that waits for minutes means that nobody works on its queue."""
+"""A stream operation takes seconds; a message that waits for minutes means that its queue is not worked on."""
 FUNCTION_ERRORS_MAX = 3
 """Per five minutes: a single failure is retried by queue or caller."""
+THROTTLED_PERIODS = 2
+"""Of five minutes each: a burst is throttled for seconds, an account without free executions for longer."""
+TABLE_THROTTLES_MAX = 100
+"""Per five minutes: clients retry single ones, and a partition that has become hot is split by DynamoDB meanwhile."""
+API_FAULTS_MAX = 5
+"""Per five minutes: answers 5xx, those of throttled functions included. Clients repeat, so single ones are not seen."""
 VOLUME_USED_SHARE_MAX = 0.8
 """Of the declared size; Container Insights reports gigabytes."""
 MEMORY_USED_PERCENT_MAX = 90
+FAILED_JOB_STATES = ["ERROR", "FAILED", "TIMEOUT"]
+TICKS = topology.function("ticks")
+CLUSTER_WATCHERS = (TICKS, topology.function("store-tasks"))
+"""The functions that look at the segment stores and count what they find."""
 
 
 class ObservabilityStack(cdk.Stack):
     """Alarms to one topic, and a dashboard."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        settings: Settings,
-        *,
-        api: apigateway.HttpApi,
-        functions: Mapping[str, ControllerFunction],
-        queues: Sequence[QueueWithDeadLetters],
-        zones: Sequence[SegmentStoreZone],
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, *, api_id: str, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: alarms and dashboard", **kwargs)
         self.topic = sns.Topic(self, "Alarms", topic_name="headrace-alarms", enforce_ssl=True)
         if settings.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(settings.alarm_email))
-        for queue in queues:
+        for queue in topology.QUEUES:
             self._watch_queue(queue)
-        for function in functions.values():
+        for function in topology.FUNCTIONS:
             self._watch_function(function)
-        for zone in zones:
-            self._watch_store(zone)
+        for index in range(settings.zone_count):
+            self._watch_store(index)
         self._watch_cluster()
-        self._dashboard(api, functions, queues, zones)
+        self._watch_ticks()
+        self._watch_table()
+        self._watch_api(api_id)
+        if settings.spark_job:
+            self._watch_spark_job()
+        self._dashboard(api_id, range(settings.zone_count))
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
 
-    def _watch_queue(self, queue: QueueWithDeadLetters) -> None:
-        name = queue.declared.name.removesuffix(".fifo")
+    def _watch_queue(self, queue: topology.Queue) -> None:
+        name = queue.name.removesuffix(".fifo")
         self._alarm(
             f"{name}-dead-letters",
             "Messages that could not be worked on: `headrace dead-letter list` says which and why",
@@ -73,8 +86,8 @@ class ObservabilityStack(cdk.Stack):
             cloudwatch.MathExpression(
                 expression="FILL(waiting, 0) + FILL(received, 0)",
                 using_metrics={
-                    "waiting": queue.dead_letters.metric_approximate_number_of_messages_visible(statistic="Maximum"),
-                    "received": queue.dead_letters.metric_number_of_messages_received(statistic="Sum"),
+                    "waiting": queue_metric(queue.dead_letters, "ApproximateNumberOfMessagesVisible", "Maximum"),
+                    "received": queue_metric(queue.dead_letters, "NumberOfMessagesReceived", "Sum"),
                 },
                 period=PERIOD,
             ),
@@ -83,41 +96,48 @@ class ObservabilityStack(cdk.Stack):
         self._alarm(
             f"{name}-age",
             "Background work waits and is not done",
-            queue.queue.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+            queue_metric(queue, "ApproximateAgeOfOldestMessage", "Maximum"),
             threshold=OLDEST_MESSAGE_AGE_S_MAX,
             periods=3,
         )
 
-    def _watch_function(self, function: ControllerFunction) -> None:
+    def _watch_function(self, function: topology.Function) -> None:
         self._alarm(
-            f"headrace-{function.declared.name}-errors",
+            f"headrace-{function.name}-errors",
             "The function fails again and again: see its log group",
-            function.function.metric_errors(period=cdk.Duration.minutes(5), statistic="Sum"),
+            function_metric(function, "Errors", period=FIVE_MINUTES),
             threshold=FUNCTION_ERRORS_MAX,
         )
-
-    def _watch_store(self, zone: SegmentStoreZone) -> None:
-        running = _store_metric(zone, "RunningTaskCount", "Minimum")
         self._alarm(
-            f"headrace-{zone.store_id}-running",
+            f"headrace-{function.name}-throttles",
+            "Lambda refuses to start the function: the account or its reservation has no execution left",
+            function_metric(function, "Throttles", period=FIVE_MINUTES),
+            threshold=0,
+            periods=THROTTLED_PERIODS,
+        )
+
+    def _watch_store(self, index: int) -> None:
+        store = f"headrace-store-{index}"
+        self._alarm(
+            f"{store}-running",
             "The segment store of this zone does not run: its segments cannot be written or read at the tail",
-            running,
+            store_insight(index, "RunningTaskCount", "Minimum"),
             threshold=1,
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             periods=5,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
         self._alarm(
-            f"headrace-{zone.store_id}-volume",
+            f"{store}-volume",
             "The journal volume fills: data does not reach S3",
-            _store_metric(zone, "EBSFilesystemUtilized", "Maximum"),
+            store_insight(index, "EBSFilesystemUtilized", "Maximum"),
             threshold=VOLUME_USED_SHARE_MAX * SEGMENT_STORES.volume_gib,
             periods=3,
         )
         self._alarm(
-            f"headrace-{zone.store_id}-memory",
+            f"{store}-memory",
             "The segment store is about to run out of memory",
-            zone.service.metric_memory_utilization(period=PERIOD, statistic="Maximum"),
+            store_metric(index, "MemoryUtilization", "Maximum"),
             threshold=MEMORY_USED_PERCENT_MAX,
             periods=5,
         )
@@ -126,19 +146,64 @@ class ObservabilityStack(cdk.Stack):
         self._alarm(
             "headrace-stores-lost",
             "A segment store has lost its lease and is not back: see docs/operating/cluster.md",
-            cloudwatch.Metric(
-                namespace=METRICS_NAMESPACE, metric_name="StoresLost", statistic="Minimum", period=PERIOD
-            ),
+            # The tick counts them six times a minute while they are lost; an event counts them once.
+            counted_metric(TICKS, "StoresLost", "Minimum"),
             threshold=0,
             periods=3,
         )
         self._alarm(
             "headrace-containers-given-up",
             "Containers went on without what only their lost store had: acknowledged events may be missing",
-            cloudwatch.Metric(
-                namespace=METRICS_NAMESPACE, metric_name="ContainersGivenUp", statistic="Sum", period=PERIOD
-            ),
+            counted_by_any(CLUSTER_WATCHERS, "ContainersGivenUp"),
             threshold=0,
+        )
+
+    def _watch_ticks(self) -> None:
+        self._alarm(
+            "headrace-ticks-stopped",
+            "No tick was worked on for five minutes: watermarks, retention, leases and transactions stand still",
+            function_metric(TICKS, "Invocations", period=FIVE_MINUTES),
+            threshold=1,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+
+    def _watch_table(self) -> None:
+        self._alarm(
+            "headrace-metadata-throttles",
+            "DynamoDB throttles the metadata table: its maximum throughput, or one hot stream",
+            cloudwatch.MathExpression(
+                expression="FILL(reads, 0) + FILL(writes, 0)",
+                using_metrics={
+                    "reads": table_metric("ReadThrottleEvents", FIVE_MINUTES),
+                    "writes": table_metric("WriteThrottleEvents", FIVE_MINUTES),
+                },
+                period=FIVE_MINUTES,
+            ),
+            threshold=TABLE_THROTTLES_MAX,
+        )
+
+    def _watch_api(self, api_id: str) -> None:
+        self._alarm(
+            "headrace-api-faults",
+            "The HTTP API answers 5xx: see the log groups of the access log and of the functions",
+            api_metric(api_id, "5xx", period=FIVE_MINUTES),
+            threshold=API_FAULTS_MAX,
+        )
+
+    def _watch_spark_job(self) -> None:
+        """Glue tells of failed runs by event, and counts none of them."""
+        events.Rule(
+            self,
+            "SparkJobFailed",
+            rule_name="headrace-spark-job-failed",
+            description="Tells the alarm topic of failed runs of the Spark job",
+            event_pattern=events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={"jobName": [SPARK_JOB_NAME], "state": FAILED_JOB_STATES},
+            ),
+            targets=[targets.SnsTopic(self.topic)],
         )
 
     def _alarm(
@@ -165,44 +230,35 @@ class ObservabilityStack(cdk.Stack):
         )
         alarm.add_alarm_action(actions.SnsAction(self.topic))
 
-    def _dashboard(
-        self,
-        api: apigateway.HttpApi,
-        functions: Mapping[str, ControllerFunction],
-        queues: Sequence[QueueWithDeadLetters],
-        zones: Sequence[SegmentStoreZone],
-    ) -> None:
-        lambdas = [function.function for function in functions.values()]
+    def _dashboard(self, api_id: str, stores: Sequence[int]) -> None:
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name="headrace")
         dashboard.add_widgets(
-            _graph("API calls and errors", [api.metric_count(), api.metric_client_error(), api.metric_server_error()]),
-            _graph("API latency, ms", [api.metric_latency(statistic="p50"), api.metric_latency(statistic="p99")]),
-            _graph("Function errors", [each.metric_errors() for each in lambdas]),
+            _graph("API calls and errors", [api_metric(api_id, name) for name in ("Count", "4xx", "5xx")]),
+            _graph("API latency, ms", [api_metric(api_id, "Latency", percentile) for percentile in ("p50", "p99")]),
+            _graph("Function errors", [function_metric(each, "Errors") for each in topology.FUNCTIONS]),
         )
         dashboard.add_widgets(
-            _graph("Function duration p99, ms", [each.metric_duration(statistic="p99") for each in lambdas]),
-            _graph("Messages waiting", [q.queue.metric_approximate_number_of_messages_visible() for q in queues]),
             _graph(
-                "Dead letters", [q.dead_letters.metric_number_of_messages_received(statistic="Sum") for q in queues]
+                "Function duration p99, ms", [function_metric(each, "Duration", "p99") for each in topology.FUNCTIONS]
+            ),
+            _graph(
+                "Messages waiting",
+                [queue_metric(each, "ApproximateNumberOfMessagesVisible", "Maximum") for each in topology.QUEUES],
+            ),
+            _graph(
+                "Dead letters",
+                [queue_metric(each.dead_letters, "NumberOfMessagesReceived", "Sum") for each in topology.QUEUES],
             ),
         )
         dashboard.add_widgets(
-            _graph("Store CPU, %", [zone.service.metric_cpu_utilization() for zone in zones]),
-            _graph("Store memory, %", [zone.service.metric_memory_utilization() for zone in zones]),
-            _graph("Journal volume used, GB", [_store_metric(z, "EBSFilesystemUtilized", "Maximum") for z in zones]),
+            _graph("Store CPU, %", [store_metric(index, "CPUUtilization", "Average") for index in stores]),
+            _graph("Store memory, %", [store_metric(index, "MemoryUtilization", "Average") for index in stores]),
+            _graph(
+                "Journal volume used, GB",
+                [store_insight(index, "EBSFilesystemUtilized", "Maximum") for index in stores],
+            ),
         )
 
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=8, height=6)
-
-
-def _store_metric(zone: SegmentStoreZone, name: str, statistic: str) -> cloudwatch.Metric:
-    """A metric of Container Insights about one service."""
-    return cloudwatch.Metric(
-        namespace="ECS/ContainerInsights",
-        metric_name=name,
-        dimensions_map={"ClusterName": zone.service.cluster.cluster_name, "ServiceName": zone.service.service_name},
-        statistic=statistic,
-        period=PERIOD,
-    )

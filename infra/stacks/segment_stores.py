@@ -20,7 +20,7 @@ from constructs import Construct
 
 from headrace.topology import SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.deployed_resources import DeployedResources
+from infra.constructs.deployed_resources import CLUSTER_NAME, DeployedResources
 from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
@@ -51,7 +51,7 @@ class SegmentStoresStack(cdk.Stack):
         self.cluster = ecs.Cluster(
             self,
             "Cluster",
-            cluster_name="headrace",
+            cluster_name=CLUSTER_NAME,
             vpc=network.vpc,
             container_insights_v2=ecs.ContainerInsights.ENABLED,
         )

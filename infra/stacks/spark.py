@@ -23,13 +23,13 @@ from constructs import Construct
 
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.caller_policies import READ_STREAMS_POLICY
+from infra.constructs.deployed_resources import SPARK_JOB_NAME
 from infra.constructs.least_privilege import closed_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.project import ROOT
 from infra.packaging.spark_archive import spark_modules, write_spark_archive
 from infra.settings import Settings
 
-JOB_NAME = "headrace-flight-delays"
 CONNECTION_NAME = "headrace-clients"
 WORKERS = 2
 TIMEOUT = cdk.Duration.hours(1)
@@ -80,7 +80,7 @@ class SparkStack(cdk.Stack):
         self.job = glue.PySparkEtlJob(
             self,
             "Job",
-            job_name=JOB_NAME,
+            job_name=SPARK_JOB_NAME,
             description="Delays per carrier and hour of a stream of flights",
             glue_version=glue.GlueVersion.V6_0,
             role=role,
@@ -104,7 +104,7 @@ class SparkStack(cdk.Stack):
         acknowledge(self.job, "AwsSolutions-GL1", LOG_KEY_REASON)
         acknowledge(self.job, "@aws-cdk/aws-glue-alpha:unencryptedContinuousLogging", LOG_KEY_REASON)
         acknowledge(self.job, "AwsSolutions-GL3", BOOKMARK_REASON)
-        cdk.CfnOutput(self, "JobName", value=JOB_NAME)
+        cdk.CfnOutput(self, "JobName", value=SPARK_JOB_NAME)
         cdk.CfnOutput(self, "JobBucketName", value=self.bucket.bucket_name)
 
     def _bucket(self, removal_policy: cdk.RemovalPolicy) -> s3.Bucket:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
 from functions.observability import NAMESPACE
@@ -16,21 +19,114 @@ def alarms(assembly):
 
 
 def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
-    expected = {f"headrace-{function.name}-errors" for function in topology.FUNCTIONS}
+    expected = {f"headrace-{each.name}-{what}" for each in topology.FUNCTIONS for what in ("errors", "throttles")}
     for queue in topology.QUEUES:
         name = queue.name.removesuffix(".fifo")
         expected |= {f"{name}-dead-letters", f"{name}-age"}
     for index in range(topology.SEGMENT_STORES.stores):
         expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory")}
-    expected |= {"headrace-stores-lost", "headrace-containers-given-up"}
+    expected |= {"headrace-stores-lost", "headrace-containers-given-up", "headrace-ticks-stopped"}
+    expected |= {"headrace-metadata-throttles", "headrace-api-faults"}
     assert set(alarms) == expected
 
 
 def test_the_cluster_is_watched_by_what_the_functions_count(alarms):
     lost, given_up = (alarms[f"headrace-{name}"].properties for name in ("stores-lost", "containers-given-up"))
     assert (lost["Namespace"], lost["MetricName"], lost["EvaluationPeriods"]) == (NAMESPACE, "StoresLost", 3)
-    assert (given_up["MetricName"], given_up["Statistic"], given_up["Threshold"]) == ("ContainersGivenUp", "Sum", 0)
+    assert (given_up["ComparisonOperator"], given_up["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert {each["MetricStat"]["Stat"] for each in given_up["Metrics"] if "MetricStat" in each} == {"Sum"}
     assert lost["TreatMissingData"] == given_up["TreatMissingData"] == "notBreaching"
+
+
+def test_alarms_watch_resources_that_are_deployed(assembly, alarms, as_text):
+    """A metric of AWS with a misspelt name has no data, and an alarm on it never rings."""
+    names = {
+        "FunctionName": set(assembly.named("AWS::Lambda::Function", "FunctionName")),
+        "QueueName": set(assembly.named("AWS::SQS::Queue", "QueueName")),
+        "TableName": set(assembly.named("AWS::DynamoDB::Table", "TableName")),
+        "ClusterName": set(assembly.named("AWS::ECS::Cluster", "ClusterName")),
+        "ServiceName": set(assembly.named("AWS::ECS::Service", "ServiceName")),
+    }
+    dimensions_of = {
+        "AWS/Lambda": {"FunctionName"},
+        "AWS/SQS": {"QueueName"},
+        "AWS/DynamoDB": {"TableName"},
+        "AWS/ApiGateway": {"ApiId"},
+        "AWS/ECS": {"ClusterName", "ServiceName"},
+        "ECS/ContainerInsights": {"ClusterName", "ServiceName"},
+    }
+    metrics = [metric for alarm in alarms.values() for metric in _metrics(alarm) if metric["Namespace"] != NAMESPACE]
+    assert {metric["Namespace"] for metric in metrics} == set(dimensions_of)
+    for metric in metrics:
+        dimensions = {each["Name"]: as_text(each["Value"]) for each in metric["Dimensions"]}
+        assert set(dimensions) == dimensions_of[metric["Namespace"]]
+        api = dimensions.pop("ApiId", "HeadraceControllerApi")
+        assert "HeadraceControllerApi" in api
+        assert all(value in names[name] for name, value in dimensions.items()), dimensions
+
+
+def test_a_function_can_be_removed(assembly):
+    """AWS does not remove an export that is imported: of the stacks it watches, only the id of the API is asked for."""
+    imported = re.findall(r'"Fn::ImportValue": "([^"]*)"', json.dumps(assembly.templates["HeadraceObservability"]))
+    assert imported
+    assert all("ExportsOutputRefApi" in name for name in imported), imported
+    for stack in ("HeadraceControllerApi", "HeadraceProcessors", "HeadraceQueues", "HeadraceSegmentStores"):
+        exports = [output["Export"]["Name"] for output in _outputs(assembly, stack) if "Export" in output]
+        assert all(f"{stack}:ExportsOutput" in name and "ApiF" in name for name in exports), exports
+
+
+def _outputs(assembly, stack) -> list[dict]:
+    return list(assembly.templates[stack].get("Outputs", {}).values())
+
+
+def _metrics(alarm) -> list[dict]:
+    """The metrics of an alarm, whether it has one or computes with several."""
+    if "Metrics" in alarm.properties:
+        return [one["MetricStat"]["Metric"] for one in alarm.properties["Metrics"] if "MetricStat" in one]
+    return [alarm.properties]
+
+
+def test_ticks_that_stop_ring(alarms):
+    properties = alarms["headrace-ticks-stopped"].properties
+    assert (properties["Namespace"], properties["MetricName"]) == ("AWS/Lambda", "Invocations")
+    assert properties["Dimensions"] == [{"Name": "FunctionName", "Value": "headrace-ticks"}]
+    assert (properties["ComparisonOperator"], properties["Threshold"]) == ("LessThanThreshold", 1)
+    assert properties["TreatMissingData"] == "breaching", "a function that is never called reports nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        *[(f"headrace-{each.name}-throttles", {"Throttles"}) for each in topology.FUNCTIONS],
+        ("headrace-metadata-throttles", {"ReadThrottleEvents", "WriteThrottleEvents"}),
+        ("headrace-api-faults", {"5xx"}),
+    ],
+)
+def test_what_is_throttled_or_fails_rings(alarms, name, metrics):
+    assert {metric["MetricName"] for metric in _metrics(alarms[name])} == metrics
+    assert alarms[name].properties["ComparisonOperator"] == "GreaterThanThreshold"
+
+
+def test_failed_runs_of_the_spark_job_ring(assembly, smallest_assembly):
+    (rule,) = [each.properties for each in assembly.resources("AWS::Events::Rule", "HeadraceObservability")]
+    assert rule["EventPattern"] == {
+        "source": ["aws.glue"],
+        "detail-type": ["Glue Job State Change"],
+        "detail": {
+            "jobName": [assembly.only("AWS::Glue::Job").properties["Name"]],
+            "state": ["ERROR", "FAILED", "TIMEOUT"],
+        },
+    }
+    topic = assembly.only("AWS::SNS::Topic").logical_id
+    assert [target["Arn"] for target in rule["Targets"]] == [{"Ref": topic}]
+    (policy,) = assembly.resources("AWS::SNS::TopicPolicy")
+    publishers = [
+        (statement["Principal"], statement["Action"], statement["Resource"])
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+    assert ({"Service": "events.amazonaws.com"}, "sns:Publish", {"Ref": topic}) in publishers
+    assert smallest_assembly.resources("AWS::Events::Rule", "HeadraceObservability") == []
 
 
 def test_every_alarm_goes_to_the_topic(assembly, alarms):
@@ -50,7 +146,7 @@ def test_one_dead_letter_is_enough(alarms, declared, as_text):
     metrics = [one["MetricStat"]["Metric"] for one in properties["Metrics"] if "MetricStat" in one]
     assert {one["MetricName"] for one in metrics} == {"ApproximateNumberOfMessagesVisible", "NumberOfMessagesReceived"}
     for (dimension,) in (one["Dimensions"] for one in metrics):
-        assert "DeadLetters" in as_text(dimension["Value"])
+        assert as_text(dimension["Value"]) == declared.dead_letter_name
 
 
 def test_a_store_that_reports_nothing_is_not_running(alarms):

@@ -47,7 +47,7 @@ def test_sqs_accepts_the_declared_limits(declared):
 
 
 def test_schedules_call_their_functions_with_their_events(assembly, as_text):
-    rules = assembly.named("AWS::Events::Rule", "Name")
+    rules = {each.properties["Name"]: each for each in assembly.resources("AWS::Events::Rule", STACK)}
     declared = [*topology.SCHEDULES, *topology.EVENT_RULES]
     assert set(rules) == {f"headrace-{each.name}" for each in declared}
     for schedule in topology.SCHEDULES:

@@ -1,0 +1,81 @@
+"""Metrics of the deployed resources, found by the names of the topology.
+
+A construct of another stack would bring an export with it, which AWS refuses to remove while it is imported: a function
+that is taken out of the topology would fail the deployment. Names are fixed, so no stack has to be asked for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+
+from headrace import topology
+from infra.constructs.deployed_resources import CLUSTER_NAME, function_name, service_name
+
+PERIOD = cdk.Duration.minutes(1)
+METRICS_NAMESPACE = "Headrace"
+"""What functions/observability.py counts under."""
+
+
+def function_metric(
+    function: topology.Function, name: str, statistic: str = "Sum", period: cdk.Duration | None = None
+) -> cloudwatch.Metric:
+    """A metric of Lambda about one function."""
+    return _metric("AWS/Lambda", name, {"FunctionName": function_name(function)}, statistic, period)
+
+
+def counted_metric(
+    function: topology.Function, name: str, statistic: str = "Sum", period: cdk.Duration | None = None
+) -> cloudwatch.Metric:
+    """What the code of one function counts. It adds the dimension `service` to every metric, and only that to these."""
+    return _metric(METRICS_NAMESPACE, name, {"service": function.name}, statistic, period)
+
+
+def counted_by_any(functions: Iterable[topology.Function], name: str) -> cloudwatch.MathExpression:
+    """The sum of what several functions count under one name, each in a metric of its own."""
+    counted = {f"by_{function.name.replace('-', '_')}": counted_metric(function, name) for function in functions}
+    return cloudwatch.MathExpression(
+        expression=" + ".join(f"FILL({id_}, 0)" for id_ in counted),
+        using_metrics=dict(counted),
+        period=PERIOD,
+        label=name,
+    )
+
+
+def queue_metric(queue: topology.Queue, name: str, statistic: str) -> cloudwatch.Metric:
+    """A metric of SQS about one queue."""
+    return _metric("AWS/SQS", name, {"QueueName": queue.name}, statistic)
+
+
+def table_metric(name: str, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+    """The sum of a metric of DynamoDB about the metadata table."""
+    return _metric("AWS/DynamoDB", name, {"TableName": topology.METADATA_TABLE.name}, "Sum", period)
+
+
+def store_metric(index: int, name: str, statistic: str, *, namespace: str = "AWS/ECS") -> cloudwatch.Metric:
+    """A metric of ECS about the service of one segment store."""
+    return _metric(namespace, name, {"ClusterName": CLUSTER_NAME, "ServiceName": service_name(index)}, statistic)
+
+
+def store_insight(index: int, name: str, statistic: str) -> cloudwatch.Metric:
+    """A metric of Container Insights about the service of one segment store."""
+    return store_metric(index, name, statistic, namespace="ECS/ContainerInsights")
+
+
+def api_metric(api_id: str, name: str, statistic: str = "Sum", period: cdk.Duration | None = None) -> cloudwatch.Metric:
+    """A metric of API Gateway. Its id is the one name that AWS chooses."""
+    return _metric("AWS/ApiGateway", name, {"ApiId": api_id}, statistic, period)
+
+
+def _metric(
+    namespace: str, name: str, dimensions: dict[str, str], statistic: str, period: cdk.Duration | None = None
+) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=namespace,
+        metric_name=name,
+        dimensions_map=dimensions,
+        statistic=statistic,
+        period=period or PERIOD,
+    )

@@ -1,0 +1,144 @@
+"""No alarm watches a metric that the functions do not emit: the functions are run, and what they print is compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from functions import wiring
+from functions.observability import NAMESPACE
+from functions.processors import store_tasks, ticks
+from headrace import topology
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
+from headrace.model.cluster import StoreLease, registered
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.ports.metadata_store import Create, Key
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
+
+TAKE_OVER_AFTER_MS = 60_000
+LEASE_OVER_MS = 12_001
+CONTEXT = SimpleNamespace(
+    function_name="f", memory_limit_in_mb=512, invoked_function_arn="arn:aws:lambda:f", aws_request_id="r-1"
+)
+
+Emitted = set[tuple[str, frozenset[tuple[str, str]]]]
+"""(name of the metric, its dimensions)."""
+
+
+class Cluster:
+    """Two segment stores; one of them keeps its lease."""
+
+    def __init__(self) -> None:
+        self.store = MemoryMetadataStore()
+        self.clock = ManualClock()
+        for index in range(2):
+            lease = StoreLease(f"store-{index}", "h", 9, "z", 100, f"disk-{index}", f"task-{index}", TAKE_OVER_AFTER_MS)
+            self.store.write(write_lease(registered(lease, None, self.clock.now_ms()), None))
+        claim = claim_body(ContainerClaim("store-1", "h", 9, "z"))
+        self.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(1)), claim))
+
+    def advance(self, ms: int) -> None:
+        """Time in which the first store renews its lease and the second does not."""
+        self.clock.advance(ms)
+        kept = ClusterRecords(self.store).lease("store-0")
+        assert kept is not None
+        self.store.write(write_lease(registered(kept.lease, kept.lease, self.clock.now_ms()), kept.version))
+
+    def tick(self) -> None:
+        message = {
+            "messageId": "m",
+            "receiptHandle": "r",
+            "body": json.dumps({"kind": "failed-stores", "bucket": 0}),
+            "attributes": {"ApproximateReceiveCount": "1"},
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": f"arn:aws:sqs:us-east-1:1:{topology.TICKS_QUEUE.name}",
+        }
+        assert ticks.handler({"Records": [message]}, CONTEXT) == {"batchItemFailures": []}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    made = Cluster()
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "false")
+    monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
+    monkeypatch.setattr(wiring, "clock", lambda: made.clock)
+    wiring.forget_services()
+    yield made
+    wiring.forget_services()
+
+
+@pytest.fixture
+def deployed_as(assembly: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Gives the process the name under which a function of the template counts."""
+
+    def become(name: str) -> None:
+        variables = assembly.named("AWS::Lambda::Function", "FunctionName")[f"headrace-{name}"].properties[
+            "Environment"
+        ]
+        for variable in ("POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"):
+            monkeypatch.setenv(variable, variables["Variables"][variable])
+
+    return become
+
+
+@pytest.fixture
+def emitted(cluster: Cluster, deployed_as: Any, capsys: pytest.CaptureFixture[str]) -> Emitted:
+    """What the functions emit when a store is lost for good, found by the tick and told by an event."""
+    deployed_as("ticks")
+    cluster.tick()
+    cluster.advance(LEASE_OVER_MS)
+    cluster.tick()
+    for _ in range(TAKE_OVER_AFTER_MS // LEASE_OVER_MS + 1):
+        cluster.advance(LEASE_OVER_MS)
+        cluster.tick()
+    deployed_as("store-tasks")
+    event = {"detail": {"taskArn": "task-0", "lastStatus": "STOPPED"}}
+    cluster.store.write(
+        Create(Key(CLUSTER_PARTITION, claim_sort(0)), claim_body(ContainerClaim("store-0", "h", 9, "z")))
+    )
+    lost = StoreLease("store-2", "h", 9, "z", 100, "disk-2", "task-2", TAKE_OVER_AFTER_MS)
+    cluster.store.write(write_lease(registered(lost, None, cluster.clock.now_ms()), None))
+    assert store_tasks.handler(event, CONTEXT) == {"ended": ["store-0"]}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    return {
+        (metric["Name"], frozenset((name, line[name]) for name in names))
+        for line in lines
+        for directive in line["_aws"]["CloudWatchMetrics"]
+        if directive["Namespace"] == NAMESPACE
+        for names in directive["Dimensions"]
+        for metric in directive["Metrics"]
+    }
+
+
+def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics of an alarm, whether it has one or computes with several."""
+    if "Metrics" in alarm:
+        return [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+    return [alarm]
+
+
+def test_alarms_watch_what_the_functions_emit(assembly: Any, emitted: Emitted):
+    alarms = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
+    watched = {
+        (metric["MetricName"], frozenset((each["Name"], each["Value"]) for each in metric.get("Dimensions", [])))
+        for alarm in alarms.values()
+        for metric in _watched(alarm.properties)
+        if metric["Namespace"] == NAMESPACE
+    }
+    assert {name for name, _ in watched} == {"StoresLost", "ContainersGivenUp"}
+    assert watched <= emitted
+
+
+def test_every_function_that_gives_containers_up_rings(assembly: Any, emitted: Emitted):
+    alarm = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")["headrace-containers-given-up"].properties
+    services = {dict(dimensions)["service"] for name, dimensions in emitted if name == "ContainersGivenUp"}
+    assert services == {each["Dimensions"][0]["Value"] for each in _watched(alarm)}
+    assert services == {"ticks", "store-tasks"}
