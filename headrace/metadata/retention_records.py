@@ -18,7 +18,7 @@ from headrace.codec.records.retention_record import (
 )
 from headrace.codec.records.truncation_record import truncation_of_body
 from headrace.metadata import keys
-from headrace.metadata.stream_records import StoredStream, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError
 from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
@@ -60,6 +60,7 @@ class RetentionRecords:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
+        self._streams = StreamRecords(store)
 
     def due(self, bucket: int, now_ms: int, limit: int) -> list[DueStream]:
         """At most `limit` streams of a bucket that are due, longest due first; one query."""
@@ -68,14 +69,9 @@ class RetentionRecords:
 
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
         """A stream in the life with this first segment number; one batch read. None if that life is over."""
-        current, truncation, retention = self._store.get_many(
-            [
-                keys.current_key(scope, stream),
-                keys.truncation_key(scope, stream),
-                keys.retention_key(scope, stream, first_segment_number),
-            ]
+        stored, (truncation, retention) = self._streams.find_with(
+            scope, stream, keys.truncation_key(scope, stream), keys.retention_key(scope, stream, first_segment_number)
         )
-        stored = stored_stream(current)
         if stored is None or stored.stream.first_segment_number != first_segment_number:
             return None
         return RetainedStream(

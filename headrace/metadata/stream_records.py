@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.codec.records.configuration_update_record import (
     configuration_update_body,
@@ -25,15 +25,29 @@ from headrace.model.requests import Noun
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation
-from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
 
 @dataclass(frozen=True, slots=True)
 class StoredStream:
-    """A stream as it was read, and the version of its record."""
+    """A stream as it was read, and the versions of its record and of all records that were read with it.
+
+    A batch read is no snapshot: what is decided on it holds only if nothing of it has changed when that is written. So
+    every write that goes through `StreamRecords` checks all of these versions.
+    """
 
     stream: Stream
     version: int
+    read_with: tuple[Check, ...] = ()
+
+    def unchanged(self, *others: Write) -> list[Write]:
+        """Writes that take effect only if everything is as it was read: `others`, and a check of what they leave."""
+        return [Check(keys.current_key(self.stream.scope, self.stream.name), self.version), *self.with_checks(*others)]
+
+    def with_checks(self, *others: Write) -> list[Write]:
+        """`others`, and a check of each record that was read with the stream and that they do not write."""
+        written = {write.key for write in others}
+        return [*others, *(check for check in self.read_with if check.key not in written)]
 
 
 class StreamRecords:
@@ -55,11 +69,19 @@ class StreamRecords:
 
     def get_with_truncation(self, scope: str, stream: str) -> tuple[StoredStream, Truncation | None]:
         """One batch read; raises NotFoundError if there is no such stream."""
-        current, truncation = self.store.get_many([keys.current_key(scope, stream), keys.truncation_key(scope, stream)])
-        stored = stored_stream(current)
+        stored, (truncation,) = self.find_with(scope, stream, keys.truncation_key(scope, stream))
         if stored is None:
             raise no_such_stream(scope, stream)
         return stored, truncation_of_body(truncation.body) if truncation else None
+
+    def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
+        """The stream and the records at other keys: one batch read, whose versions the stream carries."""
+        current, *found = self.store.get_many([keys.current_key(scope, stream), *others])
+        stored = stored_stream(current)
+        if stored is None:
+            return None, found
+        checks = (Check(key, record.version if record else None) for key, record in zip(others, found, strict=True))
+        return replace(stored, read_with=tuple(checks)), found
 
     def transition(self, stream: Stream) -> Epoch | None:
         """The epoch that a running scale leads to; one read."""
@@ -77,20 +99,19 @@ class StreamRecords:
         return (running_truncation_of_body(record.body), record.version) if record else None
 
     def replace(self, stored: StoredStream, after: Stream, *others: Write) -> None:
-        """Write the current record anew, and the others with it, if nobody else was faster.
+        """Write the current record again, and the others with it, if everything is as it was read.
 
         Raises:
-            WriteConflictError: the current record is not the one that was read, or a condition of another write failed.
+            WriteConflictError: a record is not the one that was read, or a condition of another write failed.
             CorruptError: an invariant would be broken; nothing was written.
         """
         check_write(stored.stream, after)
         key = keys.current_key(after.scope, after.name)
-        self.store.write(Replace(key, stream_body(after), stored.version), *others)
+        self.store.write(Replace(key, stream_body(after), stored.version), *stored.with_checks(*others))
 
     def while_unchanged(self, stored: StoredStream, *writes: Write) -> None:
-        """Write if the current record is still the one that was read."""
-        key = keys.current_key(stored.stream.scope, stored.stream.name)
-        self.store.write(Check(key, stored.version), *writes)
+        """Write if everything is still as it was read."""
+        self.store.write(*stored.unchanged(*writes))
 
 
 def stored_stream(record: Record | None) -> StoredStream | None:

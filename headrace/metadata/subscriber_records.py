@@ -10,7 +10,7 @@ from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
 from headrace.model.subscribers import Subscriber, check_not_newer, registered_again
-from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Replace, Write
+from headrace.ports.metadata_store import Create, Delete, MetadataStore, Replace, Write
 
 _RECORDS_PER_READ = 1_000
 
@@ -87,9 +87,8 @@ def register_writes(
     stream = stored.stream
     key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
     if before is None:
-        # Nothing may appear in the partition of a stream that is gone.
-        unchanged = Check(keys.current_key(stream.scope, stream.name), stored.version)
-        return [unchanged, Create(key, subscriber_body(after))]
+        # Nothing may appear in the partition of a stream that is gone, and no position before a head that has moved.
+        return stored.unchanged(Create(key, subscriber_body(after)))
     registered = registered_again(before.subscriber, after, from_start=from_start)
     if registered == before.subscriber:
         return []

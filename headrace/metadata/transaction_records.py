@@ -42,6 +42,7 @@ from headrace.ports.metadata_store import (
     Record,
     Replace,
     Write,
+    WriteConflictError,
 )
 
 WRITES_PER_MARK = 2
@@ -118,7 +119,22 @@ class TransactionRecords:
     def find_run(
         self, scope: str, stream: str, transaction_id: int | None = None
     ) -> tuple[StoredStream | None, CommitRun | None, bool]:
-        """The stream, the commit that runs on it, and whether the transaction is not completed: one batch read."""
+        """The stream, the commit that runs on it, and whether the transaction is not completed: one batch read.
+
+        Where a run is found it takes a second one. All runs have the same key and begin at version 0, so that the
+        records do not tell whether both are of the same run. Two equal reads do.
+
+        Raises:
+            WriteConflictError: a run began or ended between the two.
+        """
+        found = self._read_run(scope, stream, transaction_id)
+        if found[1] is not None and self._read_run(scope, stream, None)[:2] != found[:2]:
+            raise WriteConflictError(f"a commit of {scope}/{stream} has just begun or ended", {})
+        return found
+
+    def _read_run(
+        self, scope: str, stream: str, transaction_id: int | None
+    ) -> tuple[StoredStream | None, CommitRun | None, bool]:
         wanted = [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
         if transaction_id is not None:
             wanted.append(transaction_keys.open_key(scope, stream, transaction_id))

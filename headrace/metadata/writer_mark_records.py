@@ -17,7 +17,7 @@ from headrace.codec.records.writer_mark_record import writer_mark_body, writer_m
 from headrace.metadata import keys
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import repeat_on_conflict
-from headrace.metadata.stream_records import StoredStream, no_such_stream, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream
 from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
@@ -25,7 +25,7 @@ from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.writer_marks import Positions, WriterMark, invalid_position, noted, positions_of, shut_down
-from headrace.ports.metadata_store import Check, Create, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Create, MetadataStore, Record, Replace, Write
 
 _ATTEMPTS_MAX = 5
 """Fewer than of other calls: a commit notes marks too, within attempts of its own."""
@@ -36,6 +36,7 @@ class WriterMarkRecords:
 
     def __init__(self, store: MetadataStore, history: HistoryRecords) -> None:
         self._store = store
+        self._streams = StreamRecords(store)
         self._history = history
 
     def note(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
@@ -86,8 +87,7 @@ class WriterMarkRecords:
         if previous is not None:
             self._store.write(write)
             return
-        current = Check(keys.current_key(scope, name), stored.version)
-        self._store.write(current, write, self._schedule(stream))
+        self._streams.while_unchanged(stored, write, self._schedule(stream))
 
     def _try_to_shut_down(self, scope: str, name: str, writer: str) -> None:
         stored, record = self._read(scope, name, writer)
@@ -103,10 +103,7 @@ class WriterMarkRecords:
             self._store.write(Replace(record.key, body, record.version))
 
     def _read(self, scope: str, name: str, writer: str) -> tuple[StoredStream, Record | None]:
-        current, record = self._store.get_many(
-            [keys.current_key(scope, name), keys.writer_mark_key(scope, name, writer)]
-        )
-        stored = stored_stream(current)
+        stored, (record,) = self._streams.find_with(scope, name, keys.writer_mark_key(scope, name, writer))
         if stored is None or stored.stream.is_deleting:
             raise no_such_stream(scope, name)
         if stored.stream.state is StreamState.CREATING:

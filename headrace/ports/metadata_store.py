@@ -107,7 +107,10 @@ class MetadataStore(Protocol):
         ...
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        """Up to 100 distinct keys in one batch read; answers in the order of `keys`."""
+        """Up to 100 distinct keys in one batch read; answers in the order of `keys`.
+
+        It is no snapshot: other processes may write between the reads of the single records.
+        """
         ...
 
     def query(

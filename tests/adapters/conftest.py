@@ -20,7 +20,7 @@ from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.s3.chunk_links import S3ChunkLinks
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
@@ -97,7 +97,7 @@ def bucket(s3: Any) -> str:
 def metadata_store(request: pytest.FixtureRequest) -> Any:
     """Each implementation of the metadata store; partitions of other tests may be in it."""
     if request.param == "memory":
-        return MemoryMetadataStore()
+        return MemoryMetadataStore(TornReads(0))
     return DynamoMetadataStore(request.getfixturevalue("table_name"), request.getfixturevalue("dynamodb"))
 
 

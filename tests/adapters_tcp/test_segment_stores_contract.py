@@ -12,7 +12,7 @@ import pytest
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
@@ -44,7 +44,7 @@ class RealStore:
     """One segment store that owns all containers, on a journal in memory."""
 
     def __init__(self) -> None:
-        self.metadata = MemoryMetadataStore()
+        self.metadata = MemoryMetadataStore(TornReads(0))
         self.thread = LoopThread(asyncio.new_event_loop())
         self.thread.run(self._start())
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.controller.segment_views import UNKNOWN_OFFSET
+from headrace.controller.streams import StreamService
+from headrace.controller.subscribers import SubscriberService
 from headrace.model.errors import (
     ConflictError,
     IllegalStateError,
@@ -306,3 +308,33 @@ def test_distances(truncated: Any):
     assert truncated.cuts.distance_bytes("s", "t", None, {S2: 5, S4: 0}) == 36
     assert truncated.cuts.distance_bytes("s", "t", {S2: 5, S4: 0}, None) == 55
     assert truncated.cuts.distance_bytes("s", "t", {S2: 5, S4: 7}, {S2: 9, S4: 8}) == 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_head_that_moves_amid_the_read_never_goes_back(stream_world: Any, seed: int):
+    """The batch read may see the head of before and the stream of after: the order of its reads is chance."""
+    world = stream_world.StreamWorld(seed)
+    world.create(segments=1)
+    world.append(0, 100)
+    other = StreamService(world.bare_store, world.queue, world.clock)
+
+    def truncate_further() -> None:
+        other.truncate_stream("s", "t", {0: 60})
+        world.drain()
+
+    with world.calls.overtaken("between reads", by=truncate_further), pytest.raises(TruncatedError):
+        world.streams.truncate_stream("s", "t", {0: 20})
+    world.drain()
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+    assert _truncation(world).cut.offsets == {0: 60}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_subscriber_never_begins_before_a_head_that_moved_amid_the_read(stream_world: Any, seed: int):
+    world = stream_world.StreamWorld(seed)
+    world.create(segments=1)
+    world.append(0, 100)
+    subscribers = SubscriberService(world.store, world.clock)
+    with world.calls.overtaken("between reads", by=lambda: world.truncate({0: 60})):
+        registered = subscribers.register("s", "t", "readers", 0)
+    assert registered.position.cut.offsets == {0: 60}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from functions import wiring
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.metadata.transaction_messages import TransactionQueues
@@ -56,7 +56,11 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Services over fresh memory adapters."""
     made = World(
-        MemoryMetadataStore(), MemoryRequestQueue(), MemorySegmentStores(), MemoryRequestQueue(), MemoryRequestQueue()
+        MemoryMetadataStore(TornReads(0)),
+        MemoryRequestQueue(),
+        MemorySegmentStores(),
+        MemoryRequestQueue(),
+        MemoryRequestQueue(),
     )
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.controller.history import ChunkPage, HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.names import segment_name
@@ -48,7 +48,7 @@ class History:
     """One segment whose bytes are given as runs; `service` lists it, `fetch` follows the links of a page."""
 
     def __init__(self) -> None:
-        self.store = MemoryMetadataStore()
+        self.store = MemoryMetadataStore(TornReads(0))
         self.storage = MemoryChunkStorage()
         self.links = MemoryChunkLinks(self.storage, 60, FixedClock())
         self.counting: Any = CountingStore(self.store)

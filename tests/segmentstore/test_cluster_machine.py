@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import Duty, StoreLease, duty_when_closed, duty_when_open
 from headrace.model.containers import (
@@ -69,7 +69,7 @@ class ModelStore:
 class ClusterMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.clock, self.metadata, self.fatal = ManualClock(), MemoryMetadataStore(), []
+        self.clock, self.metadata, self.fatal = ManualClock(), MemoryMetadataStore(TornReads(0)), []
         self.disks: dict[str, dict[int, tuple[int, list[int]]]] = {name: {} for name in NAMES}
         self.running: dict[str, ModelStore] = {}
         self.tier_2: dict[int, list[int]] = {each: [] for each in range(CONTAINERS)}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.codec.time_blocks import decode_time_block, encode_time_block
 from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError, NotFoundError
@@ -33,7 +33,7 @@ class Tier2:
     """A segment in tier 2, put there run by run, and what was asked for."""
 
     def __init__(self) -> None:
-        self.metadata, self.chunks = MemoryMetadataStore(), MemoryChunkStorage()
+        self.metadata, self.chunks = MemoryMetadataStore(TornReads(0)), MemoryChunkStorage()
         self.queries, self.gets = 0, 0
         self.segment = Segment(1, SEGMENT, {}, 0, BlockPool(1 << 20, 1 << 16))
         self.reader = StorageReader(ChunkDirectory(self, 0, 0, ManualClock()), self, RangeCache(self, 1 << 20))

@@ -18,7 +18,7 @@ from functions import wiring
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.history import HistoryService
@@ -37,7 +37,7 @@ class ApiInMemory:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock()
-        self.store = MemoryMetadataStore()
+        self.store = MemoryMetadataStore(TornReads(0))
         self.queues = {name: MemoryRequestQueue() for name in vars(wiring) if name.endswith("_queue")}
         self.queue = self.queues["request_queue"]
         self.queues |= {"commits": MemoryRequestQueue(), "aborts": MemoryRequestQueue()}

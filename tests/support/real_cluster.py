@@ -21,7 +21,7 @@ from functions import wiring
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
@@ -76,7 +76,7 @@ class RealCluster:
     """One segment store that owns all containers, and the controller over HTTP."""
 
     def __init__(self, clock: Clock | None = None, scaling_reports: ScalingReports | None = None) -> None:
-        self.metadata = MemoryMetadataStore()
+        self.metadata = MemoryMetadataStore(TornReads(0))
         self.clock = clock or SystemClock()
         self._scaling_reports = scaling_reports
         self.disk = MemoryJournalDisk()

@@ -7,7 +7,7 @@ import threading
 from typing import Any, NamedTuple
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.containers.attributes import NO_VALUE
 
@@ -59,7 +59,7 @@ class Faulty:
     """Tier 2's two halves, each call with the fault that is set."""
 
     def __init__(self) -> None:
-        self.metadata = MemoryMetadataStore()
+        self.metadata = MemoryMetadataStore(TornReads(0))
         self.chunks = MemoryChunkStorage()
         self.fault = "none"
         self.before_write, self.after_write = Gate(), Gate()

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue, QueuedMessage
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.dead_letters import DeadLetterService
@@ -58,6 +58,10 @@ class Calls:
         answer = call()
         self.after(kind)
         return answer
+
+    def between_reads(self) -> None:
+        """A batch read has read some of its records; the hook may let others write now."""
+        self.before("between reads")
 
     def dies(self, work: Callable[[], object], position: int | None, *, done: bool) -> bool:
         """Whether a process that does the work comes to the call with this number, counted from now, and dies of it.
@@ -184,12 +188,15 @@ class WatchedSegmentStores:
 
 
 class StreamWorld:
-    """Everything the control plane needs, in one process. The scope `s` is there."""
+    """Everything the control plane needs, in one process. The scope `s` is there.
 
-    def __init__(self) -> None:
+    Batch reads are torn: their order follows from `seed`, and hooks of `calls` run between their single reads.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
         self.clock = ManualClock()
         self.calls = Calls()
-        self.bare_store = MemoryMetadataStore()
+        self.bare_store = MemoryMetadataStore(TornReads(seed, self.calls.between_reads))
         self.bare_queue = MemoryRequestQueue()
         self.bare_segment_stores = MemorySegmentStores(self.clock)
         self.store = WatchedStore(self.bare_store, self.calls)

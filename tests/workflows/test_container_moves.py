@@ -10,7 +10,7 @@ from interruptions import Work, assert_crashes_lose_and_double_nothing, assert_t
 from stream_world import Calls, WatchedStore
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.model.cluster import (
     STORE_FORGOTTEN_AFTER_MS,
@@ -42,7 +42,7 @@ class Cluster:
     """Stores that are leases only, on a metadata store that counts and breaks."""
 
     def __init__(self, *names: str) -> None:
-        self.clock, self.calls, self.bare = ManualClock(), Calls(), MemoryMetadataStore()
+        self.clock, self.calls, self.bare = ManualClock(), Calls(), MemoryMetadataStore(TornReads(0))
         self.store = WatchedStore(self.bare, self.calls)
         self.records = ClusterRecords(self.bare)
         for name in names:

@@ -20,6 +20,7 @@ from interruptions import (
 from stream_world import StreamWorld
 from turns import run_in_turns
 
+from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, message_body
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime
 from headrace.workflows.commit_transactions import CommitProcessor
@@ -118,8 +119,9 @@ def _live_on(world: Any) -> Any:
     world.seal()
     world.delete()
     world.create(segments=1)
-    world.transactions.commit_transaction("s", "t", _begin(world, b"z"))
-    world.commits.process(body)
+    present = _begin(world, b"z")
+    world.transactions.commit_transaction("s", "t", present)
+    world.commits.process(message_body(TransactionMessage(COMMIT, "s", "t", present)))
     return world.everything()
 
 

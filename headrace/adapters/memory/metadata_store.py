@@ -7,9 +7,10 @@ through a reference that it kept. Nothing is durable.
 from __future__ import annotations
 
 import json
+import random
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model.errors import InvalidRequestError
@@ -44,20 +45,45 @@ class _Partition:
     sorts: list[str] = field(default_factory=list)
 
 
-class MemoryMetadataStore:
-    """`ports.metadata_store.MetadataStore` for one process; safe for any number of threads."""
+class TornReads:
+    """A batch read as DynamoDB does it: each record by itself, in any order, and others may write in between.
 
-    def __init__(self) -> None:
+    `between` is called between two single reads and may write to the store. The order follows from `seed`.
+    """
+
+    def __init__(self, seed: int, between: Callable[[], object] = lambda: None) -> None:
+        self._random = random.Random(seed)
+        self._between = between
+
+    def read(self, keys: Sequence[Key], read: Callable[[Key], Record | None]) -> list[Record | None]:
+        """What `read` returns for each of the keys, in the order of `keys`."""
+        found: dict[Key, Record | None] = {}
+        for key in self._random.sample(list(keys), len(keys)):
+            if found:
+                self._between()
+            found[key] = read(key)
+        return [found[key] for key in keys]
+
+
+class MemoryMetadataStore:
+    """`ports.metadata_store.MetadataStore` for one process; safe for any number of threads.
+
+    Without `torn_reads` a batch read is a snapshot, which the port does not promise.
+    """
+
+    def __init__(self, torn_reads: TornReads | None = None) -> None:
         self._lock = threading.Lock()
         self._partitions: dict[str, _Partition] = {}
+        self._torn_reads = torn_reads
 
     def get(self, key: Key) -> Record | None:
-        with self._lock:
-            return self._read(key)
+        return self._read_locked(key)
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         if len(keys) > READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
             raise InvalidRequestError(f"a batch reads at most {READS_PER_BATCH_MAX} distinct keys, not {len(keys)}")
+        if self._torn_reads is not None:
+            return self._torn_reads.read(keys, self._read_locked)
         with self._lock:
             return [self._read(key) for key in keys]
 
@@ -94,6 +120,10 @@ class MemoryMetadataStore:
                 )
             for write, text in zip(writes, texts, strict=True):
                 self._apply(write, text)
+
+    def _read_locked(self, key: Key) -> Record | None:
+        with self._lock:
+            return self._read(key)
 
     def _read(self, key: Key) -> Record | None:
         partition = self._partitions.get(key.partition)

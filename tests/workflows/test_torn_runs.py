@@ -1,0 +1,46 @@
+"""Two runs of commits that follow each other are never taken for one, though they have the same key and version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.model.errors import ConflictError
+from headrace.model.stream_state import StreamState
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_amid_the_next_one_is_not_ended(stream_world: Any, seed: int):
+    """The batch read sees the first run and the stream amid the second one, which rolls."""
+    world = stream_world.StreamWorld(seed)
+    world.create(segments=1)
+    late = world.begin()
+    world.write_in(late, 0.0, b"late")
+    world.scale([0], [0.0, 1.0])
+    early = world.begin()
+    world.write_in(early, 0.0, b"early")
+    for one in (early, late):
+        world.transactions.commit_transaction("s", "t", one)
+    message = world.bare_commits.receive()[0]
+    _dies_at(world, stream_world, "segment store merge_segments", message)
+
+    def others_go_on() -> None:
+        _dies_at(world, stream_world, "segment store segment_infos", message)
+
+    with world.calls.overtaken("between reads", by=others_go_on):
+        try:
+            world.commits.process(message.body)
+        except ConflictError as error:
+            raise AssertionError("what was read is read again") from error
+    stream = world.records.get("s", "t").stream
+    assert (stream.state, stream.epoch.number, stream.recorded_epoch) == (StreamState.ACTIVE, 3, 3)
+    read = world.bare_segment_stores.read
+    assert read("s/t/1.#epoch.1", 0, 99) + read("s/t/0.#epoch.2", 0, 99) == b"earlylate"
+
+
+def _dies_at(world: Any, stream_world: Any, call: str, message: Any) -> None:
+    world.calls.refuse(call, stream_world.Crash())
+    with pytest.raises(stream_world.Crash):
+        world.commits.process(message.body)
+    world.calls.calm()
