@@ -24,6 +24,7 @@ UNRESERVED_CONCURRENCY_MIN = 100
 """What Lambda insists on keeping for functions without a reservation."""
 
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
+_SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
 
 
@@ -34,6 +35,7 @@ class Settings:
     `zones` are availability zone names, one segment store each; empty means the Region's first ones. `spark_job` adds
     the Glue job and the NAT gateway that it needs. `keep_data` keeps table and bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
+    `metrics_from` is a security group or an IPv4 network that may read the metrics of stores.
     """
 
     zones: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ class Settings:
     keep_data: bool = True
     alarm_email: str | None = None
     account_concurrency: int = ACCOUNT_CONCURRENCY
+    metrics_from: str | None = None
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -54,6 +57,8 @@ class Settings:
             raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be private and between /16 and /{VPC_PREFIX_BITS_MAX}")
         if self.alarm_email is not None and "@" not in self.alarm_email:
             raise ValueError(f"alarm_email: {self.alarm_email!r} is not an address")
+        if self.metrics_from is not None:
+            _check_metrics_source(self.metrics_from)
         if self.account_concurrency < 1:
             raise ValueError(f"account_concurrency: {self.account_concurrency} must be at least 1")
 
@@ -72,7 +77,7 @@ class Settings:
     @classmethod
     def from_context(cls, node: Node) -> Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
-        -c account_concurrency=...`."""
+        -c account_concurrency=... -c metrics_from=...`."""
         zones = str(node.try_get_context("zones") or "")
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
@@ -81,7 +86,22 @@ class Settings:
             keep_data=_switch(node, "keep_data"),
             alarm_email=node.try_get_context("alarm_email"),
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
+            metrics_from=node.try_get_context("metrics_from"),
         )
+
+
+def _check_metrics_source(source: str) -> None:
+    """Refuse what is neither a security group nor a network, and a network that anyone may be in."""
+    if _SECURITY_GROUP.fullmatch(source):
+        return
+    try:
+        network = ipaddress.IPv4Network(source)
+    except ValueError as error:
+        raise ValueError(
+            f"metrics_from: {source!r} is neither a security group nor an IPv4 network: {error}"
+        ) from error
+    if not network.is_private:
+        raise ValueError(f"metrics_from: {source} is not a private network")
 
 
 def _number(node: Node, name: str, default: int) -> int:

@@ -44,7 +44,7 @@ class SegmentStoreService:
 
     @property
     def health_ports(self) -> tuple[int, int]:
-        """The first and the last; only the task itself asks there."""
+        """The first and the last; the task itself asks there, and a scraper of metrics if the deployment lets it."""
         return self.health_port, self.health_port + self.processes - 1
 
 

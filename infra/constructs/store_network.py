@@ -11,26 +11,40 @@ from __future__ import annotations
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
+from infra.constructs.endpoint_policies import (
+    client_objects,
+    pull_images,
+    store_objects,
+    use_queues,
+    use_table,
+    write_logs,
+)
 from infra.settings import Settings
 
 _HTTPS = ec2.Port.tcp(443)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.wire_ports)
+_METRICS_PORTS = ec2.Port.tcp_range(*topology.SEGMENT_STORES.health_ports)
 _STORES, _CLIENTS, _PUBLIC = "stores", "clients", "public"
 
 _INTERFACE_ENDPOINTS = {
-    "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
-    "EcrDocker": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
-    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
-    "Sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
+    "EcrApi": (ec2.InterfaceVpcEndpointAwsService.ECR, pull_images),
+    "EcrDocker": (ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER, pull_images),
+    "Logs": (ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS, write_logs),
+    "Sqs": (ec2.InterfaceVpcEndpointAwsService.SQS, use_queues),
 }
+"""By the name of the construct: the service, and what its policy allows."""
 
 
 class StoreNetwork(Construct):
-    """VPC, subnets, endpoints and security groups. The wire port opens to two groups only: functions and clients."""
+    """VPC, subnets, endpoints and security groups. The wire port opens to two groups only: functions and clients.
+
+    Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
+    """
 
     def __init__(self, scope: Construct, id_: str, settings: Settings) -> None:
         super().__init__(scope, id_)
@@ -48,6 +62,9 @@ class StoreNetwork(Construct):
         self.functions_group = self._group("Functions", "Lambda functions that reach segment stores")
         self.clients_group = self._group("Clients", "Writers and readers of streams", closed=False)
         self._open_wire_ports()
+        if settings.metrics_from is not None:
+            scraper = metrics_peer(settings.metrics_from)
+            self.stores_group.add_ingress_rule(scraper, _METRICS_PORTS, "metrics of segment stores")
         self._add_endpoints()
         self._log_rejected_traffic()
 
@@ -77,16 +94,22 @@ class StoreNetwork(Construct):
             group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
 
     def _add_endpoints(self) -> None:
+        s3, dynamodb = ec2.GatewayVpcEndpointAwsService.S3, ec2.GatewayVpcEndpointAwsService.DYNAMODB
         stores = [self.store_subnets]
-        self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3, subnets=stores)
-        self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB, subnets=stores)
+        _allow(self.vpc.add_gateway_endpoint("S3", service=s3, subnets=stores), store_objects(self))
+        _allow(self.vpc.add_gateway_endpoint("DynamoDb", service=dynamodb, subnets=stores), use_table(self))
+        if self.has_client_subnets:
+            # History is read from S3: through the NAT gateway each GB of it would cost $0.045.
+            clients = self.vpc.add_gateway_endpoint("ClientsS3", service=s3, subnets=[self.client_subnets])
+            _allow(clients, client_objects(self))
         endpoints_group = self._group("Endpoints", "Interface endpoints")
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
         endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
-        for name, service in _INTERFACE_ENDPOINTS.items():
-            self.vpc.add_interface_endpoint(
+        for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
+            endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
             )
+            _allow(endpoint, statements(self))
 
     def _log_rejected_traffic(self) -> None:
         """Rejected traffic only: what is accepted is event data, and logging it would cost like storing it."""
@@ -98,6 +121,17 @@ class StoreNetwork(Construct):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_group),
             traffic_type=ec2.FlowLogTrafficType.REJECT,
         )
+
+
+def metrics_peer(source: str) -> ec2.IPeer:
+    """Who may read the metrics of stores: a security group by its id, or a network."""
+    return ec2.Peer.security_group_id(source) if source.startswith("sg-") else ec2.Peer.ipv4(source)
+
+
+def _allow(endpoint: ec2.GatewayVpcEndpoint | ec2.InterfaceVpcEndpoint, statements: list[iam.PolicyStatement]) -> None:
+    """Replace the default policy of an endpoint, which lets everything through."""
+    for statement in statements:
+        endpoint.add_to_policy(statement)
 
 
 def _zones(settings: Settings) -> list[str]:

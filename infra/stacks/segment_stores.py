@@ -21,6 +21,7 @@ from constructs import Construct
 from headrace.topology import SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.deployed_resources import CLUSTER_NAME, DeployedResources
+from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
 from infra.constructs.least_privilege import acknowledge_object_grants, closed_role, grant_statements
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
@@ -102,7 +103,6 @@ class SegmentStoresStack(cdk.Stack):
     def _execution_role(self, image: ecr_assets.DockerImageAsset) -> iam.IRole:
         """What ECS does to start a store: pull the image, write its logs."""
         streams = DeployedResources.seen_from(self).log_streams_arn(LOG_GROUP_NAME)
-        pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
         role = closed_role(
             self,
             "ExecutionRole",
@@ -110,7 +110,9 @@ class SegmentStoresStack(cdk.Stack):
             description="ECS, when it starts a segment store of Headrace",
             statements=[
                 iam.PolicyStatement(sid="Login", actions=["ecr:GetAuthorizationToken"], resources=["*"]),
-                iam.PolicyStatement(sid="PullImage", actions=pull, resources=[image.repository.repository_arn]),
+                iam.PolicyStatement(
+                    sid="PullImage", actions=list(IMAGE_PULL_ACTIONS), resources=[image.repository.repository_arn]
+                ),
                 iam.PolicyStatement(
                     sid="WriteLogs", actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[streams]
                 ),

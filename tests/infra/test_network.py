@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.topology import SEGMENT_STORES
+from infra.constructs.store_network import metrics_peer
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceNetwork"
+BUCKET = "arn:<AWS::Partition>:s3:::headrace-chunks-<AWS::AccountId>-<AWS::Region>"
 
 
 def _group(assembly, name):
@@ -73,6 +75,96 @@ def test_store_subnets_have_no_route_out(assembly):
     assert not [table for table in routed if "stores" in table]
 
 
+def test_metrics_are_read_from_the_chosen_network_only(smallest_assembly):
+    (rule,) = [
+        rule
+        for group in smallest_assembly.resources("AWS::EC2::SecurityGroup", STACK)
+        for rule in group.properties.get("SecurityGroupIngress", [])
+        if "CidrIp" in rule
+    ]
+    assert rule["CidrIp"] == "10.1.2.0/24"
+    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", *SEGMENT_STORES.health_ports)
+
+
+def test_a_security_group_can_read_metrics():
+    assert metrics_peer("sg-0a1b2c3d").unique_id == "sg-0a1b2c3d"
+
+
+def test_history_is_read_past_the_nat_gateway(assembly):
+    """Each subnet that chunks are read from has a route to S3 of its own."""
+    tables = {
+        assembly.get(STACK, each.properties["SubnetId"]).logical_id: each.properties["RouteTableId"]["Ref"]
+        for each in assembly.resources("AWS::EC2::SubnetRouteTableAssociation", STACK)
+    }
+    to_s3 = [
+        table["Ref"]
+        for endpoint in assembly.resources("AWS::EC2::VPCEndpoint", STACK)
+        if endpoint.properties["VpcEndpointType"] == "Gateway"
+        and endpoint.logical_id.endswith("S3" + endpoint.logical_id[-8:])
+        for table in endpoint.properties["RouteTableIds"]
+    ]
+    assert len(to_s3) == len(set(to_s3)), "a route table takes one endpoint of a service"
+    for subnet, table in tables.items():
+        assert (table in to_s3) == ("Public" not in subnet and "public" not in subnet), subnet
+
+
+ANYONE_READS = ("prod-<AWS::Region>-starport-layer-bucket/*", "aws-glue-*/*")
+"""Buckets of AWS, whose links AWS signs."""
+
+
+def test_endpoints_serve_this_account_only(assembly, as_text):
+    endpoints = assembly.resources("AWS::EC2::VPCEndpoint", STACK)
+    assert len(endpoints) == 7
+    for endpoint in endpoints:
+        statements = endpoint.properties["PolicyDocument"]["Statement"]
+        assert statements
+        for statement in statements:
+            assert statement["Effect"] == "Allow"
+            account = statement.get("Condition", {}).get("StringEquals", {}).get("aws:PrincipalAccount")
+            if account is None:
+                assert statement["Action"] == "s3:GetObject"
+                assert as_text(statement["Resource"]).rpartition(":::")[2] in ANYONE_READS
+            else:
+                assert account == {"Ref": "AWS::AccountId"}
+
+
+def test_stores_reach_no_bucket_but_theirs(assembly, as_text):
+    """What a role allows must pass the endpoint as well: the statements of both are compared."""
+    policies = {
+        each.logical_id.removeprefix("NetworkVpc")[:-8]: each.properties["PolicyDocument"]["Statement"]
+        for each in assembly.resources("AWS::EC2::VPCEndpoint", STACK)
+    }
+    passed = {
+        (action, as_text(resource))
+        for statement in [*policies["S3"], *policies["DynamoDb"], *policies["Sqs"]]
+        for action in _list(statement["Action"])
+        for resource in _list(statement["Resource"])
+    }
+    wildcards = {resource for _, resource in passed if resource.endswith("*")}
+    assert wildcards == {f"{BUCKET}/*", "arn:<AWS::Partition>:s3:::prod-<AWS::Region>-starport-layer-bucket/*"}
+    for role in (_task_role(assembly), *_roles_of_functions_in_the_network(assembly)):
+        for statement in role.properties["Policies"][0]["PolicyDocument"]["Statement"]:
+            for action in _list(statement["Action"]):
+                if action.startswith(("s3:", "dynamodb:", "sqs:")):
+                    assert {(action, as_text(each)) for each in _list(statement["Resource"])} <= passed
+
+
+def _task_role(assembly):
+    (role,) = {
+        task.properties["TaskRoleArn"]["Fn::GetAtt"][0] for task in assembly.resources("AWS::ECS::TaskDefinition")
+    }
+    return assembly.get("HeadraceSegmentStores", {"Ref": role})
+
+
+def _roles_of_functions_in_the_network(assembly):
+    functions = [each for each in assembly.resources("AWS::Lambda::Function") if "VpcConfig" in each.properties]
+    return [assembly.get(each.stack, each.properties["Role"]) for each in functions]
+
+
+def _list(value):
+    return value if isinstance(value, list) else [value]
+
+
 def test_endpoints_serve_what_a_store_needs(assembly, as_text):
     endpoints = [e.properties for e in assembly.resources("AWS::EC2::VPCEndpoint", STACK)]
     kinds = {as_text(e["ServiceName"]).partition("<AWS::Region>.")[2]: e["VpcEndpointType"] for e in endpoints}
@@ -84,6 +176,8 @@ def test_endpoints_serve_what_a_store_needs(assembly, as_text):
         "logs": "Interface",
         "sqs": "Interface",
     }
+    gateways = [as_text(e["ServiceName"]).rpartition(".")[2] for e in endpoints if e["VpcEndpointType"] == "Gateway"]
+    assert sorted(gateways) == ["dynamodb", "s3", "s3"], "one for stores, one for clients"
     for endpoint in endpoints:
         if endpoint["VpcEndpointType"] == "Interface":
             assert len(endpoint["SubnetIds"]) == SEGMENT_STORES.stores

@@ -34,6 +34,12 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
+def test_metrics_are_opened_to_a_group_or_a_network():
+    assert Settings.from_context(_Context(metrics_from="sg-0a1b2c3d4e5f60718")).metrics_from == "sg-0a1b2c3d4e5f60718"
+    assert Settings.from_context(_Context(metrics_from="10.1.0.0/16")).metrics_from == "10.1.0.0/16"
+    assert Settings.from_context(_Context()).metrics_from is None
+
+
 def test_executions_are_reserved_only_where_lambda_leaves_a_hundred_for_others():
     reserved = sum(declared.reserved_concurrency for declared in topology.FUNCTIONS)
     ticks = topology.function("ticks")
@@ -56,6 +62,9 @@ def test_executions_are_reserved_only_where_lambda_leaves_a_hundred_for_others()
         ({"spark_job": "no"}, "spark_job"),
         ({"keep_data": "0"}, "keep_data"),
         ({"alarm_email": "nobody"}, "alarm_email"),
+        ({"metrics_from": "prometheus"}, "metrics_from"),
+        ({"metrics_from": "sg-0"}, "metrics_from"),
+        ({"metrics_from": "0.0.0.0/0"}, "metrics_from"),
         ({"account_concurrency": "many"}, "account_concurrency"),
         ({"account_concurrency": 0}, "account_concurrency"),
     ],
