@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
+from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, source_files
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
@@ -25,13 +25,10 @@ def write_spark_archive(target: Path) -> None:
             archive.writestr(entry, file.read_bytes())
 
 
-def spark_modules() -> str:
-    """The pins that Glue installs, as `--additional-python-modules` wants them: `name==version,...`.
+def write_spark_requirements(target: Path) -> None:
+    """Write what Glue installs: exact versions with hashes, so that pip refuses anything that was not locked.
 
     Those of the light client only: Spark, Arrow, numpy and boto3 are Glue's own.
     """
     packages = closure(read_lock(LOCK_FILE.read_text()), declared_requirements(PYPROJECT_FILE.read_text()))
-    conditional = [package.pin for package in packages if package.marker]
-    if conditional:
-        raise ValueError(f"Glue's list of modules has no environment markers: {', '.join(conditional)}")
-    return ",".join(package.pin for package in packages)
+    target.write_text(requirements_text(packages))

@@ -2,13 +2,14 @@
 
 The job calls the HTTP API over the internet (an HTTP API has no private endpoint), reads history from S3 with links
 that the controller signs, and the tail from the segment stores: so it runs in the client subnets, behind a NAT gateway.
-The library comes as a zip on the Python path; its few dependencies are pinned, and Glue installs them once into a
-virtual environment that it keeps in the job's bucket.
+The library comes as a zip on the Python path; its few dependencies are locked with their hashes, and Glue installs them
+once into a virtual environment that it keeps in the job's bucket.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,31 @@ from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.caller_policies import READ_STREAMS_POLICY
-from infra.constructs.deployed_resources import SPARK_JOB_NAME
+from infra.constructs.deployed_resources import SPARK_JOB_NAME, DeployedResources
 from infra.constructs.least_privilege import closed_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.project import ROOT
-from infra.packaging.spark_archive import spark_modules, write_spark_archive
+from infra.packaging.spark_archive import write_spark_archive, write_spark_requirements
 from infra.settings import Settings
 
 CONNECTION_NAME = "headrace-clients"
 WORKERS = 2
 TIMEOUT = cdk.Duration.hours(1)
 
-_JOB_LOG_GROUPS = "/aws-glue/*"
+LOG_GROUP_PREFIX = "/headrace/spark"
+_LOG_GROUPS = ("error", "output")
+"""What Glue calls the two groups below the prefix: logs of Spark, and what the job prints."""
+ABANDONED_UPLOAD_DAYS = 1
+TEMPORARY_DAYS = 7
+"""What Glue and Spark spill to the bucket is useless once its run, which may take an hour, has ended."""
+
 _JOB_INTERFACE_READS = (
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRouteTables",
@@ -46,7 +54,7 @@ _JOB_INTERFACE_READS = (
 _JOB_INTERFACE_WRITES = ("ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface")
 
 RESULTS_REASON = "Spark names checkpoint and output files itself: the statement covers the objects of the job's bucket."
-GLUE_LOGS_REASON = "Glue makes its own log groups under /aws-glue/ and names a stream per run."
+GLUE_LOGS_REASON = "Glue names a log stream per run and worker: the statement covers those of the job's log groups."
 INTERFACES_REASON = (
     "Glue attaches network interfaces in the name of the job; EC2 has no resource for Describe actions, and CloudWatch "
     "none for PutMetricData, which is limited to the namespace Glue."
@@ -74,9 +82,11 @@ class SparkStack(cdk.Stack):
         super().__init__(scope, id_, description="Headrace: flight delays on Glue", **kwargs)
         self.bucket = self._bucket(cdk.RemovalPolicy.RETAIN if settings.keep_data else cdk.RemovalPolicy.DESTROY)
         script = s3_assets.Asset(self, "Script", path=str(ROOT / "glue_jobs" / "flight_delays.py"))
-        library = self._library()
+        library = self._file("Library", "headrace.zip", write_spark_archive)
+        requirements = self._file("Requirements", "requirements.txt", write_spark_requirements)
+        self._log_groups()
         connection = self._connection(network)
-        role = self._role((script, library))
+        role = self._role((script, library, requirements))
         self.job = glue.PySparkEtlJob(
             self,
             "Job",
@@ -91,8 +101,13 @@ class SparkStack(cdk.Stack):
             timeout=TIMEOUT,
             max_retries=0,
             max_concurrent_runs=1,  # one checkpoint, one writer
+            # Its log group, which would never expire, is of older versions: since 5.0 Glue logs while the job runs.
+            continuous_logging=glue.ContinuousLoggingProps(enabled=False),
             default_arguments={
-                "--additional-python-modules": spark_modules(),
+                "--additional-python-modules": requirements.s3_object_url,
+                "--python-modules-installer-option": "-r",
+                "--custom-logGroup-prefix": LOG_GROUP_PREFIX,
+                "--TempDir": self.bucket.s3_url_for_object("temporary/"),
                 "--python-virtual-env-storage-prefix": self.bucket.s3_url_for_object("python/"),
                 "--job-bookmark-option": "job-bookmark-disable",
                 "--controller": api.api_endpoint,
@@ -102,7 +117,6 @@ class SparkStack(cdk.Stack):
             },
         )
         acknowledge(self.job, "AwsSolutions-GL1", LOG_KEY_REASON)
-        acknowledge(self.job, "@aws-cdk/aws-glue-alpha:unencryptedContinuousLogging", LOG_KEY_REASON)
         acknowledge(self.job, "AwsSolutions-GL3", BOOKMARK_REASON)
         cdk.CfnOutput(self, "JobName", value=SPARK_JOB_NAME)
         cdk.CfnOutput(self, "JobBucketName", value=self.bucket.bucket_name)
@@ -118,16 +132,38 @@ class SparkStack(cdk.Stack):
             enforce_ssl=True,
             minimum_tls_version=1.2,
             removal_policy=removal_policy,
+            auto_delete_objects=removal_policy is cdk.RemovalPolicy.DESTROY,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="abort-abandoned-uploads",
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(ABANDONED_UPLOAD_DAYS),
+                ),
+                # Not of checkpoints and output: Spark reads them back, however old they are.
+                s3.LifecycleRule(
+                    id="drop-temporary", prefix="temporary/", expiration=cdk.Duration.days(TEMPORARY_DAYS)
+                ),
+            ],
         )
         acknowledge(bucket, "AwsSolutions-S1", JOB_BUCKET_REASON)
         return bucket
 
-    def _library(self) -> s3_assets.Asset:
+    def _file(self, id_: str, name: str, write: Callable[[Path], None]) -> s3_assets.Asset:
         with tempfile.TemporaryDirectory() as folder:
-            archive = Path(folder) / "headrace.zip"
-            write_spark_archive(archive)
+            file = Path(folder) / name
+            write(file)
             # The asset copies the file while it is made; the folder is not needed after that.
-            return s3_assets.Asset(self, "Library", path=str(archive))
+            return s3_assets.Asset(self, id_, path=str(file))
+
+    def _log_groups(self) -> None:
+        """Made before Glue would make them, without an end to what they keep."""
+        for name in _LOG_GROUPS:
+            logs.LogGroup(
+                self,
+                f"Logs-{name}",
+                log_group_name=f"{LOG_GROUP_PREFIX}/{name}",
+                retention=logs.RetentionDays.ONE_MONTH,
+                removal_policy=cdk.RemovalPolicy.DESTROY,
+            )
 
     def _connection(self, network: StoreNetwork) -> glue.Connection:
         """In the first zone: a Glue connection has one subnet. Workers must reach each other on every port."""
@@ -149,12 +185,8 @@ class SparkStack(cdk.Stack):
 
     def _role(self, assets: tuple[s3_assets.Asset, ...]) -> iam.IRole:
         account_ec2 = self.format_arn(service="ec2", resource="*")
-        logs_arn = self.format_arn(
-            service="logs",
-            resource="log-group",
-            resource_name=_JOB_LOG_GROUPS,
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
+        resources = DeployedResources.seen_from(self)
+        log_streams = [resources.log_streams_arn(f"{LOG_GROUP_PREFIX}/{name}") for name in _LOG_GROUPS]
         connection = [self.format_arn(service="glue", resource="catalog", arn_format=cdk.ArnFormat.NO_RESOURCE_NAME)]
         connection += [self.format_arn(service="glue", resource="connection", resource_name=CONNECTION_NAME)]
         objects = self.bucket.arn_for_objects("*")
@@ -168,7 +200,7 @@ class SparkStack(cdk.Stack):
                 _allow("ListJobBucket", ["s3:ListBucket"], [self.bucket.bucket_arn]),
                 _allow("UseJobBucket", ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], [objects]),
                 _allow("ReadConnection", ["glue:GetConnection"], connection),
-                _allow("WriteLogs", ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], [logs_arn]),
+                _allow("WriteLogs", ["logs:CreateLogStream", "logs:PutLogEvents"], log_streams),
                 _allow("FindNetwork", list(_JOB_INTERFACE_READS), ["*"]),
                 _allow("AttachToNetwork", list(_JOB_INTERFACE_WRITES), [account_ec2]),
                 iam.PolicyStatement(
@@ -186,7 +218,8 @@ class SparkStack(cdk.Stack):
             ],
         )
         acknowledge_wildcard(role, objects, RESULTS_REASON)
-        acknowledge_wildcard(role, logs_arn, GLUE_LOGS_REASON)
+        for arn in log_streams:
+            acknowledge_wildcard(role, arn, GLUE_LOGS_REASON)
         acknowledge_wildcard(role, account_ec2, NEW_INTERFACES_REASON)
         acknowledge_wildcard(role, "*", INTERFACES_REASON)
         role.add_managed_policy(iam.ManagedPolicy.from_managed_policy_name(self, "ReadStreams", READ_STREAMS_POLICY))

@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 
+STACK = "HeadraceSpark"
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
@@ -31,16 +32,45 @@ def test_the_job_knows_where_to_read_and_write(job, as_text):
     assert arguments["--job-bookmark-option"] == "job-bookmark-disable"
 
 
-def test_the_dependencies_are_pinned(job):
-    modules = job["DefaultArguments"]["--additional-python-modules"].split(",")
-    assert all(module.count("==") == 1 for module in modules)
-    names = {module.partition("==")[0] for module in modules}
+def test_the_dependencies_are_installed_with_their_hashes(assembly, job, as_text):
+    assert job["DefaultArguments"]["--python-modules-installer-option"] == "-r"
+    file = _asset(assembly, as_text(job["DefaultArguments"]["--additional-python-modules"]))
+    assert file.suffix == ".txt"
+    requirements = file.read_text().replace("\\\n", " ").splitlines()
+    names = {requirement.partition("==")[0] for requirement in requirements}
     assert {"httpx", "mmh3"} <= names
     assert not names & {"pyspark", "pyarrow", "numpy", "boto3"}, "Glue brings its own"
+    assert all("--hash=sha256:" in requirement for requirement in requirements), requirements
 
 
-def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
-    key = as_text(job["DefaultArguments"]["--extra-py-files"]).rpartition("/")[2]
+def test_logs_expire(assembly, job, as_text):
+    """Glue would make groups that it finds missing, without retention."""
+    prefix = job["DefaultArguments"]["--custom-logGroup-prefix"]
+    groups = {each.properties["LogGroupName"]: each for each in assembly.resources("AWS::Logs::LogGroup", STACK)}
+    assert set(groups) == {f"{prefix}/error", f"{prefix}/output"}
+    assert all(group.properties["RetentionInDays"] == 30 for group in groups.values())
+    assert job["DefaultArguments"].get("--enable-continuous-cloudwatch-log", "false") == "false"
+    (role,) = assembly.resources("AWS::IAM::Role", STACK)
+    statements = {each["Sid"]: each for each in role.properties["Policies"][0]["PolicyDocument"]["Statement"]}
+    assert statements["WriteLogs"]["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents"]
+    assert sorted(as_text(each).partition("log-group:")[2] for each in statements["WriteLogs"]["Resource"]) == [
+        f"{group}:*" for group in sorted(groups)
+    ]
+
+
+def test_the_bucket_of_the_job_is_tidied_up(assembly, job, as_text):
+    bucket = assembly.only("AWS::S3::Bucket", STACK)
+    rules = {rule["Id"]: rule for rule in bucket.properties["LifecycleConfiguration"]["Rules"]}
+    assert rules["abort-abandoned-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    assert rules["drop-temporary"]["ExpirationInDays"] == 7
+    assert as_text(job["DefaultArguments"]["--TempDir"]).endswith("/" + rules["drop-temporary"]["Prefix"])
+    expired = [rule.get("Prefix", "") for rule in rules.values() if "ExpirationInDays" in rule]
+    assert expired == ["temporary/"], "Spark reads checkpoints and output back"
+
+
+def _asset(assembly, url):
+    """The file of the assembly that is uploaded to `url`."""
+    key = url.rpartition("/")[2]
     assets = json.loads((assembly.directory / "HeadraceSpark.assets.json").read_text())["files"]
     (source,) = {
         asset["source"]["path"]
@@ -48,7 +78,12 @@ def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
         for destination in asset["destinations"].values()
         if destination["objectKey"] == key
     }
-    with zipfile.ZipFile(assembly.directory / source) as archive:
+    return assembly.directory / source
+
+
+def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
+    file = _asset(assembly, as_text(job["DefaultArguments"]["--extra-py-files"]))
+    with zipfile.ZipFile(file) as archive:
         files = (path for path in (project / "headrace").rglob("*") if path.is_file())
         assert sorted(archive.namelist()) == sorted(path.relative_to(project).as_posix() for path in files)
         assert archive.testzip() is None
