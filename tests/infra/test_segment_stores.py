@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -141,6 +142,14 @@ def test_the_image_holds_everything_that_a_store_imports(image_context, imported
     imported = imported_from_outside(image_context, "segmentstore_fargate.__main__")
     assert "boto3" in imported or "botocore" in imported
     assert imported <= installed
+
+
+def test_the_base_image_is_pinned(image_context):
+    """A tag is moved; a digest is the image."""
+    lines = (image_context / "segmentstore_fargate" / "Dockerfile").read_text().splitlines()
+    bases = [line for line in lines if line.startswith("FROM ")]
+    assert len(bases) == 1
+    assert re.fullmatch(r"FROM public\.ecr\.aws/docker/library/python:3\.13-\S+@sha256:[0-9a-f]{64}", bases[0])
 
 
 def test_the_image_is_built_from_its_sources_only(image_context):
