@@ -75,5 +75,7 @@ def _private_bucket(scope: Construct, id_: str, **kwargs: Any) -> s3.Bucket:
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
         minimum_tls_version=1.2,
+        # Without its objects a bucket of a trial could not be deleted with its stack.
+        auto_delete_objects=kwargs["removal_policy"] is cdk.RemovalPolicy.DESTROY,
         **kwargs,
     )

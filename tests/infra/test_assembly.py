@@ -64,6 +64,37 @@ def test_resources_known_by_name_are_deployed_before_those_who_use_them(assembly
         assert "HeadraceQueues" in manifest[user]["dependencies"]
 
 
+def _s3_deletion_code(assembly) -> str:
+    """The asset of the CDK's own function that empties the buckets of a trial."""
+    (handler,) = assembly.directory.glob("asset.*/index.js")
+    return handler.parent.name
+
+
+def test_data_is_destroyed_last(assembly):
+    """`cdk destroy` ends at the first stack that refuses, as protected ones do: all others must be gone by then."""
+    manifest = json.loads((assembly.directory / "manifest.json").read_text())["artifacts"]
+
+    def needed_by(stack: str) -> set[str]:
+        direct = {each for each in manifest[stack]["dependencies"] if each in STACKS}
+        return direct.union(*map(needed_by, direct))
+
+    protected = {name for name in STACKS if manifest[name]["properties"].get("terminationProtection")}
+    assert protected == {"HeadraceMetadata", "HeadraceChunks"}
+    for stack in STACKS - protected:
+        assert protected <= needed_by(stack), stack
+
+
+def test_a_trial_is_destroyed_with_its_objects(assembly, smallest_assembly):
+    """CloudFormation does not delete a bucket that holds anything."""
+    manifest = json.loads((smallest_assembly.directory / "manifest.json").read_text())["artifacts"]
+    assert not [name for name in manifest if manifest[name].get("properties", {}).get("terminationProtection")]
+    emptied = {
+        each.properties["BucketName"]["Ref"] for each in smallest_assembly.resources("Custom::S3AutoDeleteObjects")
+    }
+    assert emptied == {bucket.logical_id for bucket in smallest_assembly.resources("AWS::S3::Bucket")}
+    assert assembly.resources("Custom::S3AutoDeleteObjects") == []
+
+
 def test_synth_needs_neither_account_nor_look_up(assembly):
     manifest = json.loads((assembly.directory / "manifest.json").read_text())
     assert manifest.get("missing", []) == []
@@ -82,5 +113,6 @@ def test_the_same_sources_make_the_same_assets(assembly, smallest_assembly):
     def assets(of) -> set[str]:
         return {path.name for path in of.directory.glob("asset.*")}
 
-    assert assets(smallest_assembly) <= assets(assembly)
-    assert len(assets(smallest_assembly)) == 2  # the bundle of the functions and the context of the image
+    deletes_objects = {_s3_deletion_code(smallest_assembly)}
+    assert assets(smallest_assembly) - deletes_objects <= assets(assembly)
+    assert len(assets(smallest_assembly) - deletes_objects) == 2  # the functions' bundle and the image's context
