@@ -49,7 +49,7 @@ from headrace.model.streams import (
 )
 from headrace.model.truncation import is_very_beginning, running_truncation
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, Record, Write
+from headrace.ports.metadata_store import Check, MetadataStore, Record, Write
 from headrace.ports.request_queue import RequestQueue
 
 _RECORDS_PER_READ = 100
@@ -113,20 +113,24 @@ class StreamService:
         """
         return repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration))
 
-    def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
+    def truncate_stream(
+        self, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check | None = None
+    ) -> StreamView:
         """Accept that everything before a cut (offset in bytes by segment id) goes; at the head this changes nothing.
 
-        How far active segments are is not asked here: see `SegmentService.check_reached`.
+        How far active segments are is not asked here: see `SegmentService.check_reached`. `planned_on` is a record that
+        must be as it was when the truncation was decided upon.
 
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "invalid_stream_cut": it is no cut of this stream.
             TruncatedError: some of it lies before the head.
             SealedError: the stream is sealed.
-            ConflictError: another operation runs.
+            ConflictError: another operation runs, or the record `planned_on` has changed.
         """
         cut = StreamCut.of(scope, stream, offsets)
-        return repeat_on_conflict(lambda: self._try_to_truncate(cut))
+        conditions = [] if planned_on is None else [planned_on]
+        return repeat_on_conflict(lambda: self._try_to_truncate(cut, conditions))
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -213,7 +217,7 @@ class StreamService:
         self._accept_change(stored, updating, create_configuration_update(updating, update))
         return UpdateView(updating.state, update.version)
 
-    def _try_to_truncate(self, cut: StreamCut) -> StreamView:
+    def _try_to_truncate(self, cut: StreamCut, conditions: Sequence[Check]) -> StreamView:
         stored, truncation = self._records.get_with_truncation(cut.scope, cut.stream)
         stream = stored.stream
         if stream.state is StreamState.TRUNCATING:
@@ -230,7 +234,7 @@ class StreamService:
         if truncation is None and is_very_beginning(cut):
             return stream_view(stream)
         running = running_truncation(placed, self._cuts.first_epoch(stream, cut), truncation)
-        self._accept_change(stored, truncating, create_running_truncation(truncating, running))
+        self._accept_change(stored, truncating, create_running_truncation(truncating, running), *conditions)
         return stream_view(truncating)
 
     def _try_to_scale(

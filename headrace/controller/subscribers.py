@@ -61,6 +61,8 @@ class SubscriberService:
     ) -> Subscriber:
         """Make a reader group a subscriber that needs everything from `start` on (offset by segment id), or the head.
 
+        While the stream is being truncated it begins nowhere before the new head; the answer says where.
+
         The same generation again changes nothing; a later one takes over, from `start` on if that is given.
 
         Raises:
@@ -105,11 +107,11 @@ class SubscriberService:
     def _try_to_register(
         self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
     ) -> Subscriber:
-        stored, truncation = self._streams.get_with_truncation(scope, stream)
-        before = self._records.find(stored.stream, name)
-        place = self._places.begin(stored.stream, truncation, start)
+        stored, truncation, running = self._streams.get_with_truncations(scope, stream)
+        before, retention = self._records.find_with_retention(stored.stream, name)
+        place = self._places.begin(stored.stream, truncation, running, start)
         after = Subscriber(name, generation, place, self._clock.now_ms())
-        writes = register_writes(stored, before, after, from_start=start is not None)
+        writes = register_writes(stored, before, after, retention, from_start=start is not None)
         if writes:
             self._store.write(*writes)
         return registered_again(before.subscriber, after, from_start=start is not None) if before else after

@@ -24,7 +24,7 @@ from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
 
 DUE_AT_ONCE_MS = 0
 
@@ -102,6 +102,11 @@ class RetentionRecords:
     def forget_due(self, due: DueStream) -> None:
         """Remove the entry of a life that is over."""
         self._store.write(Delete(keys.retention_due_key(due), None))
+
+
+def check_retention(stream: Stream, retention: StoredRetention) -> Check:
+    """That neither the state has changed nor anything registered as a subscriber since it was read."""
+    return Check(keys.retention_key(stream.scope, stream.name, stream.first_segment_number), retention.version)
 
 
 def create_cut(stream: Stream, cut: RetentionCut, place: Truncation) -> Create:

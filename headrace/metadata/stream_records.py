@@ -74,6 +74,21 @@ class StreamRecords:
             raise no_such_stream(scope, stream)
         return stored, truncation_of_body(truncation.body) if truncation else None
 
+    def get_with_truncations(
+        self, scope: str, stream: str
+    ) -> tuple[StoredStream, Truncation | None, RunningTruncation | None]:
+        """The stream, its head, and the truncation that runs on it: one batch read; raises NotFoundError."""
+        stored, (truncation, running) = self.find_with(
+            scope, stream, keys.truncation_key(scope, stream), keys.running_truncation_key(scope, stream)
+        )
+        if stored is None:
+            raise no_such_stream(scope, stream)
+        return (
+            stored,
+            truncation_of_body(truncation.body) if truncation else None,
+            running_truncation_of_body(running.body) if running else None,
+        )
+
     def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
         """The stream and the records at other keys: one batch read, whose versions the stream carries."""
         current, *found = self.store.get_many([keys.current_key(scope, stream), *others])

@@ -10,7 +10,7 @@ from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
 from headrace.model.subscribers import Subscriber, check_not_newer, registered_again
-from headrace.ports.metadata_store import Create, Delete, MetadataStore, Replace, Write
+from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, Write
 
 _RECORDS_PER_READ = 1_000
 
@@ -49,6 +49,19 @@ class SubscriberRecords:
             raise no_such_subscriber(stream, name)
         return found
 
+    def find_with_retention(self, stream: Stream, name: str) -> tuple[StoredSubscriber | None, Record | None]:
+        """The subscriber, and the record of the stream's retention state: one batch read."""
+        number = stream.first_segment_number
+        subscriber, retention = self.store.get_many(
+            [
+                keys.subscriber_key(stream.scope, stream.name, number, name),
+                keys.retention_key(stream.scope, stream.name, number),
+            ]
+        )
+        if subscriber is None:
+            return None, retention
+        return StoredSubscriber(subscriber_of_body(subscriber.body), subscriber.version), retention
+
     def page(self, stream: Stream, limit: int, after: str | None = None) -> SubscriberPage:
         """At most `limit` subscribers, those after the name `after`; one query."""
         prefix = subscribers_prefix(stream.first_segment_number)
@@ -74,25 +87,35 @@ class SubscriberRecords:
 
 
 def register_writes(
-    stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, *, from_start: bool
+    stored: StoredStream,
+    before: StoredSubscriber | None,
+    after: Subscriber,
+    retention: Record | None,
+    *,
+    from_start: bool,
 ) -> list[Write]:
     """What makes a reader group of a generation a subscriber: `after`, with the position where it begins.
 
-    One that is there keeps its position, unless its generation grows and the group begins anew (`from_start`). The same
-    generation again writes nothing.
+    One that is there keeps its position, unless its generation grows and the group begins again (`from_start`). The
+    same generation again writes nothing. `retention` is the record of the stream's retention state. It is written
+    unchanged, so that no truncation is accepted that was planned without this subscriber.
 
     Raises:
         IllegalStateError: code "generation_mismatch": the group has gone on since.
     """
     stream = stored.stream
     key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
-    if before is None:
-        # Nothing may appear in the partition of a stream that is gone, and no position before a head that has moved.
-        return stored.unchanged(Create(key, subscriber_body(after)))
-    registered = registered_again(before.subscriber, after, from_start=from_start)
-    if registered == before.subscriber:
-        return []
-    return [Replace(key, subscriber_body(registered), before.version)]
+    registered = after
+    if before is not None:
+        registered = registered_again(before.subscriber, after, from_start=from_start)
+        if registered == before.subscriber:
+            return []
+    body = subscriber_body(registered)
+    writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]
+    if retention is not None:
+        writes.append(Replace(retention.key, retention.body, retention.version))
+    # Nothing may appear in the partition of a stream that is gone, and no position before a head that has moved.
+    return stored.unchanged(*writes)
 
 
 def unregister_writes(stream: Stream, before: StoredSubscriber | None, generation: int) -> list[Write]:

@@ -14,8 +14,8 @@ from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
-from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid, reached_predecessors
-from headrace.model.truncation import Truncation, very_beginning
+from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid, reached_predecessors, upper_bound
+from headrace.model.truncation import RunningTruncation, Truncation, very_beginning
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
 
@@ -41,14 +41,24 @@ class SubscriberPlaces:
         except (InvalidRequestError, NotFoundError) as error:
             raise cut_not_valid(error.message, error.details) from error
 
-    def begin(self, stream: Stream, truncation: Truncation | None, start: Mapping[int, int] | None) -> PlacedCut:
+    def begin(
+        self,
+        stream: Stream,
+        truncation: Truncation | None,
+        running: RunningTruncation | None,
+        start: Mapping[int, int] | None,
+    ) -> PlacedCut:
         """Where a new subscriber begins: at `start` (offset by segment id), or else at the head of the stream.
+
+        It is in no key range before the place to which the stream is being truncated: that was decided without it.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
         """
-        if start is not None:
-            return self.place(stream, start)
+        place = self.place(stream, start) if start is not None else self._head(stream, truncation)
+        return upper_bound([place, running.target]) if running else place
+
+    def _head(self, stream: Stream, truncation: Truncation | None) -> PlacedCut:
         if truncation is not None:
             return truncation.head
         first = self._history.epoch(stream, 0)
@@ -99,15 +109,15 @@ class Subscriptions:
         """
 
         def writes() -> list[Write]:
-            stored, truncation = self._streams.get_with_truncation(stream.scope, stream.stream)
-            before = self._records.find(stored.stream, subscriber)
+            stored, truncation, running = self._streams.get_with_truncations(stream.scope, stream.stream)
+            before, retention = self._records.find_with_retention(stored.stream, subscriber)
             start = stream.start.offsets if stream.start else None
             try:
-                place = self._places.begin(stored.stream, truncation, start)
+                place = self._places.begin(stored.stream, truncation, running, start)
             except InvalidRequestError:
-                place = self._places.begin(stored.stream, truncation, None)
+                place = self._places.begin(stored.stream, truncation, running, None)
             after = Subscriber(subscriber, generation, place, self._clock.now_ms())
-            return register_writes(stored, before, after, from_start=True)
+            return register_writes(stored, before, after, retention, from_start=True)
 
         self._write(condition, writes)
 

@@ -17,6 +17,7 @@ from headrace.metadata.retention_records import (
     RetainedStream,
     RetentionRecords,
     StoredRetention,
+    check_retention,
     create_cut,
     delete_cuts,
 )
@@ -26,7 +27,7 @@ from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
+from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
 from headrace.ports.segment_stores import SegmentStores
 from headrace.workflows.bucket_lease import under_lease
 
@@ -46,8 +47,9 @@ CUTS_DELETED_PER_WRITE = 90
 
 _ROTATION_MS = 10_000
 
-Truncate = Callable[[str, str, Mapping[int, int]], object]
-"""Asks for a truncation of scope and stream at offsets by segment id, as `StreamService.truncate_stream` does."""
+Truncate = Callable[[str, str, Mapping[int, int], Check], object]
+"""Asks for a truncation of scope and stream at offsets by segment id, as `StreamService.truncate_stream` does, on the
+condition that the record of the retention state has not changed: who registers as a subscriber changes it."""
 
 
 class RetentionTicks:
@@ -129,7 +131,7 @@ class RetentionTicks:
                 known[new] = place
                 writes.append(create_cut(stream, new, place))
         plan = self._planner.plan(retained, cuts, known, now_ms)
-        is_accepted = self._ask(stream, plan)
+        is_accepted = self._ask(stream, plan, retention)
         dropped, kept = passed[:CUTS_DELETED_PER_WRITE], passed[CUTS_DELETED_PER_WRITE:]
         after = replace(
             state,
@@ -146,12 +148,12 @@ class RetentionTicks:
         before = self._records.cut(stream, cuts[-1]) if cuts else retained.truncation
         return Truncation(place, stream.epoch.number, self._planner.size_at(stream, place, before))
 
-    def _ask(self, stream: Stream, plan: Plan) -> bool:
-        """Ask for the truncation of a plan; False if the stream was busy and is to be asked again soon."""
+    def _ask(self, stream: Stream, plan: Plan, retention: StoredRetention) -> bool:
+        """Ask for the truncation of a plan; False to ask again soon: the stream was busy, or got a subscriber."""
         if plan.target is None:
             return True
         try:
-            self._truncate(stream.scope, stream.name, plan.target.cut.offsets)
+            self._truncate(stream.scope, stream.name, plan.target.cut.offsets, check_retention(stream, retention))
         except ConflictError:
             return False
         except (SealedError, TruncatedError) as error:
