@@ -281,11 +281,11 @@ def dead_letter_service() -> DeadLetterService:
 
 
 def _tools() -> Tools:
-    from headrace.metadata.history_records import HistoryRecords
     from headrace.metadata.stream_records import StreamRecords
     from headrace.workflows.steps import Tools
 
-    return Tools(StreamRecords(metadata_store()), HistoryRecords(metadata_store()), segment_stores(), clock())
+    records = StreamRecords(metadata_store())
+    return Tools(records, records.history, segment_stores(), clock())
 
 
 @_once

@@ -14,7 +14,7 @@ from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of
 from headrace.controller.streams import StreamService
 from headrace.metadata import keys
 from headrace.metadata.lost_races import repeat_on_conflict
-from headrace.metadata.stream_records import StoredStream, StreamRecords, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError
 from headrace.model.names import StreamSegmentName, parse_segment_name
 from headrace.model.rates import ScalingReport
@@ -70,7 +70,7 @@ class AutoScalingService:
                 keys.cold_mark_key(segment.scope, segment.stream, segment.segment_id),
             ]
         )
-        stored = stored_stream(current)
+        stored = self._records.stored(current)
         if stored is None or not _is_of_interest(stored.stream, segment.segment_id):
             return ReportOutcome.IGNORED
         if report.kind == "hot" and mark is not None and _is_older(mark, report):

@@ -13,11 +13,10 @@ from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
-from headrace.metadata.stream_records import stored_stream
+from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
@@ -43,7 +42,8 @@ class ReaderGroupService:
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
         self._records = ReaderGroupRecords(store)
-        self._cuts = PlacedCuts(HistoryRecords(store))
+        self._streams = StreamRecords(store)
+        self._cuts = PlacedCuts(self._streams.history)
         self._queue = queue
         self._clock = clock
 
@@ -173,7 +173,7 @@ class ReaderGroupService:
             InvalidRequestError: code "invalid_stream_cut".
         """
         for wanted, record in zip(streams, records, strict=True):
-            stored = stored_stream(record)
+            stored = self._streams.stored(record)
             if stored is None:
                 raise NotFoundError(
                     f"there is no stream {wanted.scoped_name} for the reader group to read: create it first",

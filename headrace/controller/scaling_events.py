@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from headrace.codec.records.history_record import history_of_body, history_sort, time_of_history_sort
 from headrace.controller.paging import check_page_limit
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
@@ -44,7 +43,7 @@ class ScalingEventService:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._records = StreamRecords(store)
-        self._history = HistoryRecords(store)
+        self._history = self._records.history
 
     def scaling_events(self, scope: str, stream: str, from_ms: int, to_ms: int, limit: int) -> ScalingEvents:
         """Scales from `from_ms` up to and with `to_ms`, milliseconds since 1970, out of at most `limit` epochs.

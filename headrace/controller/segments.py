@@ -20,7 +20,6 @@ from headrace.controller.segment_views import (
     Successor,
     Successors,
 )
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
@@ -49,7 +48,7 @@ class SegmentService:
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, container_count: int) -> None:
         self._store = store
         self._records = StreamRecords(store)
-        self._history = HistoryRecords(store)
+        self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
         self._segment_stores = segment_stores
         self._container_count = container_count

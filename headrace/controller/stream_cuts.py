@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.controller.segments import SegmentService
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
@@ -26,7 +25,7 @@ class StreamCutService:
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, segments: SegmentService) -> None:
         self._records = StreamRecords(store)
-        self._cuts = PlacedCuts(HistoryRecords(store))
+        self._cuts = PlacedCuts(self._records.history)
         self._segment_stores = segment_stores
         self._segments = segments
 

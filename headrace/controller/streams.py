@@ -16,7 +16,7 @@ from headrace.controller.paging import Listing, check_page_limit, names_with_pre
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.metadata.history_records import create_epoch
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_indexes import writes_of_creation
@@ -28,7 +28,7 @@ from headrace.metadata.stream_records import (
     create_intent,
     create_running_truncation,
     create_transition,
-    stored_stream,
+    is_stream,
 )
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
@@ -61,7 +61,7 @@ class StreamService:
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
         self._records = StreamRecords(store)
-        self._cuts = PlacedCuts(HistoryRecords(store))
+        self._cuts = PlacedCuts(self._records.history)
         self._queue = queue
         self._clock = clock
 
@@ -191,7 +191,7 @@ class StreamService:
         guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.current_key(scope, name)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
-        if stored_stream(current) is not None:
+        if is_stream(current):
             raise AlreadyExistsError(f"stream {scope}/{name} exists", details={"scope": scope, "stream": name})
         first_number = next_number_of_tombstone(current.body) if current else 0
         stream = new_stream(scope, name, configuration, first_number, self._clock.now_ms())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.controller.paging import Listing, check_page_limit
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber_records import (
@@ -43,7 +42,7 @@ class SubscriberService:
         self._store = store
         self._streams = StreamRecords(store)
         self._records = SubscriberRecords(store)
-        self._places = SubscriberPlaces(HistoryRecords(store))
+        self._places = SubscriberPlaces(self._streams.history)
         self._clock = clock
 
     def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:

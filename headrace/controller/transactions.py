@@ -21,9 +21,8 @@ from headrace.controller.transaction_views import (
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import repeat_on_conflict
-from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords, is_stream, no_such_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, ThrottledError, UnavailableError
@@ -80,7 +79,7 @@ class TransactionService:
     ) -> None:
         self._store = store
         self._streams = StreamRecords(store)
-        self._history = HistoryRecords(store)
+        self._history = self._streams.history
         self._transactions = TransactionRecords(store)
         self._segment_stores = segment_stores
         self._queues = queues
@@ -187,7 +186,7 @@ class TransactionService:
         (stored,), (current,) = self._transactions.find_to_mark(
             scope, stream, [transaction_id], keys.current_key(scope, stream)
         )
-        found = stored_stream(current)
+        found = self._streams.stored(current)
         if found is None:
             raise no_such_stream(scope, stream)
         transaction = (stored or self._get(scope, stream, transaction_id)).transaction
@@ -280,7 +279,7 @@ class TransactionService:
             (stored,), (current,) = self._transactions.find_to_mark(
                 scope, stream, [transaction_id], keys.current_key(scope, stream)
             )
-            if stored_stream(current) is None:
+            if not is_stream(current):
                 raise no_such_stream(scope, stream)
         if stored is None:
             raise no_such_transaction(scope, stream, transaction_id)

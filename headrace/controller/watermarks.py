@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from headrace.codec.records.watermark_record import watermark_state_of_body
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
-from headrace.metadata.stream_records import no_such_stream, stored_stream
+from headrace.metadata.stream_records import StreamRecords, no_such_stream
 from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.names import mark_segment_name
 from headrace.model.watermarks import Watermark, WatermarkState
@@ -35,7 +34,8 @@ class WatermarkService:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._marks = WriterMarkRecords(store, HistoryRecords(store))
+        self._streams = StreamRecords(store)
+        self._marks = WriterMarkRecords(store, self._streams)
 
     def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
         """A writer has written everything before `time` in front of these offsets (bytes, by segment id).
@@ -56,7 +56,7 @@ class WatermarkService:
     def newest_watermark(self, scope: str, stream: str) -> NewestWatermark:
         """The newest watermark; one read. Raises NotFoundError if there is no such stream."""
         current, record = self._store.get_many([keys.current_key(scope, stream), keys.watermark_key(scope, stream)])
-        stored = stored_stream(current)
+        stored = self._streams.stored(current)
         if stored is None:
             raise no_such_stream(scope, stream)
         state = WatermarkState(stored.stream.first_segment_number)

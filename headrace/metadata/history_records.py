@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
 from headrace.codec.records.history_record import HISTORY_FIRST, history_body, history_of_body, history_sort
 from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_of_body, shard_of_segment
+from headrace.codec.records.stream_record import EpochReference
 from headrace.metadata import keys
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.model.epochs import Epoch
 from headrace.model.errors import NotFoundError
+from headrace.model.names import scoped_stream_name
 from headrace.model.streams import Stream
 from headrace.ports.metadata_store import Create, MetadataStore
 
@@ -37,6 +39,24 @@ class HistoryRecords:
         self._sealed: BoundedCache[tuple[_Life, int], SealedSegment] = BoundedCache(
             CACHED_SEALED_SEGMENTS_MAX, lambda _: 1
         )
+
+    def active_epoch(self, reference: EpochReference) -> Epoch | None:
+        """The epoch that a current record names: a read the first time. None if it is not there any more."""
+        name = scoped_stream_name(reference.scope, reference.stream)
+        place = (name, reference.first_segment_number), reference.number
+        known = self._epochs.get(place)
+        if known is not None and reference.is_of(known):
+            return known
+        record = self._store.get(keys.epoch_key(reference.scope, reference.stream, reference.number))
+        epoch = epoch_of_body(record.body) if record else None
+        if epoch is None or not reference.is_of(epoch):
+            return None
+        self._epochs.put(place, epoch)
+        return epoch
+
+    def remember(self, stream: Stream) -> None:
+        """Keep the active epoch of a stream whose record was just written."""
+        self._epochs.put((_life(stream), stream.epoch.number), stream.epoch)
 
     def epoch(self, stream: Stream, number: int) -> Epoch:
         """Raises NotFoundError if the stream never had this epoch, or no longer has it because it is being deleted."""

@@ -10,13 +10,20 @@ from headrace.codec.records.configuration_update_record import (
 )
 from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
 from headrace.codec.records.intent_record import Intent
-from headrace.codec.records.stream_record import stream_body, stream_of_body, tombstone_body
+from headrace.codec.records.stream_record import (
+    epoch_reference,
+    is_tombstone,
+    stream_body,
+    stream_of_body,
+    tombstone_body,
+)
 from headrace.codec.records.truncation_record import (
     running_truncation_body,
     running_truncation_of_body,
     truncation_of_body,
 )
 from headrace.metadata import keys
+from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch
@@ -50,15 +57,41 @@ class StoredStream:
         return [*others, *(check for check in self.read_with if check.key not in written)]
 
 
+_READS_OF_EPOCH_MAX = 5
+"""How often a current record is read again whose epoch has just gone: a stream can't be made again more quickly."""
+
+
 class StreamRecords:
-    """Reads and writes the records of streams that change."""
+    """Reads and writes the records of streams that change.
+
+    A read of a stream with many segments takes one more as long as `history` does not know its active epoch.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
+        self.history = HistoryRecords(store)
 
     def find(self, scope: str, stream: str) -> StoredStream | None:
         """One read; None if there is no such stream."""
-        return stored_stream(self.store.get(keys.current_key(scope, stream)))
+        return self.stored(self.store.get(keys.current_key(scope, stream)))
+
+    def stored(self, record: Record | None) -> StoredStream | None:
+        """The stream in a current record; None if there is no record or a tombstone.
+
+        Raises:
+            CorruptError: the record names an epoch that is missing.
+        """
+        for _ in range(_READS_OF_EPOCH_MAX):
+            if record is None or is_tombstone(record.body):
+                return None
+            reference = epoch_reference(record.body)
+            epoch = self.history.active_epoch(reference) if reference else None
+            if reference is None or epoch is not None:
+                break
+            # The stream has gone since its record was read, or the record is corrupt: the newest one tells.
+            record = self.store.get(record.key)
+        stream = stream_of_body(record.body, epoch) if record else None
+        return StoredStream(stream, record.version) if record and stream else None
 
     def get(self, scope: str, stream: str) -> StoredStream:
         """One read; raises NotFoundError if there is no such stream."""
@@ -92,7 +125,7 @@ class StreamRecords:
     def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
         """The stream and the records at other keys: one batch read, whose versions the stream carries."""
         current, *found = self.store.get_many([keys.current_key(scope, stream), *others])
-        stored = stored_stream(current)
+        stored = self.stored(current)
         if stored is None:
             return None, found
         checks = (Check(key, record.version if record else None) for key, record in zip(others, found, strict=True))
@@ -123,16 +156,16 @@ class StreamRecords:
         check_write(stored.stream, after)
         key = keys.current_key(after.scope, after.name)
         self.store.write(Replace(key, stream_body(after), stored.version), *stored.with_checks(*others))
+        self.history.remember(after)
 
     def while_unchanged(self, stored: StoredStream, *writes: Write) -> None:
         """Write if everything is still as it was read."""
         self.store.write(*stored.unchanged(*writes))
 
 
-def stored_stream(record: Record | None) -> StoredStream | None:
-    """The stream in a current record; None if there is no record or a tombstone."""
-    stream = stream_of_body(record.body) if record else None
-    return StoredStream(stream, record.version) if record and stream else None
+def is_stream(record: Record | None) -> bool:
+    """Whether a current record is that of a stream: there is one, and no tombstone."""
+    return record is not None and not is_tombstone(record.body)
 
 
 def create_current(stream: Stream, tombstone: Record | None) -> Create | Replace:

@@ -98,7 +98,7 @@ class Subscriptions:
         self._store = store
         self._streams = StreamRecords(store)
         self._records = SubscriberRecords(store)
-        self._places = SubscriberPlaces(HistoryRecords(store))
+        self._places = SubscriberPlaces(self._streams.history)
         self._clock = clock
 
     def subscribe(self, stream: GroupStream, subscriber: str, generation: int, condition: Check) -> None:

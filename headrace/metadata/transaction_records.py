@@ -30,7 +30,7 @@ from headrace.codec.records.transaction_record import (
     transaction_of_body,
 )
 from headrace.metadata import keys, transaction_keys
-from headrace.metadata.stream_records import StoredStream, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
 from headrace.ports.metadata_store import (
@@ -68,8 +68,9 @@ class NextOrder:
 class TransactionRecords:
     """Of all streams; what belongs together is written together, by those who call."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, streams: StreamRecords | None = None) -> None:
         self.store = store
+        self._streams = streams or StreamRecords(store)
 
     def find(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction | None:
         """One batch read; None if there is no such transaction, or none any more."""
@@ -139,7 +140,7 @@ class TransactionRecords:
         if transaction_id is not None:
             wanted.append(transaction_keys.open_key(scope, stream, transaction_id))
         current, run, *others = self.store.get_many(wanted)
-        return stored_stream(current), commit_run_of_body(run.body) if run else None, others != [None]
+        return self._streams.stored(current), commit_run_of_body(run.body) if run else None, others != [None]
 
     def marked(self, scope: str, stream: str, limit: int) -> list[int]:
         """The transactions that wait for their commit, in order; one query."""

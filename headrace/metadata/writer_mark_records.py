@@ -15,7 +15,6 @@ from headrace.codec.records.watermark_schedule_record import (
 )
 from headrace.codec.records.writer_mark_record import writer_mark_body, writer_mark_of_body
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream
 from headrace.model import writer_marks
@@ -34,10 +33,10 @@ _ATTEMPTS_MAX = 5
 class WriterMarkRecords:
     """Safe for any number of threads; keeps what it has read of epochs, which never change."""
 
-    def __init__(self, store: MetadataStore, history: HistoryRecords) -> None:
+    def __init__(self, store: MetadataStore, streams: StreamRecords) -> None:
         self._store = store
-        self._streams = StreamRecords(store)
-        self._history = history
+        self._streams = streams
+        self._history = streams.history
 
     def note(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
         """Remember that `writer` has written everything before `time` in front of these offsets, by segment id.

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.metadata import keys
-from headrace.metadata.stream_records import stored_stream
 from headrace.metadata.transaction_messages import ABORT, parse_message
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords, complete, replace_open
 from headrace.model.errors import NotFoundError
@@ -45,7 +44,7 @@ class TransactionAborts:
         (stored,), (current,) = self._transactions.find_to_mark(
             message.scope, message.stream, [message.transaction_id], keys.current_key(message.scope, message.stream)
         )
-        found = stored_stream(current)
+        found = self._tools.records.stored(current)
         if found is not None and stored is not None and stored.transaction.state is TransactionState.ABORTING:
             self._abort(found.stream, stored)
 

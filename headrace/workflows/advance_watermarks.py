@@ -23,9 +23,8 @@ from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.mark_segments import make_mark_segment
-from headrace.metadata.stream_records import StoredStream, StreamRecords, stored_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, NotFoundError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -79,7 +78,7 @@ class WatermarkAdvancer:
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
         self._store = store
         self._records = StreamRecords(store)
-        self._history = HistoryRecords(store)
+        self._history = self._records.history
         self._segment_stores = segment_stores
         self._clock = clock
 
@@ -123,7 +122,7 @@ class WatermarkAdvancer:
         scheduled = entry.scheduled
         scope, name = scheduled.scope, scheduled.stream
         current, record = self._store.get_many([keys.current_key(scope, name), keys.watermark_key(scope, name)])
-        stored = stored_stream(current)
+        stored = self._records.stored(current)
         if stored is None or stored.stream.is_deleting:
             self._store.write(Delete(entry.record.key, entry.record.version))
             return

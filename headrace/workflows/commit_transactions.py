@@ -84,8 +84,8 @@ class TransactionCommits:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._history = tools.history
-        self._transactions = TransactionRecords(tools.records.store)
-        self._marks = WriterMarkRecords(tools.records.store, tools.history)
+        self._transactions = TransactionRecords(tools.records.store, tools.records)
+        self._marks = WriterMarkRecords(tools.records.store, tools.records)
 
     def next_run(self, scope: str, stream: str, cause: int | None = None, *, while_sealing: bool = False) -> bool:
         """Finish the run that was begun, or make one; whether there may be more to commit.

@@ -82,12 +82,13 @@ def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
 
 
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
-    """Everything in the stream's partition that the last step does not need."""
+    """Everything in the stream's partition that the last step does not need: the current record may name its epoch."""
+    kept = (CURRENT_SORT, epoch_sort(stored.stream.epoch.number))
     partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
     first: str | None = ""
     while first is not None:
         page = tools.records.store.query(partition, first=first, limit=_RECORDS_PER_WRITE)
-        removable = [record.key for record in page.records if record.key.sort != CURRENT_SORT]
+        removable = [record.key for record in page.records if record.key.sort not in kept]
         _delete_records(tools, stored, removable)
         first = None if page.next_after is None else f"{page.next_after}\0"
 
@@ -103,6 +104,7 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     tools.records.store.write(
         bury_current(stored),
+        Delete(keys.epoch_key(stream.scope, stream.name, stream.epoch.number), None),
         *writes_of_deletion(stream),
         delete_intent(stream),
     )

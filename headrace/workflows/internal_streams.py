@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.metadata.history_records import create_epoch
 from headrace.metadata.request_messages import message_body
 from headrace.metadata.stream_records import (
     StoredStream,
     StreamRecords,
     create_current,
     create_intent,
-    stored_stream,
 )
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
@@ -42,7 +41,7 @@ class InternalStreams:
         self._store = store
         self._records = StreamRecords(store)
         self._processor = StreamRequestProcessor(store, segment_stores, clock)
-        self._commits = TransactionCommits(Tools(StreamRecords(store), HistoryRecords(store), segment_stores, clock))
+        self._commits = TransactionCommits(Tools(self._records, self._records.history, segment_stores, clock))
         self._clock = clock
 
     def ensure(self, scope: str, name: str, configuration: StreamConfiguration, condition: Check) -> None:
@@ -54,7 +53,7 @@ class InternalStreams:
         """
         for _ in range(_TURNS_MAX):
             record = self._store.get(keys.current_key(scope, name))
-            stored = stored_stream(record)
+            stored = self._records.stored(record)
             if stored is None:
                 self._accept_creation(scope, name, configuration, record, condition)
             elif not self._finish_pending(stored.stream):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -31,7 +30,8 @@ class StreamRequestProcessor:
     """Safe for any number of threads and processes, also on the same request at the same time."""
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
-        self._tools = Tools(StreamRecords(store), HistoryRecords(store), segment_stores, clock)
+        records = StreamRecords(store)
+        self._tools = Tools(records, records.history, segment_stores, clock)
 
     def process(self, message_body: Mapping[str, Any]) -> None:
         """Do what the message asks; returns when that is done, also if it was done before.

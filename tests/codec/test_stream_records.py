@@ -167,5 +167,16 @@ def test_a_tombstone_is_no_stream():
 
 @given(stream=_streams())
 def test_streams_come_back(stream: Stream):
-    text = json.dumps(stream_record.stream_body(stream))
-    assert stream_record.stream_of_body(json.loads(text)) == stream
+    body = json.loads(json.dumps(stream_record.stream_body(stream)))
+    reference = stream_record.epoch_reference(body)
+    assert (reference is not None) == (len(stream.epoch.segments) > stream_record.SEGMENTS_IN_CURRENT_MAX)
+    assert stream_record.stream_of_body(body, stream.epoch if reference else None) == stream
+
+
+def test_an_epoch_of_many_segments_is_named_and_must_be_the_right_one():
+    large = new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(9)), 5, 1_000)
+    body = stream_record.stream_body(large)
+    assert body["epoch"] == {"number": 0, "created": 1_000, "next_number": 14}
+    for wrong in (None, STREAM.epoch, replace(large.epoch, creation_time_ms=999)):
+        with pytest.raises(CorruptError):
+            stream_record.stream_of_body(body, wrong)

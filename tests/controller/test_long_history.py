@@ -13,7 +13,7 @@ from headrace.codec.records.stream_record import stream_body
 from headrace.codec.records.truncation_record import truncation_body
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.stream_records import stored_stream
+from headrace.metadata.stream_records import StreamRecords
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.epochs import Epoch
 from headrace.model.names import container_of_segment, segment_name
@@ -60,7 +60,7 @@ def _grown(world: Any, count: int) -> Any:
     epochs = _epochs(world.records.get("s", "t").stream.epoch, count)
     store, key = world.bare_store, keys.current_key("s", "t")
     record = store.get(key)
-    stored = stored_stream(record)
+    stored = StreamRecords(store).stored(record)
     assert stored is not None
     stream = replace(stored.stream, epoch=epochs[-1], recorded_epoch=count - 1)
     store.write(Replace(key, stream_body(stream), stored.version))

@@ -24,7 +24,6 @@ from headrace.controller.segments import SegmentService
 from headrace.controller.stream_cuts import StreamCutService
 from headrace.controller.streams import StreamService
 from headrace.controller.transactions import TransactionService
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
@@ -238,7 +237,8 @@ class StreamWorld:
 
     def tools(self) -> Tools:
         """What a process that has just started works with."""
-        return Tools(StreamRecords(self.store), HistoryRecords(self.store), self.segment_stores, self.clock)
+        records = StreamRecords(self.store)
+        return Tools(records, records.history, self.segment_stores, self.clock)
 
     def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
         """A stream that is ACTIVE."""

@@ -1,4 +1,7 @@
-"""The current record of a stream: its state, active epoch, configuration and pending request, in one read.
+"""The current record of a stream: its state, configuration, pending request and which epoch is active.
+
+Every operation checks or replaces this record, and what that costs grows with its size. So an epoch of many segments is
+not part of it: the record then names the epoch, whose own record never changes and is kept in memory.
 
 A deleted stream leaves a tombstone in its place: the first segment number for the next stream of that name, so that no
 segment name is ever used twice, and a version that goes on growing, so that nobody who read the record in a former life
@@ -7,10 +10,14 @@ of the name can write it in the present one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 from headrace.codec.records.epoch_record import epoch_fields, epoch_of_fields
+from headrace.model.epochs import Epoch
+from headrace.model.errors import CorruptError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import (
     RetentionPolicy,
@@ -23,6 +30,33 @@ from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 
 CURRENT_SORT = "current"
+
+SEGMENTS_IN_CURRENT_MAX = 8
+"""An epoch with so many segments, those that it replaced among them, is part of the current record. With a few of them
+the record stays below the KiB of a write unit, and a process that has just started saves a read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReference:
+    """Which epoch is active in a current record that does not hold it.
+
+    `creation_time_ms` and `next_segment_number` tell an epoch of this incarnation of the stream from one of another.
+    """
+
+    scope: str
+    stream: str
+    first_segment_number: int
+    number: int
+    creation_time_ms: int
+    next_segment_number: int
+
+    def is_of(self, epoch: Epoch) -> bool:
+        """Whether this is the epoch."""
+        return (self.number, self.creation_time_ms, self.next_segment_number) == (
+            epoch.number,
+            epoch.creation_time_ms,
+            epoch.next_segment_number,
+        )
 
 
 def stream_partition(scope: str, stream: str) -> str:
@@ -40,15 +74,33 @@ def stream_body(stream: Stream) -> dict[str, Any]:
         configuration_version=stream.configuration_version,
         created=stream.creation_time_ms,
         first_number=stream.first_segment_number,
-        epoch=epoch_fields(stream.epoch),
+        epoch=_epoch_in_current(stream.epoch),
         recorded_epoch=stream.recorded_epoch,
         pending=[str(pending.kind), pending.request_id] if pending else None,
     )
 
 
-def stream_of_body(body: Body) -> Stream | None:
-    """The stream; None for a tombstone."""
-    return None if "next_number" in body else decoded("stream", body, _stream)
+def is_tombstone(body: Body) -> bool:
+    return "next_number" in body
+
+
+def epoch_reference(body: Body) -> EpochReference | None:
+    """The active epoch that a current record names; None if the record holds it, or is a tombstone."""
+    return None if is_tombstone(body) else decoded("stream", body, _epoch_reference)
+
+
+def stream_of_body(body: Body, epoch: Epoch | None = None) -> Stream | None:
+    """The stream; None for a tombstone. `epoch` is the active one if the record only names it.
+
+    Raises:
+        CorruptError: the record does not decode, or it names another epoch.
+    """
+    if is_tombstone(body):
+        return None
+    reference = epoch_reference(body)
+    if reference is not None and (epoch is None or not reference.is_of(epoch)):
+        raise CorruptError(f"the active epoch {reference.number} of {reference.scope}/{reference.stream} is missing")
+    return decoded("stream", body, lambda fields: _stream(fields, epoch if reference is not None else None))
 
 
 def tombstone_body(next_segment_number: int) -> dict[str, Any]:
@@ -59,7 +111,27 @@ def next_number_of_tombstone(body: Body) -> int:
     return decoded("tombstone", body, lambda fields: int(fields["next_number"]))
 
 
-def _stream(body: Body) -> Stream:
+def _epoch_in_current(epoch: Epoch) -> dict[str, Any]:
+    if len(epoch.segments) + len(epoch.replaced) <= SEGMENTS_IN_CURRENT_MAX:
+        return epoch_fields(epoch)
+    return {"number": epoch.number, "created": epoch.creation_time_ms, "next_number": epoch.next_segment_number}
+
+
+def _epoch_reference(body: Body) -> EpochReference | None:
+    fields: Mapping[str, Any] = body["epoch"]
+    if "segments" in fields:
+        return None
+    return EpochReference(
+        scope=str(body["scope"]),
+        stream=str(body["name"]),
+        first_segment_number=int(body["first_number"]),
+        number=int(fields["number"]),
+        creation_time_ms=int(fields["created"]),
+        next_segment_number=int(fields["next_number"]),
+    )
+
+
+def _stream(body: Body, epoch: Epoch | None) -> Stream:
     return Stream(
         scope=str(body["scope"]),
         name=str(body["name"]),
@@ -68,7 +140,7 @@ def _stream(body: Body) -> Stream:
         configuration_version=int(body.get("configuration_version", 0)),
         creation_time_ms=int(body["created"]),
         first_segment_number=int(body["first_number"]),
-        epoch=epoch_of_fields(body["epoch"]),
+        epoch=epoch or epoch_of_fields(body["epoch"]),
         recorded_epoch=int(body["recorded_epoch"]),
         pending=_pending(body["pending"]),
     )
