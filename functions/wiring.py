@@ -119,13 +119,9 @@ def table_queue() -> RequestQueue:
 
 @_once
 def transaction_queues() -> TransactionQueues:
-    from headrace.adapters.sqs.request_queue import SqsRequestQueue
     from headrace.metadata.transaction_messages import TransactionQueues
 
-    return TransactionQueues(
-        SqsRequestQueue(environment().commits_queue_url, sqs_client()),
-        SqsRequestQueue(environment().aborts_queue_url, sqs_client()),
-    )
+    return TransactionQueues(commit_queue(), abort_queue())
 
 
 def request_queues() -> RequestQueues:
@@ -264,20 +260,38 @@ def history_service() -> HistoryService:
     return HistoryService(metadata_store(), links)
 
 
-def _queues_by_name() -> dict[str, RequestQueue]:
-    return {
-        topology.REQUESTS_QUEUE.name: request_queue(),
-        topology.TABLES_QUEUE.name: table_queue(),
-        topology.COMMITS_QUEUE.name: transaction_queues().commits,
-        topology.ABORTS_QUEUE.name: transaction_queues().aborts,
+@_once
+def commit_queue() -> RequestQueue:
+    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+
+    return SqsRequestQueue(environment().commits_queue_url, sqs_client())
+
+
+@_once
+def abort_queue() -> RequestQueue:
+    from headrace.adapters.sqs.request_queue import SqsRequestQueue
+
+    return SqsRequestQueue(environment().aborts_queue_url, sqs_client())
+
+
+def queue_named(name: str) -> RequestQueue:
+    """The FIFO queue of that name in the topology; a function may send only to those that it was granted."""
+    queues: dict[str, Callable[[], RequestQueue]] = {
+        topology.REQUESTS_QUEUE.name: lambda: request_queue(),
+        topology.TABLES_QUEUE.name: lambda: table_queue(),
+        topology.COMMITS_QUEUE.name: lambda: commit_queue(),
+        topology.ABORTS_QUEUE.name: lambda: abort_queue(),
     }
+    return queues[name]()
 
 
 @_once
 def dead_letter_service() -> DeadLetterService:
     from headrace.controller.dead_letters import DeadLetterService
 
-    return DeadLetterService(metadata_store(), _queues_by_name(), stream_service())
+    fifo_queues = (topology.REQUESTS_QUEUE, topology.TABLES_QUEUE, topology.COMMITS_QUEUE, topology.ABORTS_QUEUE)
+    queues = {queue.name: queue_named(queue.name) for queue in fifo_queues}
+    return DeadLetterService(metadata_store(), queues, stream_service())
 
 
 def _tools() -> Tools:

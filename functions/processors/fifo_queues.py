@@ -1,16 +1,28 @@
-"""The handler that all functions on FIFO queues are: message by message, and a failure stops its group and no other."""
+"""The handler that all functions on FIFO queues are: a failure stops its message group and no other.
+
+The groups of a batch are worked on at the same time, so that one whose segment store is away costs the others nothing.
+All of them end before the function does. A message whose work is not done by then is replaced by one that goes on with
+it: delivering the same again would count as a failure, and a long request would end as a dead letter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextvars
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from aws_lambda_powertools.utilities.batch import ExceptionInfo, SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from functions.observability import logger
+from functions import wiring
+from functions.observability import count, logger
 from functions.processors.batches import message_body, report
 from functions.processors.last_deliveries import last_delivery
+from functions.time_limits import work_until_reserve
+from headrace.ports.deadlines import WorkLeftError
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -18,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.topology import Queue
 
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
+_Outcome = tuple[Mapping[str, Any], Sequence[ExceptionInfo]]
 
 
 def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Handler:
@@ -29,16 +42,54 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
     # Powertools calls it with the keyword `record`: under any other name every message would fail.
     def handle_record(record: SQSRecord) -> None:
         with last_delivery(record, queue):
-            work_on(message_body(record))
+            body = message_body(record)
+            try:
+                work_on(body)
+            except WorkLeftError as left:
+                _queue_rest(record, queue, body)
+                logger.info("message %s goes on in another one: %s", record.message_id, left)
 
-    @logger.inject_lambda_context
-    def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    def handle_group(records: Sequence[Mapping[str, Any]], context: LambdaContext) -> _Outcome:
         # One message failing is ordinary here; a batch of which all failed must be reported, not raised.
         processor = SqsFifoPartialProcessor(skip_group_on_error=True)
         processor.raise_on_entire_batch_failure = False
         response = process_partial_response(
-            event=event, record_handler=handle_record, processor=processor, context=context
+            event={"Records": list(records)}, record_handler=handle_record, processor=processor, context=context
         )
-        return report(event, response, processor.exceptions)
+        return response, processor.exceptions
+
+    @logger.inject_lambda_context
+    def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        groups = _by_group(event["Records"])
+        with work_until_reserve(context):
+            outcomes = _at_once([partial(handle_group, records, context) for records in groups])
+        failures = [one for response, _ in outcomes for one in response["batchItemFailures"]]
+        return report(event, {"batchItemFailures": failures}, [one for _, errors in outcomes for one in errors])
 
     return handle
+
+
+def _by_group(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The records of each message group, in their order."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(str(record["attributes"].get("MessageGroupId", "")), []).append(record)
+    return list(groups.values())
+
+
+def _at_once(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
+    """What the tasks return, each in a thread of its own; a single one in this thread."""
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as pool:
+        # The deadline is in the context, which threads do not inherit.
+        futures = [pool.submit(contextvars.copy_context().run, task) for task in tasks]
+        return [future.result() for future in futures]
+
+
+def _queue_rest(record: SQSRecord, queue: Queue, body: Mapping[str, Any]) -> None:
+    """The same request in a message of its own. Its id follows from this one's: delivered twice, it is sent once."""
+    group = str(record.raw_event["attributes"]["MessageGroupId"])
+    identity = hashlib.sha256(f"{record.message_id}:rest".encode()).hexdigest()
+    wiring.queue_named(queue.name).send(group=group, body=body, deduplication_id=identity)
+    count("MessagesContinued", queue=queue.name)

@@ -21,6 +21,10 @@ PIECE_S = 5.0
 """Time that must be left to begin another piece of a workflow: ordinary pieces take far less."""
 
 
+class WorkLeftError(OutOfTimeError):
+    """A workflow stopped between two pieces of its work, of which at least one was done: go on in another call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """A moment of the monotonic clock."""
@@ -63,6 +67,12 @@ def require_time(what: str, seconds: float = 0.0) -> None:
         )
 
 
+def is_time_short() -> bool:
+    """Whether a workflow must not begin another piece of its work."""
+    return time_left_s() <= PIECE_S
+
+
 def require_time_for_piece(what: str) -> None:
-    """Asked by a workflow between two pieces of its work; raises OutOfTimeError when the next one must wait."""
-    require_time(what, PIECE_S)
+    """Asked by a workflow after a piece of its work; raises WorkLeftError when the next one must wait."""
+    if is_time_short():
+        raise WorkLeftError(f"{what}: {time_left_s():.1f} s are left, too few for the next piece")

@@ -20,6 +20,7 @@ from headrace.model.transactions import (
     marked_for_abort,
     segment_of_transaction,
 )
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.steps import Tools
 
@@ -51,7 +52,7 @@ class TransactionAborts:
     def abort_all(self, stream: Stream) -> None:
         """Mark and abort what is open on a stream that is being sealed; what is marked for commit is left alone.
 
-        Raises WriteConflictError if somebody marks one of them at this moment: look again.
+        Raises WriteConflictError if one of them is marked at this moment: look again.
         """
         after: int | None = None
         while True:
@@ -61,6 +62,7 @@ class TransactionAborts:
                     stored = self._mark(stream, stored)
                 if stored.transaction.state is TransactionState.ABORTING:
                     self._abort(stream, stored)
+                    require_time_for_piece(f"aborts of {stream.scoped_name} before it is sealed")
             if len(page) < _TRANSACTIONS_PER_READ:
                 return
             after = page[-1].transaction.transaction_id

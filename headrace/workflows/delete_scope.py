@@ -24,6 +24,7 @@ from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import Noun, PendingRequest
 from headrace.ports.clock import Clock
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Check, Delete, MetadataStore, Record, Replace
 from headrace.ports.request_queue import RequestQueue
 from headrace.ports.segment_stores import SegmentStores
@@ -64,6 +65,7 @@ class ScopeDeletion:
         Raises:
             InvalidRequestError: this is no request message.
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            WorkLeftError: the time is over; what was done is on record, and another call goes on from there.
             CorruptError: stored records do not fit; a human must look.
         """
         # A conflict tells that somebody works on the same scope, or on a thing in it: read again and go on from there.
@@ -81,7 +83,9 @@ class ScopeDeletion:
             Noun.KEY_VALUE_TABLE: self._remove_table,
         }
         things = self._things(scope)
-        for noun, name in things[:THINGS_PER_PIECE]:
+        for index, (noun, name) in enumerate(things[:THINGS_PER_PIECE]):
+            if index:
+                require_time_for_piece(f"deletion of scope {scope}")
             remove[noun](scope, name, condition)
         if len(things) > THINGS_PER_PIECE:
             self._queue_rest(message_body, scope, request, things[-1])

@@ -1,23 +1,27 @@
 """Delete a sealed stream: its segments from the oldest epoch on, its index entries, its records, then itself.
 
-An epoch's record goes once the segments that it alone explains are gone, so that a long deletion which is interrupted
-goes on where it stopped. What stays is a tombstone that knows where a stream of the same name would continue.
+Epochs' records go once the segments that they alone explain are gone, a bounded number at a time, so that a long
+deletion which is interrupted, or whose time is over, goes on where it stopped and repeats nothing. What stays is a
+tombstone that knows where a stream of the same name would continue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
 from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
+from headrace.model.epochs import Epoch
 from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
-from headrace.model.truncation import segments_left
+from headrace.model.truncation import Truncation, segments_left
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Delete, Key
 from headrace.workflows.leftovers import delete_leftovers
 from headrace.workflows.settle_transactions import forget_transactions
@@ -25,6 +29,12 @@ from headrace.workflows.steps import Step, Tools, Workflow
 
 _RECORDS_PER_WRITE = 90
 """Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
+
+EPOCHS_PER_PIECE = 40
+"""Each has two records."""
+
+SEGMENTS_PER_PIECE = 1_000
+"""About: the last epoch of a piece may replace as many again."""
 
 
 def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
@@ -35,18 +45,34 @@ def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
     partition = keys.stream_partition(stream.scope, stream.name)
     while True:
         page = tools.records.store.query(
-            partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=2
+            partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=EPOCHS_PER_PIECE + 1
         )
         epochs = [epoch_of_body(record.body) for record in page.records]
         if len(epochs) < 2:
             return
-        oldest, following = epochs
-        _delete_segments(tools, stream, segments_left(following.replaced, truncation))
-        tools.records.while_unchanged(
-            stored,
-            Delete(keys.epoch_key(stream.scope, stream.name, oldest.number), None),
-            Delete(keys.history_key(stream.scope, stream.name, oldest.creation_time_ms), None),
-        )
+        gone, passed = _piece(epochs, truncation)
+        _delete_segments(tools, stream, gone)
+        tools.records.while_unchanged(stored, *(write for epoch in passed for write in _forget_epoch(stream, epoch)))
+        require_time_for_piece(f"deletion of {stream.scoped_name}, epochs up to {passed[-1].number}")
+
+
+def _piece(epochs: Sequence[Epoch], truncation: Truncation | None) -> tuple[list[StreamSegment], list[Epoch]]:
+    """Segments to delete in one go, and the epochs that are not needed once they are gone; at least one epoch."""
+    gone: list[StreamSegment] = []
+    passed: list[Epoch] = []
+    for epoch, following in pairwise(epochs):
+        gone += segments_left(following.replaced, truncation)
+        passed.append(epoch)
+        if len(gone) >= SEGMENTS_PER_PIECE:
+            break
+    return gone, passed
+
+
+def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
+    return (
+        Delete(keys.epoch_key(stream.scope, stream.name, epoch.number), None),
+        Delete(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
+    )
 
 
 def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
@@ -91,6 +117,8 @@ def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
         removable = [record.key for record in page.records if record.key.sort not in kept]
         _delete_records(tools, stored, removable)
         first = None if page.next_after is None else f"{page.next_after}\0"
+        if first is not None:
+            require_time_for_piece(f"deletion of the records of {stored.stream.scoped_name}")
 
 
 def _delete_records(tools: Tools, stored: StoredStream, gone: Sequence[Key]) -> None:

@@ -12,12 +12,15 @@ from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
 from headrace.model.streams import Stream
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Create, Delete, Replace
 from headrace.workflows.creating import scale_rate
 from headrace.workflows.steps import Tools
 
 LEFTOVERS_MAX = 10_000
 """Segments that are noted for one stream; of more than ten of the largest scales in a row, some would stay for ever."""
+
+SEGMENTS_PER_CALL = 1_000
 
 
 def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
@@ -51,8 +54,13 @@ def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
     """With the stream; the record itself goes with the others of its partition."""
     stream = stored.stream
     record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
-    if record is not None:
-        tools.segment_stores.delete_segments([_name(stream, one) for one in leftovers_of_body(record.body)])
+    left = leftovers_of_body(record.body) if record else ()
+    while record is not None and left:
+        tools.segment_stores.delete_segments([_name(stream, one) for one in left[:SEGMENTS_PER_CALL]])
+        left = left[SEGMENTS_PER_CALL:]
+        if left and is_time_short():
+            tools.records.while_unchanged(stored, Replace(record.key, leftovers_body(left), record.version))
+            require_time_for_piece(f"deletion of leftover segments of {stream.scoped_name}")
 
 
 def _name(stream: Stream, identifier: int) -> str:

@@ -10,6 +10,7 @@ from headrace.codec.records.transaction_record import DONE_FIRST, DONE_LAST, tra
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction_keys import transactions_partition
 from headrace.model.transactions import TransactionState
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Delete
 from headrace.workflows.abort_transaction import TransactionAborts
 from headrace.workflows.commit_transactions import TransactionCommits
@@ -25,7 +26,7 @@ def settle_transactions(tools: Tools, stored: StoredStream) -> None:
     TransactionAborts(tools).abort_all(stream)
     commits = TransactionCommits(tools)
     while commits.next_run(stream.scope, stream.name, while_sealing=True):
-        continue
+        require_time_for_piece(f"commits of {stream.scoped_name} before it is sealed")
 
 
 def forget_transactions(tools: Tools, stored: StoredStream) -> None:
@@ -35,12 +36,18 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
     aborts = TransactionAborts(tools)
     while True:
         page = tools.records.store.query(partition, first=DONE_FIRST, last=DONE_LAST, limit=_RECORDS_PER_PAGE)
+        if not page.records:
+            break
+        passed: list[Delete] = []
         for record in page.records:
+            if passed and is_time_short():
+                break
             transaction = transaction_of_body(record.body)
             if transaction.state is TransactionState.ABORTED:
                 aborts.delete_segments(stream, transaction)
-        if not page.records:
-            break
-        tools.records.while_unchanged(stored, *(Delete(record.key, None) for record in page.records))
+            passed.append(Delete(record.key, None))
+        tools.records.while_unchanged(stored, *passed)
+        require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")
     while rest := tools.records.store.query(partition, limit=_RECORDS_PER_PAGE).records:
         tools.records.while_unchanged(stored, *(Delete(record.key, None) for record in rest))
+        require_time_for_piece(f"deletion of the transactions of {stream.scoped_name}")

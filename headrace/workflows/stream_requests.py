@@ -10,6 +10,7 @@ from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError
 from headrace.ports.clock import Clock
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 from headrace.workflows.create_stream import CREATE_STREAM
@@ -39,6 +40,7 @@ class StreamRequestProcessor:
         Raises:
             InvalidRequestError: this is no request message; it will never be one.
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            WorkLeftError: the time is over; what was done is on record, and another call goes on from there.
             NotFoundError: a segment that must be there is not; a human must look.
             CorruptError: stored records do not fit; a human must look.
         """
@@ -59,6 +61,7 @@ class StreamRequestProcessor:
             if step.applies(stored.stream):
                 step.run(self._tools, stored)
                 yield step.name
+                require_time_for_piece(f"{request.kind} of {scope}/{name} after {step.name!r}")
                 stored = None  # what a step does changes the record, and others may have worked meanwhile
 
     def _run(self, message_body: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_con
 from headrace.metadata.request_messages import parse_message
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
+from headrace.ports.deadlines import require_time_for_piece
 
 
 class Stored(Protocol):
@@ -53,6 +54,7 @@ class SubjectRequestProcessor(Generic[S]):
         Raises:
             InvalidRequestError: this is no request message.
             UnavailableError, ThrottledError, ConflictError: deliver the message again.
+            WorkLeftError: the time is over; what was done is on record, and another call goes on from there.
             CorruptError: stored records do not fit; a human must look.
         """
         # A conflict tells that somebody else works on the same request: read again and go on from there.
@@ -67,6 +69,7 @@ class SubjectRequestProcessor(Generic[S]):
                 return
             step.run(stored)
             yield step.name
+            require_time_for_piece(f"{request.kind} of {scope}/{name} after {step.name!r}")
 
     def _run(self, message_body: Mapping[str, Any]) -> None:
         for _ in self.work(message_body):

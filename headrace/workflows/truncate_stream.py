@@ -19,6 +19,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream, truncated
 from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Create, Delete, Replace, Write
 from headrace.workflows.steps import Step, Tools, Workflow
 from headrace.workflows.truncate_marks import truncate_marks
@@ -42,6 +43,7 @@ def _record_head(tools: Tools, stored: StoredStream) -> None:
         if running.next_epoch >= running.epochs.stop:
             break
         version = _note(tools, stored, running, version)
+        require_time_for_piece(f"truncation of {stored.stream.scoped_name}, counted up to epoch {running.next_epoch}")
     before = running.before.size_bytes if running.before else 0
     counted = replace(
         running,
@@ -72,6 +74,7 @@ def _delete_segments(tools: Tools, stored: StoredStream) -> None:
         running = replace(running, next_epoch=numbers.stop)
         if running.next_epoch < running.epochs.stop:
             version = _note(tools, stored, running, version)
+            require_time_for_piece(f"truncation of {stored.stream.scoped_name}, up to epoch {running.next_epoch}")
 
 
 def _close(tools: Tools, stored: StoredStream) -> None:

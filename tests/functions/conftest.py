@@ -15,7 +15,6 @@ from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.topology import ROUTES, Function, function
 
 ROUTE_FUNCTIONS = {(route.method, route.path): function(route.function) for route in ROUTES}
@@ -66,7 +65,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(wiring, "metadata_store", lambda: made.store)
     monkeypatch.setattr(wiring, "request_queue", lambda: made.queue)
     monkeypatch.setattr(wiring, "table_queue", lambda: made.queue)
-    monkeypatch.setattr(wiring, "transaction_queues", lambda: TransactionQueues(made.commits, made.aborts))
+    monkeypatch.setattr(wiring, "commit_queue", lambda: made.commits)
+    monkeypatch.setattr(wiring, "abort_queue", lambda: made.aborts)
     monkeypatch.setattr(wiring, "segment_stores", lambda: made.segment_stores)
     wiring.forget_services()
     yield made

@@ -50,7 +50,8 @@ class ApiInMemory:
         monkeypatch.setattr(wiring, "metadata_store", lambda: self.store)
         for name in set(self.queues) & set(vars(wiring)):
             monkeypatch.setattr(wiring, name, partial(_itself, self.queues[name]))
-        monkeypatch.setattr(wiring, "transaction_queues", lambda: transaction_queues)
+        monkeypatch.setattr(wiring, "commit_queue", lambda: transaction_queues.commits)
+        monkeypatch.setattr(wiring, "abort_queue", lambda: transaction_queues.aborts)
         monkeypatch.setattr(wiring, "segment_stores", lambda: self.segment_stores)
         monkeypatch.setattr(wiring, "history_service", lambda: history)
         wiring.forget_services()

@@ -1,0 +1,226 @@
+"""Requests that need more time than a function has: they go on in another message, and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from functions import wiring
+from functions.processors import aborts, stream_requests
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.request_queue import MemoryRequestQueue
+from headrace.codec.records.stream_record import stream_body
+from headrace.metadata import keys
+from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream_records import stored_stream
+from headrace.metadata.transaction_messages import ABORT, TransactionMessage, message_body
+from headrace.metadata.transaction_records import create_open
+from headrace.model.epochs import Epoch
+from headrace.model.errors import UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.segments import KeyRange, StreamSegment, segment_id
+from headrace.model.stream_state import StreamState
+from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
+from headrace.ports.metadata_store import Replace
+from headrace.ports.segment_stores import SegmentScaleRate
+
+FUNCTION_S = 60
+EPOCHS = 10_000
+SEGMENTS, TRANSACTIONS = 1_000, 2_000
+REQUEST_MS = 100
+SEGMENT_MS = 1
+"""For a segment that is deleted, in addition to its request."""
+
+
+class SlowStores:
+    """Segment stores that take their time, and count what they are asked to delete: a transaction's as a whole."""
+
+    def __init__(self, inner: Any, clock: ManualClock) -> None:
+        self._inner, self._clock = inner, clock
+        self.deleted: Counter[str] = Counter()
+
+    def delete_segments(self, names: Sequence[str]) -> None:
+        self._clock.advance(REQUEST_MS + SEGMENT_MS * len(names))
+        self.deleted.update({name.rpartition("#transaction.")[2] for name in names})
+        self._inner.delete_segments(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class SlowStore:
+    """A metadata store whose requests take their time."""
+
+    def __init__(self, inner: Any, clock: ManualClock) -> None:
+        self._inner, self._clock = inner, clock
+
+    def __getattr__(self, name: str) -> Any:
+        self._clock.advance(REQUEST_MS)
+        return getattr(self._inner, name)
+
+
+class Processor:
+    """The function behind the queue of requests, stopped by Lambda when its time is over."""
+
+    def __init__(self, world: Any, clock: ManualClock) -> None:
+        self._queue: MemoryRequestQueue = world.queue
+        self._clock = clock
+        self.invocations = 0
+
+    def drain(self) -> None:
+        while messages := self._queue.receive():
+            for message in messages:
+                assert message.receive_count == 1, "a delivery failed"
+                end_s = self._clock.monotonic_s() + FUNCTION_S
+                record = _record(message.receipt, message.group, message.body)
+                answer = stream_requests.handler({"Records": [record]}, _context(self._clock, end_s))
+                assert self._clock.monotonic_s() < end_s, "Lambda would have stopped the function"
+                assert answer == {"batchItemFailures": []}
+                self._queue.acknowledge(message.receipt)
+                self.invocations += 1
+
+
+def _context(clock: ManualClock, end_s: float) -> Any:
+    return SimpleNamespace(
+        function_name="f",
+        memory_limit_in_mb=512,
+        invoked_function_arn="arn:aws:lambda:f",
+        aws_request_id="r-1",
+        get_remaining_time_in_millis=lambda: round((end_s - clock.monotonic_s()) * 1000),
+    )
+
+
+def _record(identifier: str, group: str, body: Any, queue: str = "headrace-requests.fifo") -> dict[str, Any]:
+    return {
+        "messageId": identifier,
+        "receiptHandle": f"handle-{identifier}",
+        "body": json.dumps(body),
+        "attributes": {"MessageGroupId": group, "ApproximateReceiveCount": "1"},
+        "messageAttributes": {},
+        "md5OfBody": "",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:us-east-1:123456789012:{queue}",
+        "awsRegion": "us-east-1",
+    }
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    made = ManualClock()
+    monkeypatch.setattr(wiring, "clock", lambda: made)
+    return made
+
+
+@pytest.fixture
+def stores(world: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SlowStores:
+    made = SlowStores(world.segment_stores, clock)
+    monkeypatch.setattr(wiring, "segment_stores", lambda: made)
+    return made
+
+
+@pytest.fixture
+def slow_metadata(world: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "metadata_store", lambda: SlowStore(world.store, clock))
+    wiring.forget_services()
+
+
+def _epochs(first: Epoch) -> list[Epoch]:
+    """Each replaces the right one of two segments."""
+    epochs, (left, right) = [first], first.segments
+    for number in range(1, EPOCHS):
+        following = StreamSegment(segment_id(number, number + 1), KeyRange(0.5, 1.0))
+        epochs.append(Epoch(number, first.creation_time_ms + number, (left, following), (right,)))
+        right = following
+    return epochs
+
+
+def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
+    world: Any, clock: ManualClock, stores: SlowStores, active_stream: str, call: Any, slow_metadata: None
+):
+    stored = stored_stream(world.store.get(keys.current_key("s", "t")))
+    assert stored is not None
+    epochs = _epochs(stored.stream.epoch)
+    stream = replace(stored.stream, epoch=epochs[-1], recorded_epoch=EPOCHS - 1)
+    writes = [write for epoch in epochs[1:] for write in create_epoch(stream, epoch)]
+    for start in range(0, len(writes), 100):
+        world.store.write(*writes[start : start + 100])
+    world.store.write(Replace(keys.current_key("s", "t"), stream_body(stream), stored.version))
+    names = [segment_name("s", "t", one.segment_id) for one in epochs[-1].segments]
+    world.segment_stores.create_segments(names, SegmentScaleRate())
+    assert call("PUT", f"{active_stream}/state", {"streamState": "SEALED"}).status == 202
+    Processor(world, clock).drain()
+    assert call("DELETE", active_stream).status == 202
+    processor = Processor(world, clock)
+    processor.drain()
+    assert call("GET", active_stream).status == 404
+    of_epochs = {name: times for name, times in stores.deleted.items() if "_MARK" not in name}
+    assert len(of_epochs) == EPOCHS + 1
+    assert set(of_epochs.values()) == {1}
+    assert processor.invocations > 1
+
+
+def test_sealing_aborts_2_000_transactions_of_1_000_segments(
+    world: Any, clock: ManualClock, stores: SlowStores, call: Any, fixed_stream: Any
+):
+    assert call("POST", "/v1/scopes", {"scopeName": "s"}).status == 201
+    assert call("POST", "/v1/scopes/s/streams", fixed_stream(segments=SEGMENTS)).status == 201
+    Processor(world, clock).drain()
+    for identifier in range(TRANSACTIONS):
+        opened = Transaction(identifier, TransactionState.OPEN, clock.now_ms(), clock.now_ms() + 600_000)
+        world.store.write(create_open("s", "t", opened))
+    assert call("PUT", "/v1/scopes/s/streams/t/state", {"streamState": "SEALED"}).status == 202
+    processor = Processor(world, clock)
+    processor.drain()
+    assert wiring.stream_service().get_stream("s", "t").state is StreamState.SEALED
+    assert len(stores.deleted) == TRANSACTIONS
+    assert set(stores.deleted.values()) == {1}
+    assert processor.invocations > 1
+
+
+class OneStoreAway:
+    """One of the segment stores does not answer until all unrelated work is done."""
+
+    def __init__(self, inner: Any, away: str, others: int) -> None:
+        self._inner, self._away = inner, away
+        self._done = threading.Semaphore(0)
+        self._others = others
+
+    def delete_segments(self, names: Sequence[str]) -> None:
+        if any(self._away in name for name in names):
+            for _ in range(self._others):
+                if not self._done.acquire(timeout=30):
+                    raise AssertionError("unrelated aborts wait for the store that is away")
+            raise UnavailableError("the store does not answer")
+        self._inner.delete_segments(names)
+        self._done.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_dead_store_does_not_stall_unrelated_aborts(
+    world: Any, active_stream: str, context: Any, monkeypatch: pytest.MonkeyPatch
+):
+    for identifier in range(10):
+        opened = Transaction(identifier, TransactionState.OPEN, 0, 60_000)
+        world.store.write(create_open("s", "t", marked_for_abort(opened)))
+    stores = OneStoreAway(world.segment_stores, f"{0:032x}", others=9)
+    monkeypatch.setattr(wiring, "segment_stores", lambda: stores)
+    wiring.forget_services()
+    records = []
+    for identifier in range(10):
+        body = message_body(TransactionMessage(ABORT, "s", "t", identifier))
+        records.append(_record(str(identifier), body["transaction"], body, "headrace-aborts.fifo"))
+    assert aborts.handler({"Records": records}, context) == {"batchItemFailures": [{"itemIdentifier": "0"}]}
+    states = {
+        identifier: wiring.transaction_service().get_transaction("s", "t", identifier).state for identifier in range(10)
+    }
+    assert states.pop(0) is TransactionState.ABORTING
+    assert set(states.values()) == {TransactionState.ABORTED}
