@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_lease
+from headrace.model.cluster import may_be_taken_over
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.errors import UnavailableError
-from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, WriteConflictError
+from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, Write, WriteConflictError
 
 _log = logging.getLogger(__name__)
 
@@ -21,21 +23,44 @@ TASK_METADATA_TIMEOUT_S: Final = 5.0
 TASK_ARN_LABEL: Final = "com.amazonaws.ecs.task-arn"
 
 
-def claim_if_unchanged(store: MetadataStore, container: int, claim: ContainerClaim, version: int | None) -> int | None:
-    """Take a container over whose claim has this version (None: no claim yet).
+def claim_if_unchanged(
+    store: MetadataStore, container: int, claim: ContainerClaim, version: int | None, *checks: Write
+) -> int | None:
+    """Take a container over whose claim has this version (None: no claim yet), if the checks hold, too.
 
-    Its epoch, which is the version of the new claim; None if somebody else has claimed it meanwhile.
+    Its epoch, which is the version of the new claim; None if anything has changed meanwhile.
 
     Raises:
         UnavailableError: the metadata store does not answer.
     """
     key, body = Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)
     try:
-        store.write(Create(key, body) if version is None else Replace(key, body, version))
+        store.write(Create(key, body) if version is None else Replace(key, body, version), *checks)
     except WriteConflictError:
         _log.warning("event=claim_contended container=%d", container)
         return None
     return 0 if version is None else version + 1
+
+
+def claim_free_container(
+    records: ClusterRecords, state: ContainerState, claim: ContainerClaim, now_ms: int
+) -> int | None:
+    """Claim a container as it was looked at; its epoch, or None if it is not free (any more).
+
+    What a store holds that may still acknowledge is not free: the claim is one transaction with a check that the
+    holder's lease is the ended one that was read. So a store that reads its claims under a new lease can rely on them.
+
+    Raises:
+        UnavailableError: the metadata store does not answer.
+    """
+    checks = []
+    if state.hold is not None and state.hold.store_id != claim.store_id:
+        holder = records.lease(state.hold.store_id)
+        if not may_be_taken_over(holder.lease if holder else None, now_ms):
+            _log.info("event=holder_waited_for container=%d store=%s", state.container, state.hold.store_id)
+            return None
+        checks.append(check_lease(state.hold.store_id, holder))
+    return claim_if_unchanged(records.store, state.container, claim, state.epoch, *checks)
 
 
 def claim_container(store: MetadataStore, container: int, claim: ContainerClaim) -> int:

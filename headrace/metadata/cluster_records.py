@@ -94,6 +94,15 @@ class ClusterRecords:
         """One read."""
         return stored_map(self.store.get(MAP_KEY))
 
+    def map_and_claims(self, containers: Sequence[int]) -> tuple[StoredMap, dict[int, int | None]]:
+        """The map, and the epoch of each container's claim, None without one; one batch read for 99 containers."""
+        keys = [MAP_KEY, *(Key(CLUSTER_PARTITION, claim_sort(each)) for each in containers)]
+        records: list[Record | None] = []
+        for first in range(0, len(keys), READS_PER_BATCH_MAX):
+            records += self.store.get_many(keys[first : first + READS_PER_BATCH_MAX])
+        epochs = [None if record is None else record.version for record in records[1:]]
+        return stored_map(records[0]), dict(zip(containers, epochs, strict=True))
+
     def containers(self, containers: Sequence[int]) -> list[ContainerState]:
         """One batch read for 50 containers."""
         found = []
@@ -127,9 +136,9 @@ def delete_lease(stored: StoredLease) -> Write:
     return Delete(lease_key(stored.lease.store_id), stored.version)
 
 
-def lease_unchanged(stored: StoredLease) -> Write:
-    """A check that nobody renewed or ended this lease."""
-    return Check(lease_key(stored.lease.store_id), stored.version)
+def check_lease(store_id: str, stored: StoredLease | None) -> Write:
+    """A check that the lease of a store is the one that was read, or still does not exist."""
+    return Check(lease_key(store_id), None if stored is None else stored.version)
 
 
 def write_map(container_map: ContainerMap, version: int | None) -> Write:

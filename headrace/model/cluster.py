@@ -144,7 +144,11 @@ class ContainerHold:
 
 @dataclass(frozen=True, slots=True)
 class ContainerMap:
-    """The store of each container. `given_up` names logs that nobody waits for any more: the epoch by container."""
+    """The store of each container.
+
+    `given_up` names logs that are not waited for any more: the epoch by container. It is a hint for who may claim, and
+    decides nothing: a store that is back before its container was claimed keeps it.
+    """
 
     stores: Mapping[int, str] = field(default_factory=dict)
     given_up: Mapping[int, int] = field(default_factory=dict)
@@ -167,28 +171,33 @@ class Duty(enum.Enum):
     WAIT = "wait"
     """It belongs here, but its log lies with another store, which has to bring it to tier 2 first."""
     HAND_OVER = "hand over"
-    DROP = "drop"
-    """Its log was given up while this store was taken for lost: another one goes on without it."""
 
 
-def duty_when_open(store_id: str, container: int, epoch: int, container_map: ContainerMap) -> Duty:
-    """What `store_id` does about a container that it serves under the claim `epoch`."""
-    owner = container_map.stores.get(container)
-    if owner in (None, store_id):
-        return Duty.KEEP
-    return Duty.DROP if container_map.given_up.get(container) == epoch else Duty.HAND_OVER
+def duty_when_open(store_id: str, container: int, container_map: ContainerMap) -> Duty:
+    """What `store_id` does about a container that it serves. Whether it still may serve it only its claim says."""
+    return Duty.KEEP if container_map.stores.get(container) in (None, store_id) else Duty.HAND_OVER
 
 
 def duty_when_closed(store_id: str, container: int, hold: ContainerHold | None, container_map: ContainerMap) -> Duty:
     """What `store_id` does about a container that it does not serve.
 
-    A store that holds the log of a container that belongs to another one opens it in order to hand it over.
+    A store that holds the log of a container that belongs to another one opens it in order to hand it over, even if
+    the map says that the log was given up: as long as no other store has claimed the container, nothing is lost.
     """
     given_up = hold is not None and container_map.given_up.get(container) == hold.epoch
     held_here = hold is not None and hold.store_id == store_id
     if container_map.stores.get(container) == store_id:
         return Duty.OPEN if hold is None or held_here or given_up else Duty.WAIT
-    return Duty.OPEN if held_here and not given_up else Duty.NOTHING
+    return Duty.OPEN if held_here else Duty.NOTHING
+
+
+def may_be_taken_over(holder: StoreLease | None, now_ms: int) -> bool:
+    """Whether containers may be claimed whose log is with the store of this lease: it has ended and was waited for.
+
+    A claim of such a container is one transaction with a check that the lease is still the one that was judged. So the
+    claims of a store stay as they are while its lease runs, except for what it hands over itself.
+    """
+    return holder is None or (holder.take_over_ms is not None and now_ms >= holder.take_over_ms)
 
 
 def assign(
@@ -230,11 +239,11 @@ def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
 def _is_given_up(
     container: int, hold: ContainerHold, former: ContainerMap, by_id: Mapping[str, StoreLease], now_ms: int
 ) -> bool:
-    """A log that was given up once stays so: another store may be opening the container already."""
+    """A log that was given up once stays so; whether the container may still be claimed its holder's lease says."""
     if former.given_up.get(container) == hold.epoch:
         return True
     lease = by_id.get(hold.store_id)
-    return lease is not None and lease.take_over_ms is not None and now_ms >= lease.take_over_ms
+    return lease is not None and may_be_taken_over(lease, now_ms)
 
 
 def _balance(stores: dict[int, str], free: list[int], serving: Sequence[StoreLease]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
-from headrace.segmentstore.claim_watch import ClaimWatch
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -50,6 +49,9 @@ from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
 
 _log = logging.getLogger(__name__)
+
+
+Confirm = Callable[[int, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +102,46 @@ class SegmentStore:
         self._owned: dict[int, OwnedContainer] = {}
         self.throttle = Throttle(pool, lambda: (each.container for each in self._owned.values()))
         self._background: set[asyncio.Task[None]] = set()
-        self.claims = ClaimWatch(metadata_store, lambda: [each.container for each in self._owned.values()])
-        self._claims_watched = False
+        self._opening: dict[int, int] = {}
+        self._handed_over: dict[int, OwnedContainer] = {}  # what they hold back is acknowledged under their claim
         pool.on_pressure = self._hurry
 
     @property
     def owned(self) -> Mapping[int, OwnedContainer]:
         return self._owned
 
-    async def open_container(self, container: int, epoch: int) -> None:
+    @property
+    def claims(self) -> Mapping[int, int]:
+        """The claims that this store counts as its own: the epochs of what it serves and opens."""
+        served = [*self._handed_over.values(), *self._owned.values()]
+        return self._opening | {each.container.container: each.container.epoch for each in served}
+
+    def lose_claim(self, container: int, epoch: int, error: FencedError) -> None:
+        """Stop what is served or opened under the claim of this epoch: nothing more of it is acknowledged."""
+        owned = self._owned.get(container) or self._handed_over.get(container)
+        if owned is not None and owned.container.epoch == epoch:
+            owned.container.log.fail(error)
+        elif self._opening.get(container) == epoch:
+            del self._opening[container]
+
+    async def open_container(self, container: int, epoch: int, confirm: Confirm | None = None) -> None:
         """Recover a container that was claimed with `epoch` from its log or, without one, from tier 2; then serve it.
 
-        A log of the past, behind which another store went on, is let go of.
+        A log of the past, behind which another store went on, is let go of. `confirm` looks whether the claim still
+        holds, as the last thing before the container is served.
 
         Raises:
             CorruptError: its log is damaged, or tier 2 contradicts itself.
             FencedError: its log belongs to a newer owner.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
+        self._opening[container] = epoch
+        try:
+            await self._open(container, epoch, confirm)
+        finally:
+            self._opening.pop(container, None)
+
+    async def _open(self, container: int, epoch: int, confirm: Confirm | None) -> None:
         started_s = self.clock.monotonic_s()
         directory = ChunkDirectory(self._metadata_store, container, epoch, self.clock, self._ordering_clock.observe)
         snapshots = SnapshotStore(self._metadata_store, self._chunk_storage, container, epoch)
@@ -146,6 +170,10 @@ class SegmentStore:
         if restored:
             # Before anybody is served: the log must tell this before it tells anything else.
             await owned.writer.checkpoint()
+        if confirm is not None:
+            await confirm(container, epoch)
+            if self._opening.get(container) != epoch:
+                raise FencedError(f"container {container} of epoch {epoch} was taken over while it was opened")
         if self._scaling_reports is not None:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
@@ -153,9 +181,6 @@ class SegmentStore:
         unstored.start(segment_container.log)
         owned.writer.start()
         owned.chores.start()
-        if not self._claims_watched:
-            self._claims_watched = True
-            self.run_background(self.claims.run())
         self._remove_transients(segment_container)
         _log.info(
             "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d seconds=%.3f",
@@ -188,7 +213,14 @@ class SegmentStore:
         owned = self._owned.pop(container, None)
         if owned is None:
             return True
-        started_s = self.clock.monotonic_s()
+        self._handed_over[container] = owned
+        try:
+            return await self._hand_over(owned, deadline_s)
+        finally:
+            del self._handed_over[container]
+
+    async def _hand_over(self, owned: OwnedContainer, deadline_s: float) -> bool:
+        container, started_s = owned.container.container, self.clock.monotonic_s()
         # First: a chore that finds the container leaving would take that for a failure.
         await owned.chores.stop()
         await owned.tables.stop()

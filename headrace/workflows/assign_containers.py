@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredLease, lease_unchanged, write_map
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredLease, check_lease, write_map
 from headrace.model.cluster import ContainerMap, assign
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import WriteConflictError
@@ -46,7 +46,7 @@ def assign_containers(records: ClusterRecords, container_count: int, now_ms: int
         if wanted == stored.map:
             return Assignment(wanted, leases, containers, (), ())
         holders = {hold.store_id for each in newly if (hold := holds[each]) is not None}
-        checks = [lease_unchanged(each) for each in leases if each.lease.store_id in holders]
+        checks = [check_lease(each.lease.store_id, each) for each in leases if each.lease.store_id in holders]
         try:
             records.store.write(write_map(wanted, stored.version), *checks)
         except WriteConflictError:

@@ -164,11 +164,11 @@ def test_a_container_of_nobody_goes_to_the_store_that_has_its_log():
 
 @pytest.mark.parametrize(
     ("owner", "given_up", "expected"),
-    [("a", {}, Duty.KEEP), (None, {}, Duty.KEEP), ("b", {}, Duty.HAND_OVER), ("b", {0: 7}, Duty.DROP)],
+    [("a", {}, Duty.KEEP), (None, {}, Duty.KEEP), ("b", {}, Duty.HAND_OVER), ("b", {0: 7}, Duty.HAND_OVER)],
 )
 def test_what_a_store_does_about_a_container_that_it_serves(owner, given_up, expected):
     container_map = ContainerMap({0: owner} if owner else {}, given_up)
-    assert duty_when_open("a", 0, 7, container_map) is expected
+    assert duty_when_open("a", 0, container_map) is expected
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_a_store_does_about_a_container_that_it_serves(owner, given_up, exp
         ("b", None, {}, Duty.NOTHING),
         ("b", ("b", 7), {}, Duty.NOTHING),
         ("b", ("a", 7), {}, Duty.OPEN),
-        ("b", ("a", 7), {0: 7}, Duty.NOTHING),
+        ("b", ("a", 7), {0: 7}, Duty.OPEN),
     ],
 )
 def test_what_a_store_does_about_a_container_that_it_does_not_serve(owner, hold, given_up, expected):

@@ -1,12 +1,14 @@
 """Any interleaving of beats, looks, crashes, stops and moves: the next owner begins with all that was acknowledged, and
-two owners never both acknowledge; unless a log was given up or went with its disk.
+only the owner of the claim acknowledges; unless a log was given up or went with its disk.
 
 The stores are models (a container is a list of events), what decides is real: leases, map, claims, duties, workflows.
+A heartbeat and an opening are real coroutines whose requests are made and answered one at a time, in any order.
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -15,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState
 from headrace.model.cluster import Duty, StoreLease, duty_when_closed, duty_when_open
 from headrace.model.containers import (
     CLUSTER_PARTITION,
@@ -25,18 +27,61 @@ from headrace.model.containers import (
     snapshot_body,
     snapshot_sort,
 )
+from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.metadata_store import Check, Create, Key, Replace, WriteConflictError
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.workflows.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from segmentstore_fargate.membership import Membership, Place
-from segmentstore_fargate.registration import claim_if_unchanged
+from segmentstore_fargate.registration import claim_free_container
 
 CONTAINERS = 2
-NAMES = ("a", "b")
+NAMES = ("a", "b", "c")
 GRACE_MS = 30_000
 PLACE = Place(CONTAINERS, tuple(range(CONTAINERS)))
 
 names, containers = st.sampled_from(NAMES), st.integers(0, CONTAINERS - 1)
+
+
+class Request:
+    """A request of a coroutine to the metadata store: made and answered when the machine says so."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+    def __await__(self) -> Generator[Callable[[], Any], Any, Any]:
+        return (yield self.call)
+
+
+class Conversation:
+    """A coroutine between two requests. It ends by itself or with an error of the project's tree."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self.work, self.over = work, False
+        self.call: Callable[[], Any] | None = None
+        self.answer: tuple[Any, HeadraceError | None] | None = None
+        self._resume(None, None)
+
+    def step(self) -> None:
+        """Make the request, or tell the answer to the one that was made."""
+        if self.answer is not None:
+            answer, self.answer = self.answer, None
+            self._resume(*answer)
+        elif self.call is not None:
+            call, self.call = self.call, None
+            try:
+                self.answer = call(), None
+            except HeadraceError as error:
+                self.answer = None, error
+
+    def finish(self) -> None:
+        while not self.over:
+            self.step()
+
+    def _resume(self, value: Any, error: HeadraceError | None) -> None:
+        try:
+            self.call = self.work.send(value) if error is None else self.work.throw(error)
+        except (StopIteration, HeadraceError):
+            self.over = True
 
 
 class ModelStore:
@@ -44,26 +89,56 @@ class ModelStore:
 
     def __init__(self, name: str, logs: dict[int, tuple[int, list[int]]], machine: Any) -> None:
         self.name, self.logs, self.machine = name, logs, machine
-        self.owned: dict[int, Any] = {}
+        self.owned: dict[int, int] = {}
+        self.opening: dict[int, int] = {}
         self.gate = LeaseGate(machine.clock)
         identity = StoreLease(name, "h", 1, f"zone-{name}", 100, f"disk-{name}", f"task-{name}", GRACE_MS)
         store: Any = self
         self.membership = Membership(store, machine.metadata, machine.clock, identity, PLACE, machine.fatal.append)
-        self.seconds = machine.clock.monotonic_s()
-        assert not self.membership._try_to_register()
-        self.membership._extend(self.seconds)
+        self.heartbeat = self.membership.heartbeat
+        self.heartbeat.in_thread = Request  # type: ignore[assignment]
+        Conversation(self.heartbeat.register()).finish()
         self.membership._find_place()
+        self.beating: Conversation | None = None
+        self.openings: dict[int, Conversation] = {}
+
+    @property
+    def claims(self) -> dict[int, int]:
+        return self.opening | self.owned
+
+    def lose_claim(self, container: int, epoch: int, _error: FencedError) -> None:
+        for claims in (self.owned, self.opening):
+            if claims.get(container) == epoch:
+                del claims[container]
 
     def beat(self) -> None:
-        """As `Membership.beat`, at one moment."""
-        started_s = self.machine.clock.monotonic_s()
-        self.membership._renew()
-        self.membership._take_map(ClusterRecords(self.machine.metadata).container_map())
-        self.membership._extend(started_s)
+        """One at one moment; one that was under way is brought to its end first."""
+        self.step_beat()
+        assert self.beating is not None
+        self.beating.finish()
+        self.step_beat()
+        self.beating.finish()
 
-    def opened(self, container: int, epoch: int) -> None:
-        log = SimpleNamespace(fail=lambda _error: self.owned.pop(container))
-        self.owned[container] = SimpleNamespace(container=SimpleNamespace(epoch=epoch, log=log))
+    def step_beat(self) -> None:
+        if self.beating is None or self.beating.over:
+            self.beating = Conversation(self.heartbeat.beat())
+        else:
+            self.beating.step()
+
+    async def open(self, state: ContainerState) -> None:
+        container, claim = state.container, ContainerClaim(self.name, "h", 1, "z")
+        records, clock = ClusterRecords(self.machine.metadata), self.machine.clock
+        epoch = await Request(lambda: claim_free_container(records, state, claim, clock.now_ms()))
+        if epoch is None:
+            return
+        self.opening[container] = epoch
+        try:
+            self.machine.recovered(self, container, epoch, lossy=state.hold is not None)
+            await self.heartbeat.confirm(container, epoch)
+            if self.opening.get(container) == epoch:
+                self.owned[container] = epoch
+        finally:
+            self.opening.pop(container, None)
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -97,6 +172,16 @@ class ClusterMachine(RuleBasedStateMachine):
             self.running[name].beat()
 
     @rule(name=names)
+    def beat_steps(self, name: str) -> None:
+        if name in self.running:
+            self.running[name].step_beat()
+
+    @rule(name=names, container=containers)
+    def opening_steps(self, name: str, container: int) -> None:
+        if name in self.running and container in self.running[name].openings:
+            self.running[name].openings[container].step()
+
+    @rule(name=names)
     def work(self, name: str) -> None:
         """What a running store does every few seconds."""
         self.start(name)
@@ -105,14 +190,23 @@ class ClusterMachine(RuleBasedStateMachine):
             self.settle(name, container)
             self.append(container)
 
-    @rule(name=names)
-    def long_absence(self, name: str) -> None:
-        """A store is silent until its logs are given up, and the others go on."""
-        for _ in range(5):
+    @rule(name=names, taken=st.booleans(), returns=st.booleans())
+    def long_absence(self, name: str, taken: bool, returns: bool) -> None:
+        """A store is silent until its logs are given up; the others go on with them, before or after it is back."""
+        others = sorted(self.running.keys() - {name})
+        for _ in range(4):
             self.clock.advance(12_001)
             self.look()
-            for other in self.running.keys() - {name}:
-                self.work(other)
+            for other in others:
+                self.running[other].beat()
+                if taken:
+                    self.work(other)
+        if returns:
+            self.beat(name)
+            for container in range(CONTAINERS):
+                for other in others:
+                    self.settle(other, container)
+                self.append(container)
 
     @rule(milliseconds=st.sampled_from([1, 1_000, 3_000, 9_000, 12_001, GRACE_MS]))
     def time_passes(self, milliseconds: int) -> None:
@@ -125,35 +219,39 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(name=names, container=containers)
     def settle(self, name: str, container: int) -> None:
         """What a store does about one container, by the map as it last saw it."""
+        self.look_at(name, container)
+        if name in self.running and container in self.running[name].openings:
+            self.running[name].openings[container].finish()
+
+    @rule(name=names, container=containers)
+    def look_at(self, name: str, container: int) -> None:
         store = self.running.get(name)
-        if store is None:
+        if store is None or (container in store.openings and not store.openings[container].over):
             return
-        seen = store.membership._map.map
-        owned = store.owned.get(container)
-        if owned is not None:
-            if duty_when_open(name, container, owned.container.epoch, seen) is Duty.HAND_OVER:
+        seen = store.heartbeat.map.map
+        if container in store.owned:
+            if duty_when_open(name, container, seen) is Duty.HAND_OVER:
                 self._hand_over(store, container)
             return
         (state,) = ClusterRecords(self.metadata).containers([container])
         if state.pointer is not None and container in store.logs and state.pointer.epoch > store.logs[container][0]:
             del store.logs[container]
         if duty_when_closed(name, container, state.hold, seen) is Duty.OPEN:
-            claim = ContainerClaim(name, "h", 1, "z")
-            epoch = claim_if_unchanged(self.metadata, container, claim, state.epoch)
-            if epoch is not None:
-                self._open(store, container, epoch, lossy=state.hold is not None)
+            store.openings[container] = Conversation(store.open(state))
 
-    def _open(self, store: ModelStore, container: int, epoch: int, *, lossy: bool) -> None:
+    def recovered(self, store: ModelStore, container: int, epoch: int, *, lossy: bool) -> None:
+        acknowledged = self.acknowledged[container]
         if container in store.logs:
             events = store.logs[container][1]
         else:
             events = list(self.tier_2[container])
-            self._point(container, epoch, clean=False)
+            if not self._point(container, epoch, clean=False):
+                raise FencedError("taken over while it was opened")
             if lossy:  # the log was given up, or went with its disk
-                self.acknowledged[container] = list(events)
-        assert events == self.acknowledged[container]
+                acknowledged[:] = events
+        assert events[: len(acknowledged)] == acknowledged
+        acknowledged[:] = events  # what was logged and not acknowledged is there all the same
         store.logs[container] = (epoch, events)
-        store.opened(container, epoch)
 
     def _hand_over(self, store: ModelStore, container: int) -> None:
         epoch, events = store.logs[container]
@@ -187,15 +285,27 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(container=containers)
     def append(self, container: int) -> None:
-        """Every store that takes it tries; what is not acknowledged is not in the model's log either."""
-        acknowledging = [one for one in self.running.values() if container in one.owned and one.gate.is_open]
-        assert len(acknowledging) <= 1, "two owners acknowledge"
-        for store in acknowledging:
-            events = store.logs[container][1]
-            assert events == self.acknowledged[container]
-            self.next_event += 1
-            events.append(self.next_event)
-            self.acknowledged[container].append(self.next_event)
+        """Every store that takes it logs it; what the gate holds back is acknowledged when it opens."""
+        for store in self.running.values():
+            if container in store.owned:
+                self.next_event += 1
+                epoch, events = store.logs[container]
+                events.append(self.next_event)
+                report = partial(self._acknowledge, store, container, epoch, list(events))
+                if store.gate.is_open:
+                    report()
+                else:
+                    store.gate.hold(report)
+
+    def _acknowledge(self, store: ModelStore, container: int, epoch: int, events: list[int]) -> None:
+        if store.owned.get(container) != epoch:
+            return  # its log has failed
+        claim = self.metadata.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+        assert claim is not None
+        assert claim.version == epoch, "acknowledged by a store that is not the owner"
+        acknowledged = self.acknowledged[container]
+        assert events[: len(acknowledged)] == acknowledged
+        acknowledged[:] = events
 
     @invariant()
     def at_most_one_owner_acknowledges(self) -> None:
@@ -216,6 +326,8 @@ class ClusterMachine(RuleBasedStateMachine):
             for _twice in range(2):
                 for name in NAMES:
                     self.beat(name)
+                    for opening in self.running[name].openings.values():
+                        opening.finish()
                     for container in range(CONTAINERS):
                         self.settle(name, container)
         served = sorted(container for one in self.running.values() for container in one.owned)

@@ -49,7 +49,7 @@ class Member:
         return sorted(self.running.store.owned)
 
     async def beat(self) -> None:
-        await self.membership.beat()
+        await self.membership.heartbeat.beat()
 
     async def serves(self, *containers: int) -> None:
         await self.running.until(lambda: self.containers == sorted(containers))
@@ -85,7 +85,7 @@ async def member(
                     await membership.end()
                 else:
                     world.metadata.write = gone
-                    for work in (membership._beating, membership._settling):
+                    for work in (membership.heartbeat._beating, membership._settling):
                         work.cancel()
     finally:
         world.metadata.write = honest

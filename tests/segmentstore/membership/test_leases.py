@@ -23,7 +23,7 @@ from headrace.model.cluster import registered
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.workflows.detect_failed_stores import end_lease_of_task
-from segmentstore_fargate import membership as membership_module
+from segmentstore_fargate import heartbeat as heartbeat_module
 
 
 def test_a_beat_costs_a_write_and_a_read(world, run):
@@ -33,7 +33,7 @@ def test_a_beat_costs_a_write_and_a_read(world, run):
             for _ in range(3):
                 await a.beat()
             await asyncio.sleep(0.01)
-            assert a.metadata.calls == {"write": 3, "get": 3}
+            assert a.metadata.calls == {"write": 3, "get_many": 3}
 
     run(scenario())
 
@@ -168,11 +168,11 @@ def test_a_store_on_another_disk_waits_for_its_former_self(world, run, monkeypat
         async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
             assert waited == []
         honest = asyncio.sleep
-        monkeypatch.setattr(membership_module.asyncio, "sleep", sleep)
+        monkeypatch.setattr(heartbeat_module.asyncio, "sleep", sleep)
         joining = asyncio.ensure_future(_joined(world))
         while not waited:
             await honest(0)
-        monkeypatch.setattr(membership_module.asyncio, "sleep", honest)
+        monkeypatch.setattr(heartbeat_module.asyncio, "sleep", honest)
         await joining
         assert waited[0] == 12.0
 
@@ -184,7 +184,7 @@ def test_a_store_on_another_disk_waits_for_its_former_self(world, run, monkeypat
 
 
 def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world, run, monkeypatch):
-    monkeypatch.setattr(membership_module, "FORMER_SELF_PATIENCE_S", 20.0)
+    monkeypatch.setattr(heartbeat_module, "FORMER_SELF_PATIENCE_S", 20.0)
 
     async def slept(seconds: float) -> None:
         """The former self renews its lease meanwhile."""
@@ -197,7 +197,7 @@ def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world,
         async with member(world, "store-0", share=range(CONTAINERS), graceful=False):
             # Only what the membership sleeps: everything else of the store goes on as it does.
             everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
-            monkeypatch.setattr(membership_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
+            monkeypatch.setattr(heartbeat_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
             with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
                 async with member(world, "store-0", volume="another disk", graceful=False):
                     raise AssertionError("two stores have one name")

@@ -1,0 +1,217 @@
+"""The lease of this store: registered once, renewed with every heartbeat, and followed by a look at the store's claims.
+
+The claim of a container is the only authority over who owns it. A heartbeat renews the lease, then reads the claims of
+everything that this store serves or opens, in one batch with the container map, and only then lets acknowledgements
+out. While the lease runs no other store can claim from this one (`claim_free_container`), so what that read says holds
+for as long as the renewed lease does, which is counted from before the renewal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from headrace.metadata.cluster_records import ClusterRecords, StoredMap, write_lease
+from headrace.model.cluster import (
+    HEARTBEAT_EVERY_S,
+    LEASE_MARGIN_S,
+    LEASE_S,
+    ContainerMap,
+    StoreLease,
+    leaving,
+    left,
+    registered,
+    registration_wait_ms,
+    renewed,
+)
+from headrace.model.errors import FencedError, HeadraceError, UnavailableError
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import WriteConflictError
+from headrace.segmentstore.store import SegmentStore
+
+_log = logging.getLogger(__name__)
+
+FORMER_SELF_PATIENCE_S: Final = 180.0
+"""A former self that goes on renewing its lease for longer is no former self; a task has 120 s to stop."""
+
+T = TypeVar("T")
+
+
+class Heartbeat:
+    """`identity` is the lease without its times. `on_map` is called after every look; `map` is what it saw."""
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        records: ClusterRecords,
+        clock: Clock,
+        identity: StoreLease,
+        on_map: Callable[[], None],
+        on_fatal: Callable[[HeadraceError], None],
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._clock = clock
+        self._identity = identity
+        self._on_map = on_map
+        self._on_fatal = on_fatal
+        self._lease = identity
+        self._version = -1
+        self._leaving = False
+        self._beating: asyncio.Task[None] | None = None
+        self.map = StoredMap(ContainerMap(), None)
+        # Its own: a heartbeat must not wait behind reads and writes of tier 2 that do not answer.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
+
+    async def register(self) -> None:
+        """Take this store's place in the cluster; waits for a former self on another disk.
+
+        Raises:
+            UnavailableError: the metadata store does not answer, or another process has this store's name.
+        """
+        begun_s = self._clock.monotonic_s()
+        while True:
+            started_s = self._clock.monotonic_s()
+            if started_s - begun_s > FORMER_SELF_PATIENCE_S:
+                raise UnavailableError(
+                    f"another process has served as {self._identity.store_id} for {FORMER_SELF_PATIENCE_S:g} s: "
+                    "give every store a HEADRACE_STORE_ID of its own"
+                )
+            wait_s = await self.in_thread(self._try_to_register)
+            if not wait_s:
+                self._extend_gate(started_s)  # there is no claim of this process yet
+                _log.info("event=registered incarnation=%d", self._lease.incarnation)
+                return
+            _log.warning("event=former_lease_waited_for seconds=%.1f", wait_s)
+            await asyncio.sleep(wait_s)
+
+    def start(self) -> None:
+        """Beat until `stop`."""
+        self._beating = asyncio.ensure_future(self._beat_for_ever())
+
+    def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def beat(self) -> None:
+        """Renew the lease, read the map and this store's claims, and let acknowledgements out: a write and a read.
+
+        Raises:
+            FencedError: another process has this store's name.
+            ThrottledError, UnavailableError, ConflictError: the metadata store does not answer; the lease runs on.
+        """
+        started_s = self._clock.monotonic_s()
+        await self.in_thread(self._renew)
+        await self._check_claims()
+        self._extend_gate(started_s)
+        self._on_map()
+
+    async def confirm(self, container: int, epoch: int) -> None:
+        """Look whether a container that is about to be served is still this store's.
+
+        Its claim may have been written long before its answer came, under a lease that was ended since.
+
+        Raises:
+            FencedError: another store has claimed it.
+            ThrottledError, UnavailableError: the metadata store does not answer.
+        """
+        _, found = await self.in_thread(lambda: self._records.map_and_claims([container]))
+        if found[container] != epoch:
+            raise taken_over(container, epoch, found[container])
+
+    async def announce_leaving(self) -> None:
+        """Have the lease say that this store stops; raises as `beat`."""
+        self._leaving = True
+        await self.in_thread(lambda: self._write_lease(leaving(self._lease, self._clock.now_ms()), self._version))
+
+    async def mark_left(self) -> None:
+        """Have the lease say that this store has stopped; raises as `beat`."""
+        await self.in_thread(lambda: self._write_lease(left(self._lease, self._clock.now_ms()), self._version))
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    # The lease
+
+    def _try_to_register(self) -> float:
+        """Seconds to wait before the next attempt; 0 if it is done."""
+        now_ms = self._clock.now_ms()
+        found = self._records.lease(self._identity.store_id)
+        former = found.lease if found else None
+        wait_ms = registration_wait_ms(former, self._identity.volume, now_ms)
+        if wait_ms:
+            return wait_ms / 1000
+        lease = registered(self._identity, former, now_ms)
+        if self._leaving:
+            lease = leaving(lease, now_ms)
+        self._write_lease(lease, found.version if found else None)
+        return 0.0
+
+    def _write_lease(self, lease: StoreLease, version: int | None) -> None:
+        self._records.store.write(write_lease(lease, version))
+        self._lease, self._version = lease, 0 if version is None else version + 1
+
+    def _extend_gate(self, started_s: float) -> None:
+        self._store.gate.extend(started_s + LEASE_S - LEASE_MARGIN_S)
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_EVERY_S)
+            try:
+                await self.beat()
+            except FencedError as error:
+                self._store.gate.close()
+                self._on_fatal(error)
+                return
+            except HeadraceError as error:
+                _log.warning("event=lease_not_renewed held=%d error=%r", self._store.gate.held, error.message)
+
+    def _renew(self) -> None:
+        try:
+            self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
+        except WriteConflictError:
+            self._take_stock()
+
+    def _take_stock(self) -> None:
+        """The lease is not as this store left it: a renewal whose answer was lost, an end, or another process."""
+        found = self._records.lease(self._identity.store_id)
+        if found is not None and found.lease.incarnation != self._lease.incarnation:
+            store_id = self._identity.store_id
+            raise FencedError(f"another process serves as {store_id}: give every store a HEADRACE_STORE_ID of its own")
+        if found is not None and not found.lease.has_ended:
+            self._version = found.version
+            self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
+            return
+        _log.warning("event=lease_was_ended incarnation=%d", self._lease.incarnation)
+        self._try_to_register()
+
+    # The claims
+
+    async def _check_claims(self) -> None:
+        """Read the map, and every claim that this store counts as its own when this returns; drop what is not."""
+        checked: dict[int, int] = {}
+        unchecked = dict(self._store.claims)
+        while True:
+            asked = sorted(unchecked)
+            self.map, found = await self.in_thread(lambda asked=asked: self._records.map_and_claims(asked))  # type: ignore[misc]
+            for container, epoch in unchecked.items():
+                if found[container] != epoch:
+                    self._store.lose_claim(container, epoch, taken_over(container, epoch, found[container]))
+            checked |= unchecked
+            # The answer about a claim may have come meanwhile: the gate does not open for what was not looked at.
+            unchecked = {each: epoch for each, epoch in self._store.claims.items() if checked.get(each) != epoch}
+            if not unchecked:
+                return
+
+
+def taken_over(container: int, epoch: int, found: int | None) -> FencedError:
+    return FencedError(
+        f"container {container} was taken over: its claim has epoch {found}, this store had {epoch}",
+        details={"container": container},
+    )

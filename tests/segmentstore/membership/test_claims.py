@@ -1,0 +1,102 @@
+"""A container is claimed from another store only while that store's lease is the ended one that was read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.metadata.cluster_records import ClusterRecords, delete_lease, write_lease
+from headrace.model.cluster import StoreLease, lost, registered, task_stopped
+from headrace.model.containers import ContainerClaim
+from segmentstore_fargate.registration import claim_free_container, claim_if_unchanged
+
+GRACE_MS = 60_000
+HOLDER = StoreLease("a", "h", 1, "z", 100, "disk-a", "task-a", GRACE_MS)
+OURS, THEIRS = ContainerClaim("b", "h", 2, "z"), ContainerClaim("a", "h", 1, "z")
+
+
+class Cluster:
+    """Store `a` has claimed container 0, and `b` looks at it."""
+
+    def __init__(self) -> None:
+        self.clock, self.store = ManualClock(), MemoryMetadataStore()
+        self.records = ClusterRecords(self.store)
+        self.put(registered(HOLDER, None, self.now_ms))
+        assert claim_if_unchanged(self.store, 0, THEIRS, None) == 0
+        (self.seen,) = self.records.containers([0])
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def put(self, lease: StoreLease) -> None:
+        found = self.records.lease("a")
+        self.store.write(write_lease(lease, found.version if found else None))
+
+    @property
+    def lease(self) -> StoreLease:
+        found = self.records.lease("a")
+        assert found is not None
+        return found.lease
+
+    def claim(self) -> int | None:
+        return claim_free_container(self.records, self.seen, OURS, self.now_ms)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_what_a_store_with_a_lease_holds_is_not_claimed(cluster: Cluster):
+    assert cluster.claim() is None
+    cluster.clock.advance(10 * GRACE_MS)
+    assert cluster.claim() is None, "its lease has run out, and was not ended"
+
+
+def test_a_lost_store_is_waited_for(cluster: Cluster):
+    cluster.put(lost(cluster.lease, cluster.now_ms))
+    assert cluster.claim() is None
+    cluster.clock.advance(GRACE_MS - 1)
+    assert cluster.claim() is None
+    cluster.clock.advance(1)
+    assert cluster.claim() == 1
+
+
+def test_a_store_whose_disk_is_gone_is_not_waited_for(cluster: Cluster):
+    cluster.put(task_stopped(cluster.lease, cluster.now_ms))
+    assert cluster.claim() == 1
+
+
+def test_a_store_that_nothing_is_known_of_is_not_waited_for(cluster: Cluster):
+    found = cluster.records.lease("a")
+    assert found is not None
+    cluster.store.write(delete_lease(found))
+    assert cluster.claim() == 1
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_store_that_comes_back_keeps_what_is_being_claimed(cluster: Cluster, forgotten: bool):
+    """Between the look at its lease and the claim."""
+    found = cluster.records.lease("a")
+    assert found is not None
+    ended = task_stopped(found.lease, cluster.now_ms)
+    cluster.put(ended)
+    if forgotten:
+        again = cluster.records.lease("a")
+        assert again is not None
+        cluster.store.write(delete_lease(again))
+    honest = cluster.store.write
+
+    def it_comes_back(*writes: Any) -> None:
+        cluster.store.write = honest  # type: ignore[method-assign]
+        cluster.put(registered(HOLDER, None if forgotten else ended, cluster.now_ms))
+        honest(*writes)
+
+    cluster.store.write = it_comes_back  # type: ignore[method-assign]
+    assert cluster.claim() is None
+    _, claims = cluster.records.map_and_claims([0])
+    assert claims == {0: 0}
