@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from held_disk import HeldDisk
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
@@ -111,6 +112,30 @@ def test_a_reader_at_the_tail_is_told_at_once_and_the_cache_is_free(world, run):
             assert await client.call(wire.SetupAppend(6, WRITER, SEGMENT)) == wire.WrongHost(6, SEGMENT)
             assert running.store.pool.used_bytes <= world.block_bytes
             assert await running.store.hand_over(0, 60), "once is enough"
+
+    run(scenario())
+
+
+def test_an_append_that_is_being_synced_is_handed_over_as_well(world, run):
+    """It is the only one that tier 2 lacks, and becomes durable while the container is drained."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            owned = running.store.owned[0]
+            disk = HeldDisk(world.disk)
+            client.send(wire.AppendBlockEnd(WRITER, 3, b"one", 1, 1, 9))
+            await running.until(lambda: owned.container.metadata.segments[SEGMENT].length == 3)
+            handed_over = asyncio.ensure_future(running.store.hand_over(0, 60))
+            for _ in range(200):  # as far as it goes without the log
+                owned.writer.wake()
+                await asyncio.sleep(0)
+            disk.release()
+            assert await handed_over, "the process needs no restart for it"
+            async with another_store(world).running() as second:
+                assert await (await second.connect()).read_all(SEGMENT) == b"one"
 
     run(scenario())
 

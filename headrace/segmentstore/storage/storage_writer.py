@@ -88,7 +88,7 @@ class StorageWriter:
         self._woken.set()
 
     async def drain(self) -> bool:
-        """Store everything that is durable now, checkpoint, and write the last snapshot: the container takes no more.
+        """Store everything that was accepted, checkpoint, and write the last snapshot: the container takes no more.
 
         The next start has little to read then, and needs nothing of this one's volume if this returns True.
 
@@ -97,6 +97,8 @@ class StorageWriter:
         """
         if self._task is None or self._task.done():
             return False
+        # Else an append that is being synced now would become durable after the last look for what tier 2 lacks.
+        await self._container.log.durable()
         self._drained = self._container.log.expect()
         self._draining = True
         self.wake()
