@@ -102,9 +102,12 @@ class Ack:
 
 
 class Block:
-    """Events that are appended together. `acks[0]` is shared by the events written one by one."""
+    """Events that are appended together. `acks[0]` is shared by the events written one by one.
 
-    __slots__ = ("acks", "data", "keys", "last_number", "parts", "size_bytes")
+    `sent_at_s` is the wall time at which it was first in flight.
+    """
+
+    __slots__ = ("acks", "data", "keys", "last_number", "parts", "sent_at_s", "size_bytes")
 
     def __init__(self, ack: Ack) -> None:
         self.parts: list[bytes] = []
@@ -113,6 +116,7 @@ class Block:
         self.acks = [ack]
         self.data: bytes | None = None
         self.last_number = 0
+        self.sent_at_s = 0.0
 
     def extend(self, events: Sequence[bytes], keys: Sequence[str | None], lengths: Sequence[int]) -> None:
         parts: list[bytes] = [b""] * (2 * len(events))

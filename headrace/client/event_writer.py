@@ -21,7 +21,7 @@ from headrace.client.connections import SegmentConnections
 from headrace.client.event_blocks import Ack
 from headrace.client.event_packer import BLOCK_BYTES, BUFFER_BYTES, EventPacker, too_large
 from headrace.client.routing_table import Route
-from headrace.client.segment_appender import SegmentAppender
+from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
 from headrace.client.views import SegmentView, Successors
 from headrace.model.errors import (
     HeadraceError,
@@ -37,7 +37,6 @@ from headrace.model.writer_marks import check_writer_name
 
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
-_WRITER_ID_BITS = 128
 BATCH_SLICE_EVENTS = 10_000
 """Events of a batch packed under one hold of the lock."""
 
@@ -75,7 +74,7 @@ class WriterCore:
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)
         self._appenders: dict[int, SegmentAppender] = {}
-        self._writer_id = options.writer_id or secrets.token_hex(_WRITER_ID_BITS // 8)
+        self._writer_id = options.writer_id or secrets.token_hex(WRITER_ID_BITS // 8)
         self._noted: dict[int, int] = {}
 
     async def open(self) -> None:
@@ -163,7 +162,7 @@ class WriterCore:
                 self.packer,
                 segment_id=segment.segment_id,
                 segment_name=segment.name or segment_name(self.scope, self.stream, segment.segment_id),
-                writer_id=secrets.randbits(_WRITER_ID_BITS),
+                writer_id=secrets.randbits(WRITER_ID_BITS),
                 new_back_off=self._back_off,
                 wake=asyncio.get_running_loop().call_soon_threadsafe,
             )

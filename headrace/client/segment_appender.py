@@ -1,13 +1,16 @@
 """Appends the blocks of one segment: pipelined, numbered, resumed after every kind of interruption.
 
-Exactly once: the writer id and the event numbers are the appender's for as long as it lives. After a reconnect the
-store says which number it has stored last; blocks up to it are done, the rest is sent again with the same numbers. A
-segment that is sealed is asked once more for that number before what is left goes to its successors.
+Exactly once: the writer id and the event numbers are the appender's own. After a reconnect the store says which number
+it has stored last; blocks up to it are done, the rest is sent again with the same numbers. A segment that is sealed is
+asked once more for that number before what is left goes to its successors. A store forgets writers that were away for
+very long: with nothing in flight the appender starts over as a new writer, else what is in flight fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -26,13 +29,16 @@ from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
 from headrace.client.large_events import append_large
 from headrace.codec import wire_commands as wire
-from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, SealedError
+from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, NotFoundError, SealedError
+from headrace.model.limits import WRITER_KEPT_S_MIN
 
 BLOCKS_IN_FLIGHT = 4
 """Blocks of one segment sent and not yet acknowledged: enough to keep the store's group commit busy."""
 
 APPEND_TIMEOUT_S = 30.0
 """A store that neither acknowledges nor refuses an append for so long is asked anew, over another connection."""
+
+WRITER_ID_BITS = 128
 
 _GONE = (SealedError, NotFoundError)
 
@@ -87,7 +93,7 @@ class SegmentAppender:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._broke)
-        elif self._ended is not None:
+        elif self._ended is not None and not self._ended.done():  # else the next conversation sends it
             self._send()
 
     async def stop(self) -> None:
@@ -134,6 +140,11 @@ class SegmentAppender:
                 reply = await self._set_up(flow)
                 if not isinstance(reply, wire.AppendSetup):
                     return problem_of(flow, reply)
+                if reply.last_event_number == wire.NO_EVENT_NUMBER and self._last_number:
+                    self._check_undecided()
+                    if not self.in_flight:
+                        self._start_over()
+                        continue
                 self._resume(flow, reply.last_event_number)
                 self._ended = asyncio.get_running_loop().create_future()
                 self._send()
@@ -178,6 +189,21 @@ class SegmentAppender:
             if oldest is not None and self.in_flight and self.in_flight[0] is oldest:
                 raise give_up(flow, APPEND_TIMEOUT_S)
 
+    def _check_undecided(self) -> None:
+        """Raise if the store may have known the writer, and have forgotten it, since a block in flight was sent."""
+        if self.in_flight and time.time() - self.in_flight[0].sent_at_s >= WRITER_KEPT_S_MIN:
+            raise IllegalStateError(
+                f"events in flight to segment {self.segment_name} were sent more than {WRITER_KEPT_S_MIN:g} s ago: the "
+                "store need not know any more whether it has them; read the stream to learn it, and make a new writer",
+                details={"segment": self.segment_name},
+                code=wire.WRITER_FORGOTTEN,
+            )
+
+    def _start_over(self) -> None:
+        """Be a new writer to a store that does not know this one: nothing is in flight, so nothing can be doubled."""
+        self._writer_id = secrets.randbits(WRITER_ID_BITS)
+        self._last_number = 0
+
     def _resume(self, flow: Flow, last_event_number: int) -> None:
         """What the store has is done, the rest is sent again."""
         self._complete(last_event_number)
@@ -200,6 +226,7 @@ class SegmentAppender:
             acknowledged = False
             self._last_number += len(block.keys)
             block.last_number = self._last_number
+            block.sent_at_s = time.time()
             self.in_flight.append(block)
             if not block.is_large:
                 self._send_block(flow, block)

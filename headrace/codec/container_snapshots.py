@@ -24,6 +24,10 @@ PART_BYTES: Final = 1 << 20
 """A part is closed once it holds this much; it exceeds it by at most one segment's line."""
 
 
+NO_IDS: Final[frozenset[int]] = frozenset()
+"""The one that nearly all segments share: Python makes a new empty set each time, of 216 bytes."""
+
+
 class DirectoryPlace(NamedTuple):
     """From `offset` of the segment `name` on, as the chunk directory has it."""
 
@@ -59,7 +63,10 @@ class MergedRange:
 @dataclass(frozen=True, slots=True)
 class SegmentSnapshot:
     """What the log no longer has to tell about a segment. All its bytes up to `length` are in tier 2 by the time a
-    log starts with this snapshot. Only snapshots in tier 2 have `merged` ranges."""
+    log starts with this snapshot. Only snapshots in tier 2 have `merged` ranges.
+
+    `client_attributes` are ids that clients set by request, which no expiry of writers touches. `forgot_writers`: the
+    event numbers of some writers have expired."""
 
     number: int
     name: str
@@ -69,6 +76,8 @@ class SegmentSnapshot:
     last_modified_ms: int
     attributes: Mapping[int, int]
     merged: tuple[MergedRange, ...] = ()
+    client_attributes: frozenset[int] = NO_IDS
+    forgot_writers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +178,10 @@ def segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
     }
     if segment.merged:
         body["merged"] = [_merged_fields(each) for each in segment.merged]
+    if segment.client_attributes:
+        body["client_attributes"] = [f"{key:x}" for key in sorted(segment.client_attributes)]
+    if segment.forgot_writers:
+        body["forgot_writers"] = True
     return body
 
 
@@ -183,6 +196,8 @@ def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
         last_modified_ms=_typed(body["modified"], int),
         attributes={int(key, 16): _typed(value, int) for key, value in _typed(body["attributes"], dict).items()},
         merged=tuple(_merged_range(*fields) for fields in body.get("merged", ())),
+        client_attributes=frozenset(int(key, 16) for key in _typed(body.get("client_attributes", []), list)) or NO_IDS,
+        forgot_writers=_typed(body.get("forgot_writers", False), bool),
     )
 
 

@@ -30,6 +30,7 @@ _CHECKPOINT: Final = 10
 _EVICT: Final = 11
 _ACTIVATE: Final = 12
 _MERGE_BATCH: Final = 13
+_FORGET_WRITERS: Final = 14
 
 _FRAME: Final = 0xF1
 """Where an operation has its kind: no operation ever gets this number."""
@@ -55,6 +56,8 @@ _STORED_LENGTH = struct.Struct(">QQ")
 _DELETION_STORED_FIELDS = struct.Struct(">BQ")
 _EVICT_FIELDS = struct.Struct(">BQ")
 _CHECKPOINT_FIELDS = struct.Struct(">BIB")
+_FORGET_WRITERS_FIELDS = struct.Struct(">BQI")
+_WRITER_ID = struct.Struct(">QQ")
 
 NO_SEGMENT: Final = 0
 """Numbers of segments start at 1."""
@@ -173,6 +176,14 @@ class ActivateOperation:
     state: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class ForgetWritersOperation:
+    """Segment `number` drops the event numbers of these writers, which have not come back for long."""
+
+    number: int
+    writer_ids: tuple[int, ...]
+
+
 Operation = (
     CreateOperation
     | AppendOperation
@@ -187,6 +198,7 @@ Operation = (
     | CheckpointOperation
     | EvictOperation
     | ActivateOperation
+    | ForgetWritersOperation
 )
 
 
@@ -299,6 +311,9 @@ def encode_operation(operation: Operation) -> list[bytes | memoryview]:
             return [_EVICT_FIELDS.pack(_EVICT, number)]
         case ActivateOperation(state):
             return [bytes([_ACTIVATE]), state]
+        case ForgetWritersOperation(number, writer_ids):
+            ids = [_WRITER_ID.pack(each >> 64, each & _UINT64_MASK) for each in writer_ids]
+            return [b"".join([_FORGET_WRITERS_FIELDS.pack(_FORGET_WRITERS, number, len(ids)), *ids])]
 
 
 def decode_operation(raw: memoryview) -> Operation:
@@ -353,6 +368,11 @@ def _decode(frame: memoryview) -> Operation:
             return ActivateOperation(frame[1:])
         case 13:
             return MergeBatchOperation(_decode_merges(frame))
+        case 14:
+            _, number, count = _FORGET_WRITERS_FIELDS.unpack_from(frame)
+            _check_length(frame, _FORGET_WRITERS_FIELDS.size + count * _WRITER_ID.size)
+            halves = _WRITER_ID.iter_unpack(frame[_FORGET_WRITERS_FIELDS.size :])
+            return ForgetWritersOperation(number, tuple(high << 64 | low for high, low in halves))
         case kind:
             raise CorruptError(f"a log frame has the unknown kind {kind}: was it written by a newer version?")
 

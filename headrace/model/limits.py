@@ -56,5 +56,8 @@ READER_GROUP_POSITIONS_MAX = 5_000
 TABLE_PARTITIONS_MAX = 1_000
 """Segments of one key-value table (ours, as for a stream)."""
 
+WRITER_KEPT_S_MIN = 3_600.0
+"""A segment knows the last event number of a writer for at least so long after its connection ended (ours)."""
+
 WRITER_MARKS_PER_STREAM_MAX = 1_000
 """Writers of one stream that note their time (ours: what a watermark is computed from is read as a whole)."""

@@ -278,7 +278,7 @@ class SegmentStore:
         )
         records = SegmentRecords(self._metadata_store, directory, container.metadata)
         evictor = Evictor(container, records, snapshots, self.clock, self._limits)
-        chores = Chores(container, [collector, compactor, evictor], self._limits)
+        chores = Chores(container, [collector, compactor, evictor, container.writers], self._limits)
         reader = StorageReader(directory, self._chunk_storage, self.read_cache)
         index_store = IndexStore(self._metadata_store, self._chunk_storage, container.container, container.epoch)
         tables = TableStore(container, reader, index_store, self.table_memory, unstored)

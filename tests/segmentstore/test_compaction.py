@@ -388,7 +388,7 @@ def test_a_compaction_is_one_put_and_per_segment_a_query_a_read_of_counts_and_a_
                     return honest(*args, **fields)
 
                 setattr(owner, method, counting)
-            _, compactor, _ = owned.chores._chores
+            _, compactor, *_ = owned.chores._chores
             await compactor.round()
             assert sorted(map(str, calls)) == sorted(
                 ["put", *["query", "get_many", str(1 + 4 + 4 + 1)] * 3]  # from the cache: nothing is read

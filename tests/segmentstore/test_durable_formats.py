@@ -56,6 +56,10 @@ GOLDEN = [
     (data_frames.CheckpointOperation(2, True, memoryview(b"part")), "0a000000020170617274"),
     (data_frames.EvictOperation(3), "0b0000000000000003"),
     (data_frames.ActivateOperation(memoryview(b"state")), "0c7374617465"),
+    (
+        data_frames.ForgetWritersOperation(3, ((1 << 64) | 2, 7)),
+        "0e0000000000000003000000020000000000000001000000000000000200000000000000000000000000000007",
+    ),
 ]
 
 FRAME = data_frames.FrameHeader(3, -2, 4)
@@ -83,6 +87,9 @@ operations = st.one_of(
     st.builds(data_frames.CheckpointOperation, st.integers(0, (1 << 32) - 1), st.booleans(), views),
     st.builds(data_frames.EvictOperation, uint64),
     st.builds(data_frames.ActivateOperation, views),
+    st.builds(
+        data_frames.ForgetWritersOperation, uint64, st.lists(st.integers(0, (1 << 128) - 1), max_size=5).map(tuple)
+    ),
 )  # fmt: skip
 
 _OPEN_ENDED = data_frames.AppendOperation | data_frames.CheckpointOperation | data_frames.ActivateOperation
@@ -185,6 +192,27 @@ def test_merged_ranges_keep_their_bytes_and_those_of_before_are_read(written, me
 def test_a_merged_range_with_places_that_are_none_is_corrupt(passed):
     with pytest.raises(CorruptError):
         container_snapshots.decode_snapshot([snapshot_with(b'[6,3,"source",2,9,' + passed + b"]")])
+
+
+PLAIN_SEGMENT = (
+    b'{"number":1,"name":"a","start":0,"length":6,"sealed":false,"modified":7,"attributes":{"abc":5,"10":1}}\n'
+)
+EXPIRED_SEGMENT = PLAIN_SEGMENT[:-2] + b',"client_attributes":["10","abc"],"forgot_writers":true}\n'
+
+
+def test_the_expiry_of_writers_in_a_snapshot_keeps_its_bytes():
+    """A segment that has neither looks as it did before there was an expiry."""
+    plain, expired = map(container_snapshots.decode_segment, (PLAIN_SEGMENT, EXPIRED_SEGMENT))
+    assert (plain.client_attributes, plain.forgot_writers) == (frozenset(), False)
+    assert (expired.client_attributes, expired.forgot_writers) == ({0x10, 0xABC}, True)
+    assert container_snapshots.encode_segment(plain) == PLAIN_SEGMENT
+    assert container_snapshots.encode_segment(expired) == EXPIRED_SEGMENT
+
+
+@pytest.mark.parametrize("field", [b'"client_attributes":[5]', b'"client_attributes":{}', b'"forgot_writers":1'])
+def test_an_expiry_of_writers_that_is_none_is_corrupt(field):
+    with pytest.raises(CorruptError):
+        container_snapshots.decode_segment(PLAIN_SEGMENT[:-2] + b"," + field + b"}\n")
 
 
 # The journal's own bytes

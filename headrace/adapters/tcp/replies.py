@@ -11,6 +11,7 @@ from headrace.model.errors import (
     ConflictError,
     CorruptError,
     HeadraceError,
+    IllegalStateError,
     InvalidRequestError,
     NotFoundError,
     SealedError,
@@ -59,6 +60,13 @@ def _truncated(reply: Any) -> HeadraceError:
 
 
 def _invalid_event_number(reply: Any) -> HeadraceError:
+    if reply.server_stack_trace == wire.WRITER_FORGOTTEN:
+        return IllegalStateError(
+            "the segment store has forgotten this writer, which was away for too long: whether its events in flight "
+            "are stored is unknown; read the stream to learn it, and make a new writer",
+            details={"event_number": reply.event_number},
+            code=wire.WRITER_FORGOTTEN,
+        )
     return ConflictError(
         "another connection took the writer over; set it up again",
         details={"event_number": reply.event_number},

@@ -1,4 +1,5 @@
-"""Replies that say that a request failed. `server_stack_trace` is part of the layout; our servers leave it empty."""
+"""Replies that say that a request failed. `server_stack_trace` is part of the layout; our servers leave it empty,
+but for one word in InvalidEventNumber."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ ERROR_CODE_UNSPECIFIED = -1
 ERROR_CODE_ILLEGAL_ARGUMENT = 0
 TOKEN_CHECK_FAILED = 0
 TOKEN_EXPIRED = 1
+WRITER_FORGOTTEN = "writer_forgotten"
 
 
 @command(50, optional_from="server_stack_trace")
@@ -46,6 +48,8 @@ class NoSuchSegment(WireCommand):
 
 @command(55, optional_from="server_stack_trace")
 class InvalidEventNumber(WireCommand):
+    """`server_stack_trace` is WRITER_FORGOTTEN if the store no longer knows what it has of the writer."""
+
     writer_id: Uuid
     request_id: I64
     server_stack_trace: Text = ""

@@ -30,7 +30,7 @@ NO_VALUE: Final = -(1 << 63)
 VALUE_MAX: Final = (1 << 63) - 1
 
 ATTRIBUTES_PER_SEGMENT_MAX: Final = 100_000
-"""Each writer that ever wrote to a segment leaves one; a new writer beyond this is refused."""
+"""Each writer of a segment leaves one, until it expires (`writer_expiry`); a new one beyond this is refused for now."""
 
 
 def is_for_tables(attribute_id: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 
 from headrace.codec import data_frames
 from headrace.codec.data_frames import Operation
+from headrace.codec.wire_commands import WRITER_FORGOTTEN
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -25,16 +26,18 @@ from headrace.model.errors import (
     ThrottledError,
     TruncatedError,
 )
+from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
-from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import IdleSegments
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.reservations import Reservation, WriterMark
@@ -70,6 +73,7 @@ class SegmentContainer:
         self.metrics = ContainerMetrics()
         self.rates = ContainerRates(metadata, clock)
         self.idle = IdleSegments(metadata, self.log, self.dirty, self._check_log_space)
+        self.writers = WriterExpiry(metadata, self.log, clock, self._check_log_space)
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._noted_sequence = -1
@@ -133,12 +137,14 @@ class SegmentContainer:
 
         Raises:
             NotFoundError, SealedError: the segment is gone or takes no more.
-            ConflictError: another connection of this writer was faster (code "event_number"), or the segment's length
-                is not `expected_offset` (code "offset").
+            ConflictError: another connection of this writer was faster (code "event_number"), the segment's length is
+                not `expected_offset` (code "offset"), or the writer's number has expired (code "writer_forgotten").
             ThrottledError: too many writers have written to this segment.
             UnavailableError, FencedError: the container has stopped.
         """
         self._check_appendable(segment, writer_id, previous_number)
+        if segment.forgot_writers and previous_number == NO_VALUE and expected_offset is None:
+            self._check_is_new(segment, writer_id, event_number, event_count)
         if expected_offset is not None and segment.length != expected_offset:
             raise ConflictError(
                 f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
@@ -197,8 +203,20 @@ class SegmentContainer:
             )
         if stored == NO_VALUE and len(segment.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
             raise ThrottledError(
-                f"segment {segment.name} has had {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit: "
-                "use a writer for longer, or scale the stream"
+                f"segment {segment.name} knows {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; those "
+                f"that are gone expire after {WRITER_KEPT_S_MIN:g} s: use a writer for longer, or scale the stream"
+            )
+
+    def _check_is_new(self, segment: Segment, writer_id: int, event_number: int, event_count: int) -> None:
+        """Refuse an append of a writer that is not known but has appended before: whether it is stored is unknown.
+
+        Writers count their events from 1. An append on condition of an offset needs no number to happen only once.
+        """
+        if writer_id not in segment.attributes and not is_core(writer_id) and event_number != event_count:
+            raise ConflictError(
+                f"the event numbers of writer {writer_id:032x} in segment {segment.name} have expired: it comes back "
+                f"with event {event_number}",
+                code=WRITER_FORGOTTEN,
             )
 
     # Life of a segment

@@ -110,7 +110,7 @@ class ContainerMetadata:
                 return self._create(operation)
             case data_frames.AttributesOperation():
                 segment = self.by_number(operation.number)
-                segment.attributes.update(operation.attributes)
+                segment.set_by_client(operation.attributes)
                 if any(key in _POLICY_ATTRIBUTES for key, _ in operation.attributes):
                     self._note_policy(segment)
                 segment.last_modified_ms = operation.now_ms
@@ -140,6 +140,9 @@ class ContainerMetadata:
                 return _nothing
             case data_frames.ActivateOperation():
                 self._activate(operation)
+                return _nothing
+            case data_frames.ForgetWritersOperation():
+                self.by_number(operation.number).forget_writers(operation.writer_ids)
                 return _nothing
             case _:
                 raise CorruptError(f"{type(operation).__name__} does not change a container's metadata")

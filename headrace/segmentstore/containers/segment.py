@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.codec.container_snapshots import MergedRange, SegmentSnapshot
+from headrace.codec.container_snapshots import NO_IDS, MergedRange, SegmentSnapshot
 from headrace.model.time_points import TimePoints
-from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE
+from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE, is_core
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.read_index import ReadIndex
@@ -40,13 +40,17 @@ class Segment:
 
     `removed`: this object speaks for no segment any more, whoever still holds it looks the name up again. The segment
     was deleted, merged, or (`evicted`) has left memory and may be back as another object.
+
+    `client_attributes` and `forgot_writers` are as in `SegmentSnapshot`.
     """
 
     __slots__ = (
         "attributes",
+        "client_attributes",
         "durable_start_offset",
         "evicted",
         "flushing",
+        "forgot_writers",
         "index",
         "last_modified_ms",
         "length",
@@ -74,6 +78,8 @@ class Segment:
         self.number = number
         self.name = name
         self.attributes = attributes
+        self.client_attributes: set[int] | frozenset[int] = NO_IDS
+        self.forgot_writers = False
         self.last_modified_ms = now_ms
         self.start_offset = 0
         self.durable_start_offset = 0
@@ -105,6 +111,8 @@ class Segment:
         segment.start_offset = segment.durable_start_offset = snapshot.start_offset
         segment.length = segment.readable_length = segment.storage_length = snapshot.length
         segment.sealed = segment.sealed_durably = snapshot.sealed
+        segment.client_attributes = snapshot.client_attributes
+        segment.forgot_writers = snapshot.forgot_writers
         return segment
 
     @classmethod
@@ -123,6 +131,8 @@ class Segment:
             self.sealed,
             self.last_modified_ms,
             self.attributes,
+            client_attributes=frozenset(self.client_attributes),
+            forgot_writers=self.forgot_writers,
         )
 
     def stored_snapshot(self) -> SegmentSnapshot:
@@ -148,6 +158,8 @@ class Segment:
             self.last_modified_ms,
             attributes,
             tuple(self.moves),
+            frozenset(self.client_attributes),
+            self.forgot_writers,
         )
 
     @property
@@ -179,6 +191,21 @@ class Segment:
 
     def attribute(self, key: int) -> int:
         return self.attributes.get(key, NO_VALUE)
+
+    def set_by_client(self, updates: Sequence[tuple[int, int]]) -> None:
+        """Set attributes as a client asked for. They stay until it asks for something else."""
+        self.attributes.update(updates)
+        own = [key for key, _ in updates if not is_core(key)]
+        if own:
+            if not isinstance(self.client_attributes, set):  # most segments never have any
+                self.client_attributes = set(self.client_attributes)
+            self.client_attributes.update(own)
+
+    def forget_writers(self, writer_ids: Iterable[int]) -> None:
+        """Drop event numbers; a writer that comes back later is one that the segment does not know."""
+        self.forgot_writers = True
+        for writer_id in writer_ids:
+            self.attributes.pop(writer_id, None)
 
     def add_move(self, move: DirectoryMove) -> None:
         if not isinstance(self.moves, deque):  # most segments never have any

@@ -78,7 +78,8 @@ class AppendProcessor:
             self._release_waiting(writer)
         self._without_segment.clear()
         self._setting_up.clear()
-        self._writers.clear()
+        for writer_id in list(self._writers):
+            self._forget(writer_id)
         self._due.clear()
 
     def collect_acknowledgements(self) -> list[Buffer]:
@@ -118,7 +119,7 @@ class AppendProcessor:
         self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer counts
         segment = container.metadata.segments.get(command.segment)
         if segment is None and container.metadata.may_be_evicted(command.segment):
-            self._writers.pop(command.writer_id, None)
+            self._forget(command.writer_id)
             self._setting_up[command.writer_id] = command
             session.run(self._set_up_evicted(command, container))
         else:
@@ -147,10 +148,18 @@ class AppendProcessor:
             return
         segment.used_s = session.store.clock.monotonic_s()
         last = segment.attribute(command.writer_id)
+        container.writers.connect(segment.name, command.writer_id)
+        self._forget(command.writer_id)
         self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
         container.log.when_durable(
             lambda: session.send(wire.AppendSetup(command.request_id, command.segment, command.writer_id, last))
         )
+
+    def _forget(self, writer_id: int) -> None:
+        """The writer is not set up on this connection any more."""
+        writer = self._writers.pop(writer_id, None)
+        if writer is not None:
+            writer.container.writers.disconnect(writer.segment.name, writer_id)
 
     # Appends
 
@@ -321,7 +330,8 @@ class AppendProcessor:
             case NotFoundError():
                 reply = wire.NoSuchSegment(request_id, segment.name)
             case ConflictError():
-                reply = wire.InvalidEventNumber(writer.writer_id, request_id, "", frame.event_number)
+                reason = error.specific_code if error.specific_code == wire.WRITER_FORGOTTEN else ""
+                reply = wire.InvalidEventNumber(writer.writer_id, request_id, reason, frame.event_number)
             case UnavailableError() | FencedError():
                 session.send(wire.WrongHost(request_id, segment.name))
                 session.close()

@@ -1,0 +1,115 @@
+"""A store forgets writers that were away for very long. A writer notices, and writes no event twice because of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.client import HeadraceError, IllegalStateError, segment_appender
+from headrace.client.connections import WireConnection
+from headrace.codec import wire_commands as wire
+from headrace.model.limits import WRITER_KEPT_S_MIN
+
+
+class _Forgetful:
+    """The cluster's store, which forgets all writers each time a connection breaks, and knows that it did."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+        self._honest = cluster._reply
+        self.refused = 0
+        cluster._reply = self._reply
+
+    def forget(self) -> None:
+        for segment in self._cluster.segments.values():
+            segment.writers.clear()
+
+    def _reply(self, command: Any, names: dict[int, str]) -> wire.WireCommand | None:
+        if isinstance(command, wire.AppendBlockEnd):
+            segment = self._cluster._segment(names[command.writer_id])
+            if command.writer_id not in segment.writers and command.last_event_number != command.num_events:
+                self.refused += 1
+                return wire.InvalidEventNumber(
+                    command.writer_id, command.request_id, wire.WRITER_FORGOTTEN, command.last_event_number
+                )
+        return self._honest(command, names)
+
+
+def _drop_idle_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returns when the client has noticed: until then it would send over the connection that is gone."""
+    noticed, honest = threading.Event(), WireConnection._end
+
+    def end(connection: WireConnection, problem: HeadraceError) -> None:
+        honest(connection, problem)
+        noticed.set()
+
+    monkeypatch.setattr(WireConnection, "_end", end)
+    cluster.drop_connections()
+    assert noticed.wait(30)
+
+
+def test_a_writer_with_nothing_in_flight_starts_over(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _Forgetful(cluster)
+    with cluster.client() as headrace, headrace.writer("s", "t") as writer:
+        for number in range(3):
+            writer.write_batch([b"%d" % number, b"%d again" % number], "key").result(timeout_s=30)
+        known = set(cluster.segments[1].writers)
+        store.forget()
+        _drop_idle_connection(cluster, monkeypatch)
+        writer.write(b"3", "key").result(timeout_s=30)
+        assert list(cluster.segments[1].writers.values()) == [1]
+        assert not known & set(cluster.segments[1].writers)
+    assert store.refused == 0
+    assert cluster.events(1) == [b"0", b"0 again", b"1", b"1 again", b"2", b"2 again", b"3"]
+
+
+def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Any) -> None:
+    """The second one is stored, but its acknowledgement was lost, and the store has forgotten the writer since."""
+    store = _Forgetful(cluster)
+
+    def stored_then_away(number: int) -> bool:
+        if number == 2:
+            store.forget()
+        return number == 2
+
+    cluster.after_append = stored_then_away
+    with cluster.client() as headrace:
+        writer = headrace.writer("s", "t")
+        writer.write(b"first", "key").result(timeout_s=30)
+        with pytest.raises(IllegalStateError, match="are stored is unknown") as failed:
+            writer.write(b"second", "key").result(timeout_s=30)
+        assert failed.value.specific_code == wire.WRITER_FORGOTTEN
+        writer.close()
+    assert cluster.events(1) == [b"first", b"second"]
+    assert store.refused == 1
+
+
+@pytest.mark.parametrize("away_s", [WRITER_KEPT_S_MIN - 60, WRITER_KEPT_S_MIN])
+def test_first_events_in_flight_fail_once_the_store_may_have_forgotten_them(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, away_s: float
+) -> None:
+    """To the store they look like those of a new writer: only the writer knows for how long it was away."""
+    now_s = 1_000.0
+    monkeypatch.setattr(segment_appender.time, "time", lambda: now_s)
+
+    def away(number: int) -> bool:
+        nonlocal now_s
+        now_s += away_s if number == 1 else 0
+        return number == 1
+
+    cluster.before_append = away
+    with cluster.client() as headrace:
+        writer = headrace.writer("s", "t")
+        ack = writer.write(b"first", "key")
+        if away_s < WRITER_KEPT_S_MIN:
+            ack.result(timeout_s=30)
+            writer.close()
+            assert cluster.events(1) == [b"first"]
+            return
+        with pytest.raises(IllegalStateError) as failed:
+            ack.result(timeout_s=30)
+        assert failed.value.specific_code == wire.WRITER_FORGOTTEN
+        writer.close()
+    assert cluster.events(1) == []

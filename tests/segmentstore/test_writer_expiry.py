@@ -1,0 +1,273 @@
+"""Writers that are gone are forgotten, so that a segment takes new ones for ever; none is forgotten wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from idle_segments import IDLE_S, evict, names_in_memory, running_store
+from lost_volumes import killed, lose_volume, snapshot
+
+from headrace.codec import wire_commands as wire
+from headrace.codec.container_snapshots import encode_segment
+from headrace.model.errors import ConflictError, ThrottledError
+from headrace.model.limits import WRITER_KEPT_S_MIN
+from headrace.segmentstore.containers import writer_expiry
+from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE
+from headrace.segmentstore.containers.writer_expiry import (
+    CROWDED_AT,
+    NEVER_EXPIRES_BELOW,
+    SWEEP_EVERY_S,
+    WRITER_KEPT_S,
+    WRITERS_PER_TURN,
+)
+
+SEGMENT = "scope/stream/0.#epoch.0"
+WEEK_S = 7 * 24 * 3_600
+CORE_ATTRIBUTES = 5
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Limits that a test reaches with few writers."""
+    monkeypatch.setattr(writer_expiry, "NEVER_EXPIRES_BELOW", 20)
+    monkeypatch.setattr(writer_expiry, "CROWDED_AT", 60)
+
+
+def segment_of(running):
+    return running.store.owned[0].container.metadata.segments[SEGMENT]
+
+
+def come_and_go(container, writer_ids, number=1):
+    """Writers that are set up, append an event of no bytes with this number, and are gone."""
+    segment, nothing = container.metadata.segments[SEGMENT], container.pool.reserve(0)
+    for writer_id in writer_ids:
+        container.writers.connect(SEGMENT, writer_id)
+        try:
+            container.append(segment, writer_id, NO_VALUE, number, 1, nothing, lambda _error: None)
+        finally:
+            container.writers.disconnect(SEGMENT, writer_id)
+
+
+async def created(running):
+    client = await running.connect()
+    await client.create(SEGMENT)
+    return client, running.store.owned[0].container
+
+
+def writers_of(running):
+    return {key for key in segment_of(running).attributes if key < 1 << 127}
+
+
+def test_a_writer_per_second_for_a_week(world):
+    async def scenario():
+        async with running_store(world) as running:
+            _, container = await created(running)
+            most = state_bytes = 0
+            for second in range(0, WEEK_S, int(SWEEP_EVERY_S)):
+                come_and_go(container, range(second + 1, second + 1 + int(SWEEP_EVERY_S)))
+                most = max(most, len(segment_of(running).attributes))
+                world.clock.advance(SWEEP_EVERY_S)
+                await container.log.durable()
+                await container.writers.round()
+            await container.log.durable()
+            state_bytes = len(encode_segment(segment_of(running).snapshot()))
+            left = dict(segment_of(running).attributes)
+            assert CROWDED_AT - WRITERS_PER_TURN < most <= CROWDED_AT + CORE_ATTRIBUTES + SWEEP_EVERY_S
+            assert WEEK_S in left, "the newest writer is known"
+            assert sum(map(len, container.writers._gone_since.values())) <= len(left)
+            assert state_bytes < 3 << 20
+        async with running_store(world) as running:
+            assert segment_of(running).attributes == left
+            assert segment_of(running).forgot_writers
+
+    asyncio.run(scenario())  # half a minute of work: more than `run` waits for
+
+
+def test_a_full_segment_takes_writers_again(world, run):
+    """Also one that was full before writers expired: those who came with the log count from its opening."""
+
+    async def scenario():
+        async with running_store(world, graceful=False) as running:
+            _, container = await created(running)
+            come_and_go(container, range(1, ATTRIBUTES_PER_SEGMENT_MAX - CORE_ATTRIBUTES + 1))
+            with pytest.raises(ThrottledError):
+                come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
+            await container.log.durable()
+        async with running_store(world) as running:
+            container = running.store.owned[0].container
+            assert await container.writers.sweep() == 0
+            world.clock.advance(WRITER_KEPT_S_MIN)
+            assert await container.writers.sweep() == ATTRIBUTES_PER_SEGMENT_MAX - CROWDED_AT
+            come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
+
+    run(scenario())
+
+
+def test_the_oldest_go_first_and_the_others_stay(world, run, few):
+    async def scenario():
+        async with running_store(world) as running:
+            _, container = await created(running)
+            come_and_go(container, range(1, 31))
+            assert await container.writers.sweep() == 0
+            world.clock.advance(WRITER_KEPT_S - 1)
+            come_and_go(container, range(31, 41))
+            assert await container.writers.sweep() == 0
+            world.clock.advance(1)
+            assert await container.writers.sweep() == 30 + 10 + CORE_ATTRIBUTES - 20
+            assert writers_of(running) == set(range(26, 41)), "few are left: they cost nothing"
+            come_and_go(container, range(41, 101))
+            world.clock.advance(WRITER_KEPT_S_MIN)
+            assert await container.writers.sweep() == 5 + 10 + 5, "a crowded segment keeps numbers for an hour"
+            assert writers_of(running) == set(range(46, 101))
+
+    run(scenario())
+
+
+def test_a_connected_writer_is_never_forgotten(world, run, few):
+    """Not while its segment leaves memory either, nor on one of two connections."""
+
+    async def scenario():
+        async with running_store(world) as running:
+            client, container = await created(running)
+            other = await running.connect()
+            await client.set_up(SEGMENT, 7)
+            await other.set_up(SEGMENT, 7)
+            await client.append(7, 1, b"first")
+            come_and_go(container, range(100, 200))
+            await container.writers.sweep()
+            other.close()
+            await running.until(lambda: container.writers._connected[SEGMENT] == {7: 1})
+            world.clock.advance(10 * WRITER_KEPT_S)
+            assert await container.writers.sweep() > 0
+            assert 7 in writers_of(running)
+            await client.append(7, 2, b"second")
+            client.close()
+            await running.until(lambda: not container.writers._connected)
+            world.clock.advance(WRITER_KEPT_S)
+            come_and_go(container, range(200, 230))
+            await container.writers.sweep()
+            assert 7 not in writers_of(running)
+
+    run(scenario())
+
+
+def test_a_writer_stays_connected_while_its_segment_leaves_memory(world, run, few):
+    async def scenario():
+        world.limits = type(world.limits)(
+            flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, idle_segment_s=IDLE_S, idle_segments_kept=0
+        )
+        async with running_store(world) as running:
+            client, container = await created(running)
+            await client.set_up(SEGMENT, 7)
+            await client.append(7, 1, b"first")
+            come_and_go(container, range(100, 200))
+            assert await evict(running) == 1
+            assert not names_in_memory(running)
+            await client.append(7, 2, b"second")
+            await container.writers.sweep()
+            world.clock.advance(2 * WRITER_KEPT_S)
+            assert await container.writers.sweep() > 0
+            assert 7 in writers_of(running)
+
+    run(scenario())
+
+
+def test_what_was_forgotten_stays_so(world, run, few):
+    """After a crash, after an orderly end, from the snapshot in tier 2, and after leaving memory."""
+
+    async def scenario():
+        async with running_store(world, graceful=False) as running:
+            _, container = await created(running)
+            come_and_go(container, range(1, 101))
+            await container.writers.sweep()
+            world.clock.advance(WRITER_KEPT_S)
+            await container.writers.sweep()
+            left = writers_of(running)
+            assert 0 < len(left) < 20
+            await container.log.durable()
+        for graceful in (False, True):
+            async with running_store(world, graceful=graceful) as running:
+                assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
+                running.store.owned[0].writer.wake()
+        async with killed(world) as running:
+            await running.flush()
+            await snapshot(running)
+        lose_volume(world)
+        async with running_store(world) as running:
+            assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
+            with pytest.raises(ConflictError) as refused:
+                come_and_go(running.store.owned[0].container, [1], number=2)
+            assert refused.value.specific_code == wire.WRITER_FORGOTTEN
+
+    run(scenario())
+
+
+def test_a_forgotten_writer_that_comes_back_is_refused(world, run, few):
+    """Whether event 2 is stored is not known any more. A new writer, which counts from 1, is served."""
+
+    async def scenario():
+        async with running_store(world) as running:
+            client, container = await created(running)
+            come_and_go(container, range(100, 200))
+            await container.writers.sweep()
+            world.clock.advance(WRITER_KEPT_S)
+            await container.writers.sweep()
+            assert await client.set_up(SEGMENT, 100) == NO_VALUE
+            length = segment_of(running).length
+            refusal = await client.call(wire.AppendBlockEnd(100, 4, b"late", 1, 2, 9))
+            assert refusal == wire.InvalidEventNumber(100, 9, wire.WRITER_FORGOTTEN, 2)
+            assert await client.closed()
+            assert segment_of(running).length == length
+            fresh = await running.connect()
+            assert await fresh.set_up(SEGMENT, 300) == NO_VALUE
+            await fresh.append(300, 3, b"three events", count=3)
+            await fresh.append(300, 4, b"another")
+            # A condition on the offset is all that such an append needs.
+            assert await fresh.set_up(SEGMENT, 101) == NO_VALUE
+            offset = segment_of(running).length
+            reply = await fresh.call(wire.ConditionalBlockEnd(101, 77, offset, b"conditional", 9))
+            assert isinstance(reply, wire.DataAppended)
+
+    run(scenario())
+
+
+def test_what_clients_set_by_request_never_expires(world, run, few):
+    mark = 0xABCDEF
+
+    async def scenario():
+        async with running_store(world, graceful=False) as running:
+            client, container = await created(running)
+            reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, mark, 42, NO_VALUE))
+            assert reply == wire.SegmentAttributeUpdated(5, True)
+            come_and_go(container, range(1, 101))
+            await container.log.durable()
+        for _ in range(2):  # the first time from the log, then from a checkpoint
+            async with running_store(world) as running:
+                container = running.store.owned[0].container
+                come_and_go(container, range(1_000 + world.clock.ms, 1_100 + world.clock.ms))
+                await container.writers.sweep()
+                world.clock.advance(2 * WRITER_KEPT_S)
+                assert await container.writers.sweep() > 0
+                client = await running.connect()
+                reply = await client.call(wire.GetSegmentAttribute(6, SEGMENT, mark))
+                assert reply == wire.SegmentAttribute(6, 42)
+
+    run(scenario())
+
+
+def test_a_segment_of_few_writers_forgets_none(world, run):
+    async def scenario():
+        async with running_store(world) as running:
+            _, container = await created(running)
+            come_and_go(container, range(1, NEVER_EXPIRES_BELOW - CORE_ATTRIBUTES + 1))
+            world.clock.advance(100 * WRITER_KEPT_S)
+            assert await container.writers.sweep() == 0
+            assert not container.writers._gone_since
+
+    run(scenario())
