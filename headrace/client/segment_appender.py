@@ -29,7 +29,14 @@ from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
 from headrace.client.large_events import append_large
 from headrace.codec import wire_commands as wire
-from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, NotFoundError, SealedError
+from headrace.model.errors import (
+    CorruptError,
+    HeadraceError,
+    IllegalStateError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
 from headrace.model.limits import WRITER_KEPT_S_MIN
 
 BLOCKS_IN_FLIGHT = 4
@@ -139,7 +146,7 @@ class SegmentAppender:
             while True:
                 reply = await self._set_up(flow)
                 if not isinstance(reply, wire.AppendSetup):
-                    return problem_of(flow, reply)
+                    return self._unsettled(problem_of(flow, reply))
                 if reply.last_event_number == wire.NO_EVENT_NUMBER and self._last_number:
                     self._check_undecided()
                     if not self.in_flight:
@@ -155,8 +162,9 @@ class SegmentAppender:
                     break
             if isinstance(problem, SealedError) and self.in_flight:
                 reply = await self._set_up(flow)
-                if isinstance(reply, wire.AppendSetup):
-                    self._complete(reply.last_event_number)
+                if not isinstance(reply, wire.AppendSetup):
+                    return self._unsettled(problem_of(flow, reply))
+                self._complete(reply.last_event_number)
             return problem
         finally:
             self._ended = None
@@ -165,6 +173,15 @@ class SegmentAppender:
     async def _set_up(self, flow: Flow) -> wire.WireCommand:
         request = wire.SetupAppend(flow.next_id(), self._writer_id, self.segment_name)
         return await answer_within(flow, self._setup.ask(flow, request), APPEND_TIMEOUT_S)
+
+    def _unsettled(self, problem: HeadraceError) -> HeadraceError:
+        """Why a set-up was refused. What is in flight may be stored: it goes to no successor until a set-up tells."""
+        if isinstance(problem, SealedError) and self.in_flight:
+            return UnavailableError(
+                f"sealed segment {self.segment_name} does not tell which events in flight it has",
+                details={"segment": self.segment_name},
+            )
+        return problem
 
     async def _append_large(self, connection: WireConnection) -> SealedError | None:
         """The large event that is first in flight; why it did not work out, if the segment was sealed.

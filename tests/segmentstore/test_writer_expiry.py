@@ -233,6 +233,11 @@ def test_a_forgotten_writer_that_comes_back_is_refused(world, run, few):
             offset = segment_of(running).length
             reply = await fresh.call(wire.ConditionalBlockEnd(101, 77, offset, b"conditional", 9))
             assert isinstance(reply, wire.DataAppended)
+            # Nor may it go on in the successors of a sealed segment, where the event would be written a second time.
+            assert await fresh.call(wire.SealSegment(12, SEGMENT)) == wire.SegmentSealed(12, SEGMENT)
+            assert await fresh.set_up(SEGMENT, 102) == NO_VALUE
+            refusal = await fresh.call(wire.AppendBlockEnd(102, 4, b"late", 1, 2, 9))
+            assert refusal == wire.InvalidEventNumber(102, 9, wire.WRITER_FORGOTTEN, 2)
 
     run(scenario())
 

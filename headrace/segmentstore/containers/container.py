@@ -142,9 +142,10 @@ class SegmentContainer:
             ThrottledError: too many writers have written to this segment.
             UnavailableError, FencedError: the container has stopped.
         """
-        self._check_appendable(segment, writer_id, previous_number)
         if segment.forgot_writers and previous_number == NO_VALUE and expected_offset is None:
+            # First: told that the segment is sealed, the writer would write to the successors what may be stored here.
             self._check_is_new(segment, writer_id, event_number, event_count)
+        self._check_appendable(segment, writer_id, previous_number)
         if expected_offset is not None and segment.length != expected_offset:
             raise ConflictError(
                 f"segment {segment.name} has length {segment.length}, expected {expected_offset}", code="offset"
@@ -212,7 +213,8 @@ class SegmentContainer:
 
         Writers count their events from 1. An append on condition of an offset needs no number to happen only once.
         """
-        if writer_id not in segment.attributes and not is_core(writer_id) and event_number != event_count:
+        known = segment.removed or writer_id in segment.attributes or is_core(writer_id)
+        if not known and event_number != event_count:
             raise ConflictError(
                 f"the event numbers of writer {writer_id:032x} in segment {segment.name} have expired: it comes back "
                 f"with event {event_number}",
