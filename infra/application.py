@@ -28,9 +28,9 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     stores = SegmentStoresStack(app, "HeadraceSegmentStores", network.network)
     # The stacks of data are deployed first, so that they are destroyed last: they are protected, and `cdk destroy` ends
     # at the first stack that refuses. What costs money at rest must be gone by then.
-    for stack in (queues, network):
+    for transient in (queues, network):
         for data in (metadata, chunks):
-            stack.add_stack_dependency(data)
+            transient.add_stack_dependency(data)
     # Resources are known by name, so the CDK does not see who needs whom.
     for stack in (api, processors, stores):
         for needed in (metadata, chunks):

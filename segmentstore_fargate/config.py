@@ -8,7 +8,7 @@
 | HEADRACE_TAKE_OVER_AFTER_S | how long the others wait for it to come back on its own disk when it is lost | 300 |
 | HEADRACE_PROCESSES | processes of this store; each has its share of containers and cache, and its ports | 1 |
 | HEADRACE_PROCESS | which of them this one is; set by the supervisor | 0 |
-| HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
+| HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | 8 |
 | HEADRACE_DATA_DIR | directory of the journal, on a volume of its own | required |
 | HEADRACE_LISTEN_HOST, HEADRACE_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 0 |
 | HEADRACE_ADVERTISED_HOST | the address that clients are told | the task's on ECS, else LISTEN_HOST |
@@ -44,8 +44,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
+from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
@@ -102,7 +102,7 @@ class StoreConfig:
 def read_config(environment: Mapping[str, str]) -> StoreConfig:
     """Raises InvalidRequestError: a variable is missing or wrong; the message names it."""
     read = _Reader(environment)
-    container_count = read.integer("HEADRACE_CONTAINER_COUNT", topology.CONTAINER_COUNT, least=1)
+    container_count = read.integer("HEADRACE_CONTAINER_COUNT", CONTAINER_COUNT, least=1)
     processes = read.integer("HEADRACE_PROCESSES", 1, least=1, most=PROCESSES_MAX)
     process = read.integer("HEADRACE_PROCESS", 0, least=0, most=processes - 1)
     layout = _read_layout(read, container_count, processes)

@@ -1,17 +1,17 @@
 """What is deployed, declared once as data: functions, routes, queues, schedules, tables, buckets, segment stores.
 
 `infra/` turns these tables into CloudFormation, `local_stack/` into processes and threads on a laptop; a test proves
-that they agree. Nothing here knows AWS's API, and nothing else of the library is imported.
+that they agree. Nothing here knows AWS's API, and of the library only the defaults below it are imported.
 """
 
 from __future__ import annotations
 
+from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.topology.functions import (
     ABORTS_QUEUE,
     BUCKET_COUNT,
     CHUNK_BUCKET,
     COMMITS_QUEUE,
-    CONTAINER_COUNT,
     EVENT_RULES,
     FUNCTIONS,
     METADATA_TABLE,

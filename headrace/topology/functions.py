@@ -20,9 +20,6 @@ from headrace.topology.kinds import (
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
 
-CONTAINER_COUNT = 8
-"""Segment containers of a deployment: fixed for its life, since it decides where every segment lives."""
-
 BUCKET_COUNT = 8
 """Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life."""
 

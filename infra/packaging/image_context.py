@@ -1,7 +1,7 @@
 """The build context of the segment store's image: what its Dockerfile copies, and nothing else.
 
-The project root would do for the sources, but its environments, caches and tests are big and would give the image a new
-name whenever one of them changes; and the image wants the store's part of requirements.lock only. To build by hand:
+That is the modules that a store imports, and the store's part of requirements.lock. Everything else would give the
+image a new name whenever it changes, and a new image replaces all stores. To build by hand:
 
     python -m infra.packaging.image_context build/image
     docker build --platform linux/arm64 --file build/image/segmentstore_fargate/Dockerfile build/image
@@ -13,22 +13,24 @@ import shutil
 import sys
 from pathlib import Path
 
+from infra.packaging.import_closure import import_closure
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
-from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT, source_files
+from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
 DOCKERFILE = "segmentstore_fargate/Dockerfile"
 REQUIREMENTS = "requirements.txt"
-_PACKAGES = ("headrace", "segmentstore_fargate")
+PROGRAMS = ("segmentstore_fargate.supervised", "segmentstore_fargate.__main__", "segmentstore_fargate.probe")
+"""What is run in a container of the image: the supervisor, the store that it starts, the health check."""
 _EXTRA = "segment-store"
 
 
-def stage_image_context(target: Path) -> None:
-    """Fill the folder `target`, which may be new."""
+def stage_image_context(target: Path, root: Path = ROOT) -> None:
+    """Fill the folder `target`, which may be new, from the sources below `root`."""
     target.mkdir(parents=True, exist_ok=True)
     roots = declared_requirements(PYPROJECT_FILE.read_text(), _EXTRA)
     (target / REQUIREMENTS).write_text(requirements_text(closure(read_lock(LOCK_FILE.read_text()), roots)))
-    for relative, file in [(DOCKERFILE, ROOT / DOCKERFILE), *source_files(*_PACKAGES)]:
-        copy = target / relative
+    for file in (root / DOCKERFILE, *import_closure(root, PROGRAMS)):
+        copy = target / file.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
 

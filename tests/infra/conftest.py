@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from infra.packaging.import_closure import run_time_imports
+
 ROOT = Path(__file__).resolve().parents[2]
 SYNTH_TIMEOUT_S = 300
 PROJECT_FOLDERS = ("headrace", "functions", "segmentstore_fargate", "glue_jobs", "infra")
@@ -137,23 +139,6 @@ def walk_imports(folder: Path, start: str) -> set[str]:
             elif top not in sys.stdlib_module_names:
                 outside.add(top)
     return outside
-
-
-def run_time_imports(tree: ast.Module) -> set[str]:
-    """Modules imported when a module is loaded or one of its functions runs: not those for the type checker."""
-    names: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting += node.orelse
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-        else:
-            waiting += ast.iter_child_nodes(node)
-    return names
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,126 @@
+"""The image of a store holds what a store imports: enough to run, and no more, so that it seldom changes."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.packaging.image_context import PROGRAMS, stage_image_context
+from infra.packaging.import_closure import import_closure
+
+ROOT = Path(__file__).resolve().parents[2]
+
+IMPORT_ALL = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+for name, module in list(sys.modules.items()):
+    if name.partition(".")[0] in ("headrace", "segmentstore_fargate", "functions", "infra"):
+        assert module.__file__.startswith(sys.argv[1]), module.__file__
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of the project's packages that a test may change."""
+    for name in ("headrace", "segmentstore_fargate", "functions"):
+        shutil.copytree(ROOT / name, tmp_path / "sources" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "sources"
+
+
+@pytest.fixture
+def image_of(tmp_path: Path, sources: Path):
+    """The hash of the context that the image is built from, as the sources are now."""
+
+    def digest() -> str:
+        target = tmp_path / "context"
+        shutil.rmtree(target, ignore_errors=True)
+        stage_image_context(target, sources)
+        files = sorted(path for path in target.rglob("*") if path.is_file())
+        return hashlib.sha256(
+            b"".join(str(path.relative_to(target)).encode() + path.read_bytes() for path in files)
+        ).hexdigest()
+
+    return digest
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "functions/controller/scopes.py",
+        "headrace/controller/scopes.py",
+        "headrace/topology/functions.py",
+        "headrace/topology/routes.py",
+        "headrace/workflows/scale_stream.py",
+        "headrace/client/event_writer.py",
+        "headrace/cli/stream.py",
+        "headrace/spark/planner.py",
+    ],
+)
+def test_a_change_elsewhere_replaces_no_store(sources, image_of, changed):
+    before = image_of()
+    with (sources / changed).open("a") as file:
+        file.write("\nCHANGED = True\n")
+    assert image_of() == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "segmentstore_fargate/probe.py",
+        "segmentstore_fargate/supervised.py",
+        "segmentstore_fargate/Dockerfile",
+        "headrace/segmentstore/store.py",
+        "headrace/adapters/s3/chunk_storage.py",
+        "headrace/codec/data_frames.py",
+        "headrace/__init__.py",
+    ],
+)
+def test_a_change_of_a_store_makes_another_image(sources, image_of, changed):
+    before = image_of()
+    with (sources / changed).open("a") as file:
+        file.write("\n# changed\n")
+    assert image_of() != before
+
+
+def test_a_store_runs_from_its_image_alone(tmp_path):
+    """Each module is imported by a process that finds no other part of the project; a missing one ends it."""
+    context = tmp_path / "context"
+    stage_image_context(context)
+    modules = [
+        ".".join(path.relative_to(context).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted(context.rglob("*.py"))
+    ]
+    command = [sys.executable, "-c", IMPORT_ALL, str(context), *modules]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_imports_are_followed_into_functions_and_packages(tmp_path):
+    package = tmp_path / "own"
+    package.mkdir()
+    (package / "__init__.py").write_text("from own import by_package")
+    (package / "start.py").write_text(
+        "from typing import TYPE_CHECKING\nimport json\n"
+        "def late():\n    from own.late import name\n"
+        "if TYPE_CHECKING:\n    import own.for_types\n"
+    )
+    for name in ("by_package", "late", "for_types", "unused"):
+        (package / f"{name}.py").write_text("")
+    found = [path.name for path in import_closure(tmp_path, ["own.start"])]
+    assert found == ["__init__.py", "by_package.py", "late.py", "start.py"]
+    with pytest.raises(ValueError, match=r"own\.missing"):
+        import_closure(tmp_path, ["own.missing"])
+
+
+def test_every_program_of_the_image_is_counted():
+    """The Dockerfile and the health check name programs; a third would be missing from the image."""
+    dockerfile = (ROOT / "segmentstore_fargate" / "Dockerfile").read_text()
+    assert f'"{PROGRAMS[0]}"' in dockerfile
+    assert import_closure(ROOT, PROGRAMS)
