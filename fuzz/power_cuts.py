@@ -30,6 +30,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
+from headrace.ports.journal_disk import DiskSpace
 from headrace.ports.metadata_store import Key, Page, Record, Write
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
@@ -41,7 +42,8 @@ from segmentstore_fargate.registration import claim_container
 
 CONTAINERS: Final = 2
 LANES: Final = 3
-JOURNAL_FILE_BYTES: Final = 48 << 10
+JOURNAL_FILE_BYTES: Final = 24 << 10
+COPY_FROM_FILES: Final = 3
 CACHE_BYTES: Final = 2 << 20
 CACHE_BLOCK_BYTES: Final = 32 << 10
 PAYLOAD_BYTES_MAX: Final = 700
@@ -183,6 +185,9 @@ class TracedPorts:
     def remove(self, name: str) -> None:
         self.step("remove", (name,), lambda: self._disk.remove(name))
 
+    def space(self) -> DiskSpace:
+        return self._disk.space()
+
     # MetadataStore
 
     def get(self, key: Key) -> Record | None:
@@ -268,7 +273,11 @@ class World:
         ports = TracedPorts(self.trace, self._disk, self._metadata, self._chunks)
         random, loop = Random(self._random.random()), asyncio.get_running_loop()
         journal = Journal(
-            ports, lambda: random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=JOURNAL_FILE_BYTES
+            ports,
+            lambda: random.getrandbits(64),
+            loop.call_soon_threadsafe,
+            file_bytes=JOURNAL_FILE_BYTES,
+            copy_from_files=COPY_FROM_FILES,
         )
         store = SegmentStore(
             JournalLedgers(journal), BlockPool(CACHE_BYTES, CACHE_BLOCK_BYTES), SystemClock(), ports, ports,

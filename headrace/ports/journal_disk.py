@@ -7,10 +7,17 @@ journal turns a failed write or sync into the end of all containers, never into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+class DiskSpace(NamedTuple):
+    """Of the volume that the directory is on: others may use it too."""
+
+    total_bytes: int
+    free_bytes: int
 
 
 class JournalFile(Protocol):
@@ -53,4 +60,8 @@ class JournalDisk(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file; one that does not exist is fine."""
+        ...
+
+    def space(self) -> DiskSpace:
+        """How large the volume is, and how much of it is free; takes no time worth a thread."""
         ...

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from headrace.model.log_space import LogSpace
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -95,6 +97,10 @@ class LedgerStore(Protocol):
 
     def epochs(self) -> Mapping[int, int]:
         """The containers that have a log here, opened or not, and the epoch of its newest owner here."""
+        ...
+
+    def space(self) -> LogSpace:
+        """How much room the logs take, and may take."""
         ...
 
     def forget(self, container: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.model.errors import HeadraceError
 from headrace.ports.chunk_storage import ChunkStorage, StoredObject
 from headrace.ports.clock import Clock
-from headrace.ports.journal_disk import JournalDisk, JournalFile
+from headrace.ports.journal_disk import DiskSpace, JournalDisk, JournalFile
 from headrace.ports.metadata_store import Key, MetadataStore, Page, Record, Write
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
 
@@ -45,6 +45,9 @@ class MeasuredJournalDisk:
 
     def remove(self, name: str) -> None:
         self._disk.remove(name)
+
+    def space(self) -> DiskSpace:
+        return self._disk.space()
 
 
 class _MeasuredJournalFile:

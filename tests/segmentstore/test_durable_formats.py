@@ -218,7 +218,7 @@ def test_an_expiry_of_writers_that_is_none_is_corrupt(field):
 # The journal's own bytes
 
 FILE = FileHeader(5, 0x0102030405060708, 9999)
-FILE_HEX = "48524a4f55524e4c00000001000000000000000501020304050607080000" + "00000000270f"
+FILE_HEX = "48524a4f55524e4c00000002000000000000000501020304050607080000" + "00000000270f"
 RECORD = RecordHeader(2, 3, 4, 1, 4096, 7)
 
 
@@ -229,6 +229,18 @@ def test_a_file_header_keeps_its_bytes():
     assert block[36:40].hex() == FILE_CHECKSUM
     assert not any(block[40:])
     assert journal_format.decode_file_header(block, "x") == FILE
+
+
+def test_a_file_of_the_first_version_is_read():
+    block = bytes.fromhex(FILE_HEX.replace("00000002", "00000001", 1) + "68163856").ljust(4096, b"\0")
+    assert journal_format.decode_file_header(block, "x") == FILE
+
+
+def test_a_file_of_a_later_version_is_refused(monkeypatch):
+    monkeypatch.setattr(journal_format, "FORMAT_VERSION", 3)
+    block = journal_format.encode_file_header(FILE)
+    with pytest.raises(CorruptError, match="version 3"):
+        journal_format.decode_file_header(block, "x")
 
 
 def scan(content, end):
@@ -248,7 +260,14 @@ def test_a_record_keeps_its_bytes():
     assert content[record.position : end] == b"payload"
 
 
-FILE_CHECKSUM = "68163856"
+def test_a_copied_record_keeps_its_bytes():
+    head = journal_format.encode_record_header(FILE.salt, RECORD._replace(copied=True), [b"pay", b"load"])
+    assert head[16:].hex() == "8" + RECORD_HEX[33:]  # the first bit of the container says so
+    (record,), _ = scan(bytes(4096) + head + b"payload", None)
+    assert record.header == RECORD._replace(copied=True)
+
+
+FILE_CHECKSUM = "1a4b64f1"
 RECORD_HEX = (
     "48524a520102030405060708571c84d400000002000000070000000000000003000000000000000400000000000000010000000000001000"
 )

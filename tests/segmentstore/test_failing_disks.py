@@ -47,6 +47,7 @@ class FailingDisk:
         self.before = lambda _step: None
         self.names = self._disk.names
         self.remove = self._disk.remove
+        self.space = self._disk.space
         self.close = self._disk.close
 
     def create(self, name, size_bytes):

@@ -269,7 +269,7 @@ def test_a_forgotten_log_frees_its_file_and_begins_anew(world, run):
         for _ in range(40):  # several files
             await append(other, bytes(8 << 10))
             other.truncate(other.next_entry)
-        assert 0 not in journal.oldest_containers
+        assert 0 not in journal.oldest_needed_bytes
         journal.close()
 
         journal, ledgers = start()

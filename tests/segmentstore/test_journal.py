@@ -18,9 +18,9 @@ FILE_BYTES = 64 << 10
 WAIT_S = 20
 
 
-def open_journal(disk, *, seed=0, file_bytes=FILE_BYTES):
+def open_journal(disk, *, seed=0, file_bytes=FILE_BYTES, **settings):
     random = Random(seed)
-    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=file_bytes)
+    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=file_bytes, **settings)
     journal.start()
     return journal
 
@@ -169,7 +169,8 @@ def test_starts_that_write_nothing_take_no_space():
     for seed in range(10):
         open_journal(disk, seed=seed).close()
         disk = disk.cut_power(seed)
-    assert len(disk.names()) <= 3
+        # What is kept, what is written, the spare file and the one for emergencies.
+        assert len(disk.names()) <= 4
     assert recovered(disk) == [b"kept"]
 
 
@@ -288,7 +289,7 @@ def test_files_are_used_again_and_their_old_records_never_come_back():
 def test_a_file_is_kept_until_the_truncation_point_is_durable_too():
     """An old file must not be used again on the word of a truncation point that a crash forgets."""
     disk = MemoryJournalDisk()
-    journal = open_journal(disk)
+    journal = open_journal(disk, copy_from_files=1000)
     ledgers = JournalLedgers(journal)
     idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
     append_all(idle, [b"idle"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.model.errors import UnavailableError
+from headrace.ports.journal_disk import DiskSpace
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -109,6 +110,10 @@ class DiskJournalDisk:
     def remove(self, name: str) -> None:
         (self._directory / name).unlink(missing_ok=True)
         self._sync_directory()
+
+    def space(self) -> DiskSpace:
+        found = os.statvfs(self._directory)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def close(self) -> None:
         """Give the directory back."""

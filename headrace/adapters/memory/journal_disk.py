@@ -5,16 +5,23 @@ Faults are asked for, and the choices of a power cut come from a seed, so that e
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
+
+from headrace.ports.journal_disk import DiskSpace
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SECTOR_BYTES: Final = 512
 """The disk writes sectors in any order until it is synced, whole or not at all for the most part."""
+
+CAPACITY_BYTES: Final = 1 << 40
+"""More than any test writes."""
 
 TORN_SHARE: Final = 0.05
 """Of the sectors that a power cut does not keep: their begin is new, the rest is old."""
@@ -67,10 +74,14 @@ class MemoryJournalFile:
 
 
 class MemoryJournalDisk:
-    """`before` is called with "write", "sync", "create" or "rename" before each; raise OSError there to let it fail."""
+    """`before` is called with "write", "sync", "create" or "rename" before each; raise OSError there to let it fail.
 
-    def __init__(self, before: Callable[[str], None] | None = None) -> None:
+    `capacity_bytes` is the size of the volume: a file that does not fit is not created.
+    """
+
+    def __init__(self, before: Callable[[str], None] | None = None, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self.before: Callable[[str], None] = before or _no_fault
+        self.capacity_bytes = capacity_bytes
         self._files: dict[str, _Content] = {}
 
     def names(self) -> list[str]:
@@ -80,6 +91,8 @@ class MemoryJournalDisk:
         self.before("create")
         if name in self._files:
             raise FileExistsError(name)
+        if size_bytes > self.space().free_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._files[name] = _Content(bytearray(size_bytes), bytearray(size_bytes))
 
     def open(self, name: str) -> MemoryJournalFile:
@@ -94,10 +107,14 @@ class MemoryJournalDisk:
     def remove(self, name: str) -> None:
         self._files.pop(name, None)
 
+    def space(self) -> DiskSpace:
+        used_bytes = sum(len(content.data) for content in list(self._files.values()))
+        return DiskSpace(self.capacity_bytes, max(0, self.capacity_bytes - used_bytes))
+
     def cut_power(self, seed: int) -> MemoryJournalDisk:
         """What is left on a disk that lost power now: of unsynced sectors all, none or some, a few of them torn."""
         random = Random(seed)
-        left = MemoryJournalDisk()
+        left = MemoryJournalDisk(capacity_bytes=self.capacity_bytes)
         kept_share = random.choice((0.0, 0.5, 0.9, 1.0))
         for name in sorted(self._files):
             content = self._files[name]

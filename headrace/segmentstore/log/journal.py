@@ -3,6 +3,9 @@
 While the thread syncs, the next commit gathers: group commit over all containers without a timer. What a caller hands
 in is written from where it lies, only very small parts are joined. After a failed write or sync nothing is ever
 acknowledged again: what is on the disk is then unknown, and only a recovery may tell.
+
+Files are freed oldest first. When most of the log is not needed, what is needed of the oldest file is copied into the
+newest (`file_copies`), so that a container that lags does not keep the files of all the others.
 """
 
 from __future__ import annotations
@@ -13,23 +16,25 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
+from headrace.model import log_space
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
-from headrace.ports.ledger import Done
 from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_files import JournalFiles, LogFile
+from headrace.segmentstore.log.file_copies import FileCopy, PendingEntry
+from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, needed_bytes
 from headrace.segmentstore.log.journal_format import (
     ENTRY_BYTES_MAX,
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
     RecordHeader,
 )
-from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan, RecoveredEntries
+from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan
+from headrace.segmentstore.log.recovered_entries import RecoveredEntries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from typing_extensions import Buffer
 
 _log = logging.getLogger(__name__)
@@ -43,21 +48,11 @@ JOURNAL_FILE_BYTES: Final = 64 << 20
 Call = Callable[[], None]
 
 
-@dataclass(slots=True)
-class PendingEntry:
-    """An entry on its way to the disk."""
-
-    container: int
-    epoch: int
-    entry: int
-    truncated_before: int
-    parts: Sequence[Buffer]
-    length: int
-    done: Done
-
-
 class Journal:
-    """`random_salt` gives unsigned 64-bit numbers; `deliver` runs a callable on the event loop, from any thread."""
+    """`random_salt` gives unsigned 64-bit numbers; `deliver` runs a callable on the event loop, from any thread.
+
+    `logs_on_volume` journals share the volume. A journal of fewer than `copy_from_files` files copies nothing.
+    """
 
     def __init__(
         self,
@@ -66,10 +61,16 @@ class Journal:
         deliver: Callable[[Call], object],
         *,
         file_bytes: int = JOURNAL_FILE_BYTES,
+        logs_on_volume: int = 1,
+        copy_from_files: int = COPY_FROM_FILES,
     ) -> None:
         if file_bytes < FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 1:
             raise InvalidRequestError(f"a journal file of {file_bytes} bytes holds no record: make it larger")
         self.entry_bytes_max = min(ENTRY_BYTES_MAX, file_bytes - FILE_HEADER_BYTES - RECORD_HEADER_BYTES)
+        self._disk = disk
+        self._file_bytes = file_bytes
+        self._logs_on_volume = logs_on_volume
+        self._copy_from_files = copy_from_files
         self._files = JournalFiles(disk, file_bytes, random_salt)
         self._deliver = deliver
         self._lock = Lock()
@@ -79,13 +80,17 @@ class Journal:
         self._closing = False
         self._failure: UnavailableError | None = None
         self._recovered: dict[int, RecoveredEntries] = {}
+        self._readable: WeakValueDictionary[int, RecoveredEntries] = WeakValueDictionary()  # as long as they are used
+        self._copy: FileCopy | None = None
+        self._copy_thread: Thread | None = None
         self._last_commit: tuple[LogFile, int] | None = None  # the file and where in it the commit begins
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._spare_thread: Thread | None = None
         self.synced_commits = 0
         self.oldest_sequence = 0
         self.active_sequence = 0
-        self.oldest_containers: frozenset[int] = frozenset()
+        self.oldest_needed_bytes: dict[int, int] = {}
+        self.copied_bytes = 0
 
     def start(self) -> None:
         """Read what is there, then take entries. Blocks; call it once, before anything else.
@@ -96,10 +101,12 @@ class Journal:
         self._load()
         self._settle_last_commit()
         self._files.free_empty()
-        self._files.activate_next()
-        self._files.prepare_spare()
         for container, entries in self._recovered.items():
             self._truncated_before[container] = entries.truncated_before
+            self._readable[container] = entries
+        self._files.recycle_oldest(self._truncated_before)  # first: the volume may have no room for a new file
+        self._files.begin()
+        self._prepare_spares()
         self._recycle()
         self._thread.start()
 
@@ -140,9 +147,16 @@ class Journal:
         self._news.put(None)
         if self._thread.ident is not None:
             self._thread.join()
-        if self._spare_thread is not None:
-            self._spare_thread.join()
+        for helper in (self._copy_thread, self._spare_thread):
+            if helper is not None:
+                helper.join()
         self._files.close()
+
+    def space(self) -> LogSpace:
+        """How much of the volume the journal takes, and may take. Callable from any thread."""
+        found, volume_bytes = self._disk.space(), self._files.volume_bytes
+        room_bytes = log_space.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
+        return LogSpace(self._files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
 
     def _load(self) -> None:
         loaded = self._files.load()
@@ -152,9 +166,9 @@ class Journal:
             for record in scan:
                 container, entry = record.header.container, record.header.entry
                 if container not in self._recovered:
-                    self._recovered[container] = RecoveredEntries(container, entry)
+                    self._recovered[container] = RecoveredEntries(container)
                 self._recovered[container].add(log_file, record)
-                log_file.last_entries[container] = entry
+                log_file.note(container, entry, record.position - RECORD_HEADER_BYTES, scan.end)
             log_file.end = scan.end
             if scan.torn_bytes:
                 _log.warning(
@@ -177,17 +191,22 @@ class Journal:
         log_file.file.sync()
 
     def _run(self) -> None:
-        while True:
-            self._news.get()
-            with self._lock:
-                batch, self._queue = self._queue, []
-                if self._closing and not batch:
-                    return
-            try:
+        batch: list[PendingEntry] = []
+        try:
+            while True:
+                self._news.get()
+                with self._lock:
+                    batch, self._queue = self._queue, []
+                    if self._closing and not batch:
+                        return
                 self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the disk's state is unknown: report and stop
-                self._fail(batch, error)
-                return
+                if self._copy is not None:
+                    self._advance_copy(self._copy)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the disk's state is unknown: report and stop
+            self._fail(batch, error)
+        finally:
+            if self._copy is not None:
+                self._copy.stop()
 
     def _commit(self, batch: list[PendingEntry]) -> None:
         """Write and sync all of it, in as many pieces as files are touched; what is durable leaves `batch`."""
@@ -199,16 +218,21 @@ class Journal:
             if not count:
                 self._rotate()
                 continue
-            active.file.write(active.end, parts)
+            position = active.end
+            active.file.write(position, parts)
             active.file.sync()
             active.end = end
             self.synced_commits += 1
             committed = batch[:count]
             del batch[:count]
-            self._deliver(_Report(committed, None))
+            if committed[0].copy is None:
+                self._deliver(_Report(committed, None))
             for pending in committed:
-                active.last_entries[pending.container] = pending.entry
-                if pending.truncated_before > self._truncated_before.get(pending.container, 0):
+                start, position = position, position + RECORD_HEADER_BYTES + pending.length
+                active.note(pending.container, pending.entry, start, position)
+                if pending.copy is not None:
+                    pending.copy.note_copy(active, pending, position - pending.length)
+                elif pending.truncated_before > self._truncated_before.get(pending.container, 0):
                     self._truncated_before[pending.container] = pending.truncated_before
                     truncated = True
         if truncated:
@@ -222,7 +246,13 @@ class Journal:
             if after > active.file.size_bytes:
                 return index, position
             header = RecordHeader(
-                pending.container, pending.epoch, pending.entry, pending.truncated_before, active.end, pending.length
+                pending.container,
+                pending.epoch,
+                pending.entry,
+                pending.truncated_before,
+                active.end,
+                pending.length,
+                pending.copy is not None,
             )
             payload = pending.parts
             if pending.length < JOINED_PART_BYTES_MAX * len(payload):
@@ -236,27 +266,66 @@ class Journal:
         if self._spare_thread is not None:
             self._spare_thread.join()
         self._files.activate_next()
-        self._spare_thread = Thread(target=self._prepare_spare, name="journal-spare", daemon=True)
+        self._spare_thread = Thread(target=self._prepare_spares, name="journal-spare", daemon=True)
         self._spare_thread.start()
         self._recycle()
 
-    def _prepare_spare(self) -> None:
+    def _prepare_spares(self) -> None:
         try:
-            self._files.prepare_spare()
+            self._files.prepare_spares()
         except OSError as error:
             # Not fatal yet: the file is only needed at the next rotation, which tries again and fails the journal.
             _log.error("event=journal_spare_failed error=%r", error)
 
     def _recycle(self) -> None:
-        truncated_before = self._truncated_before
-        self._files.recycle_oldest(truncated_before)
-        self.oldest_sequence = self._files.used[0].sequence
+        oldest = self._files.used[0]
+        if oldest.copied:
+            oldest.pinned = any(entries.is_read for entries in list(self._readable.values()))
+        self._files.recycle_oldest(self._truncated_before)
+        oldest = self._files.used[0]
+        self.oldest_sequence = oldest.sequence
         self.active_sequence = self._files.active.sequence
-        self.oldest_containers = frozenset(
-            container
-            for container, last in self._files.used[0].last_entries.items()
-            if last >= truncated_before.get(container, 0)
-        )
+        needed = oldest.needed(self._truncated_before)
+        self.oldest_needed_bytes = {container: needed_bytes([each]) for container, each in needed.items()}
+        if self._copy is None and not (oldest.pinned or oldest.damaged) and self._copying_pays():
+            oldest.pinned = True
+            self._copy = copy = FileCopy(oldest, needed, self._truncated_before)
+            self._copy_thread = Thread(target=copy.run, args=(self._wake,), name="journal-copy", daemon=True)
+            self._copy_thread.start()
+
+    def _copying_pays(self) -> bool:
+        used = self._files.used
+        if len(used) < self._copy_from_files:
+            return False
+        needed = sum(needed_bytes(each.needed(self._truncated_before).values()) for each in used)
+        return log_space.copying_pays(self._files.log_bytes, needed, len(used), self._copy_from_files)
+
+    def _wake(self) -> None:
+        self._news.put(None)
+
+    def _advance_copy(self, copy: FileCopy) -> None:
+        """Write what the copying has read, or end it.
+
+        In a commit of its own: entries that the clients' commit truncated must not be copied behind it. The file with
+        their truncation point may be freed before that of the copies, which a start would then take for needed.
+        """
+        ended = copy.ended
+        portion = copy.take_portion(self._truncated_before)
+        if portion is not None:
+            self.copied_bytes += sum(each.length for each in portion)
+            self._commit(portion)
+            copy.portion_written()
+        if not ended:
+            return
+        self._copy = None
+        copy.log_file.pinned = False
+        if copy.is_complete:
+            for container, entries in list(self._readable.items()):
+                entries.replace(copy.log_file, copy.runs_of(container))
+            copy.log_file.copied = True
+        else:
+            copy.log_file.damaged = True
+        self._recycle()
 
     def _fail(self, batch: list[PendingEntry], error: Exception) -> None:
         _log.critical("event=journal_failed error=%r", error)

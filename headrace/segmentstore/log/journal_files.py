@@ -1,13 +1,17 @@
 """The files of a journal: one that is written, older ones that are still needed, spare ones that wait for their turn.
 
-Files are used again from the oldest on, so that the sequence numbers of the needed ones never have a hole. All calls
-but `prepare_spare` come from one thread.
+Files are used again from the oldest on, so that the sequence numbers of the needed ones never have a hole. The last
+spare file is for emergencies: it is taken only when the volume has no room for another one. All calls but
+`prepare_spares` come from one thread.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Lock
@@ -18,21 +22,77 @@ from headrace.ports.journal_disk import JournalDisk, JournalFile
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader
 
+_log = logging.getLogger(__name__)
+
 _LOG_PREFIX: Final = "journal-"
 _SPARE_PREFIX: Final = "spare-"
 SPARE_FILES_MAX: Final = 4
+SPARE_FILES_READY: Final = 2
+"""One for the next rotation, and the one for emergencies."""
+
+STRETCHES_PER_FILE: Final = 16
+"""What is known of a file is known for each of so many stretches: a finer view would cost memory for each file."""
+
+_ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(slots=True)
+class Stretch:
+    """Records of one container in a part of a file: where they lie, their bytes, and the greatest entry number."""
+
+    start: int
+    end: int
+    record_bytes: int
+    last_entry: int
+
+
+@dataclass(slots=True, eq=False)
 class LogFile:
-    """A file in use. `last_entries`: per container the number of its last entry in this file."""
+    """A file in use. `stretches`: what each container has in it.
+
+    `copied`: what is needed of it is durable in newer files too. `pinned`: it is being read, and has to stay for that.
+    `damaged`: it cannot be copied.
+    """
 
     name: str
     sequence: int
     salt: int
     file: JournalFile
     end: int = FILE_HEADER_BYTES
-    last_entries: dict[int, int] = field(default_factory=dict)
+    stretches: dict[int, list[Stretch]] = field(default_factory=dict)
+    copied: bool = False
+    pinned: bool = False
+    damaged: bool = False
+
+    def note(self, container: int, entry: int, start: int, end: int) -> None:
+        """There is a record from `start` to `end`, behind those noted before."""
+        stretches = self.stretches.get(container)
+        if stretches is None:
+            stretches = self.stretches[container] = []
+        if not stretches or start - stretches[-1].start >= self.file.size_bytes // STRETCHES_PER_FILE:
+            stretches.append(Stretch(start, end, end - start, entry))
+            return
+        last = stretches[-1]
+        last.end = end
+        last.record_bytes += end - start
+        if entry > last.last_entry:  # a copy is older than what was written before it
+            last.last_entry = entry
+
+    def needed(self, truncated_before: Mapping[int, int]) -> dict[int, list[Stretch]]:
+        """Per container the stretches that hold entries which are needed, and perhaps others."""
+        if self.copied:
+            return {}
+        found = {}
+        for container, stretches in self.stretches.items():
+            before = truncated_before.get(container, 0)
+            needed = [stretch for stretch in stretches if stretch.last_entry >= before]
+            if needed:
+                found[container] = needed
+        return found
+
+
+def needed_bytes(stretches: Iterable[list[Stretch]]) -> int:
+    return sum(stretch.record_bytes for each in stretches for stretch in each)
 
 
 class JournalFiles:
@@ -72,9 +132,26 @@ class JournalFiles:
         self.used.extend(log_file for log_file, _ in loaded)
         return loaded
 
-    def activate_next(self) -> LogFile:
+    def begin(self) -> None:
+        """Have a file to write into after `load`: a new one, or the one that was written last if there is no room.
+
+        Raises:
+            OSError: neither is possible.
+        """
+        try:
+            name = self._take_spare()
+        except OSError as error:
+            if not self._continue_last():
+                raise
+            _log.warning("event=journal_file_continued file=%r error=%r", self.active.name, error)
+        else:
+            self._activate(name)
+
+    def activate_next(self) -> None:
         """Start a new file after the active one, whose end is final from now on."""
-        name = self._take_spare()
+        self._activate(self._take_spare())
+
+    def _activate(self, name: str) -> None:
         file = self._disk.open(name)
         previous = self.used[-1] if self.used else None
         sequence = previous.sequence + 1 if previous else 1
@@ -84,14 +161,33 @@ class JournalFiles:
         log_name = f"{_LOG_PREFIX}{sequence:016d}"
         self._disk.rename(name, log_name)
         self.used.append(LogFile(log_name, sequence, header.salt, file))
-        return self.used[-1]
 
-    def recycle_oldest(self, truncated_before: dict[int, int]) -> None:
+    def _continue_last(self) -> bool:
+        """Go on in the file that was written last, for which the volume needs no room; whether it has enough itself.
+
+        What a torn commit left behind its end is wiped first: it must not be taken for a part of what comes now.
+        """
+        if not self.used or self.active.file.size_bytes - self.active.end < self._file_bytes // STRETCHES_PER_FILE:
+            return False
+        file = self.active.file
+        for position in range(self.active.end, file.size_bytes, len(_ZEROS)):
+            file.write(position, [_ZEROS[: min(len(_ZEROS), file.size_bytes - position)]])
+        file.sync()
+        return True
+
+    @property
+    def log_bytes(self) -> int:
+        """From the begin of the oldest file to the end of what was written."""
+        return (len(self.used) - 1) * self._file_bytes + self.active.end if self.used else 0
+
+    @property
+    def volume_bytes(self) -> int:
+        """What all files take on the volume."""
+        return (len(self.used) + len(self._spares)) * self._file_bytes
+
+    def recycle_oldest(self, truncated_before: Mapping[int, int]) -> None:
         """Free old files none of whose entries is needed: those before a container's truncation point are not."""
-        while len(self.used) > 1:
-            oldest = self.used[0]
-            if any(last >= truncated_before.get(container, 0) for container, last in oldest.last_entries.items()):
-                return
+        while len(self.used) > 1 and not self.used[0].pinned and not self.used[0].needed(truncated_before):
             self._free(self.used.popleft())
 
     def free_empty(self) -> None:
@@ -100,15 +196,22 @@ class JournalFiles:
         while self.used and self.active.end == FILE_HEADER_BYTES:
             self._free(self.used.pop())
 
-    def prepare_spare(self) -> None:
-        """Have a spare file ready; may run in another thread, since it takes as long as writing a whole file."""
-        with self._spares_lock:
-            if self._spares:
-                return
-            name = self._new_spare_name()
-        self._disk.create(name, self._file_bytes)
-        with self._spares_lock:
-            self._spares.append(name)
+    def prepare_spares(self) -> None:
+        """Have spare files ready; may run in another thread, since it takes as long as writing whole files.
+
+        Raises:
+            OSError: there is no room for them.
+        """
+        while True:
+            with self._spares_lock:
+                if len(self._spares) >= SPARE_FILES_READY:
+                    return
+                name = self._new_spare_name()
+            if self._disk.space().free_bytes < self._file_bytes:  # not found out by filling the volume
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._disk.create(name, self._file_bytes)
+            with self._spares_lock:
+                self._spares.append(name)
 
     def close(self) -> None:
         for log_file in self.used:
@@ -136,11 +239,16 @@ class JournalFiles:
             self._disk.remove(name)
 
     def _take_spare(self) -> str:
-        while True:
-            with self._spares_lock:
-                if self._spares:
-                    return self._spares.popleft()
-            self.prepare_spare()
+        """Raises OSError if there is none, and no room for one."""
+        try:
+            if len(self._spares) < SPARE_FILES_READY:
+                self.prepare_spares()
+        except OSError as error:
+            if not self._spares:
+                raise
+            _log.warning("event=journal_spare_file_taken left=%d error=%r", len(self._spares) - 1, error)
+        with self._spares_lock:
+            return self._spares.popleft()
 
     def _new_spare_name(self) -> str:
         self._next_spare += 1

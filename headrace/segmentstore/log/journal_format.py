@@ -26,7 +26,11 @@ FILE_HEADER_BYTES: Final = 4096
 ENTRY_BYTES_MAX: Final = 17 << 20
 """Up to 0.1.0 an append of a whole wire frame was one entry."""
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+FORMAT_VERSIONS_KNOWN: Final = (1, 2)
+"""Files of version 1 have no copied records. Software that does not know these must not start on a journal with them:
+it would take a container for an empty one whose entries are all copies."""
+
 _FILE_MAGIC: Final = b"HRJOURNL"
 _FILE_HEADER = struct.Struct(">8sIQQQ")
 _CHECKSUM = struct.Struct(">I")
@@ -34,6 +38,9 @@ _CHECKSUM = struct.Struct(">I")
 _RECORD_MAGIC: Final = 0x48524A52
 _RECORD_MARK = struct.Struct(">IQ")
 _RECORD_FIELDS = struct.Struct(">IIQQQQ")
+_COPIED: Final = 1 << 31
+"""In the field of the container, whose numbers are far below."""
+
 _FIELDS_AT: Final = _RECORD_MARK.size + _CHECKSUM.size
 RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
 
@@ -49,7 +56,11 @@ class FileHeader:
 
 class RecordHeader(NamedTuple):
     """What the journal notes beside an entry. `commit_start`: everything before this position of the file was durable
-    when the record was written. `truncated_before`: the container's truncation point at that time."""
+    when the record was written. `truncated_before`: the container's truncation point at that time.
+
+    A `copied` record repeats an entry of an older file, so that this file is not needed any more: it may come behind
+    later entries of its container.
+    """
 
     container: int
     epoch: int
@@ -57,6 +68,7 @@ class RecordHeader(NamedTuple):
     truncated_before: int
     commit_start: int
     length: int
+    copied: bool = False
 
 
 class Record(NamedTuple):
@@ -78,8 +90,10 @@ def decode_file_header(block: bytes, name: str) -> FileHeader:
     if len(block) < FILE_HEADER_BYTES or checksum != _CHECKSUM.pack(crc32c(fields)):
         raise CorruptError(f"journal file {name} has a damaged header: restore it or take the volume out of service")
     magic, version, sequence, salt, previous_end = _FILE_HEADER.unpack(fields)
-    if magic != _FILE_MAGIC or version != FORMAT_VERSION:
-        raise CorruptError(f"journal file {name} has format {magic!r} version {version}, known is {FORMAT_VERSION}")
+    if magic != _FILE_MAGIC or version not in FORMAT_VERSIONS_KNOWN:
+        raise CorruptError(
+            f"journal file {name} has format {magic!r} version {version}, known are {FORMAT_VERSIONS_KNOWN}"
+        )
     return FileHeader(sequence, salt, previous_end)
 
 
@@ -91,8 +105,9 @@ def record_mark(salt: int) -> bytes:
 def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer]) -> bytes:
     """The bytes before the payload `parts`, with the checksum over both."""
     mark = record_mark(salt)
+    container = header.container | _COPIED if header.copied else header.container
     fields = _RECORD_FIELDS.pack(
-        header.container, header.length, header.epoch, header.entry, header.truncated_before, header.commit_start
+        container, header.length, header.epoch, header.entry, header.truncated_before, header.commit_start
     )
     checksum = crc32c(fields, crc32c(mark))
     for part in parts:
@@ -105,7 +120,10 @@ def decode_record_header(raw: memoryview, salt: int) -> RecordHeader | None:
     if raw[: _RECORD_MARK.size] != record_mark(salt):
         return None
     container, length, epoch, entry, truncated_before, commit_start = _RECORD_FIELDS.unpack_from(raw, _FIELDS_AT)
-    return RecordHeader(container, epoch, entry, truncated_before, commit_start, length)
+    copied = container >= _COPIED
+    return RecordHeader(
+        container & ~_COPIED if copied else container, epoch, entry, truncated_before, commit_start, length, copied
+    )
 
 
 def is_whole(record: memoryview) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
+from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
+from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry
-from headrace.segmentstore.log.journal import Journal, PendingEntry
+from headrace.segmentstore.log.file_copies import PendingEntry
+from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import RECORD_HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -38,12 +40,8 @@ class JournalLedger:
         self._found_epoch = recovered.epoch if recovered else None
         if recovered:
             self._truncated_before = recovered.truncated_before
-            if recovered.first_entry > self._truncated_before:
-                raise CorruptError(
-                    f"the log of container {container} starts at entry {recovered.first_entry}, but is needed from "
-                    f"{self._truncated_before} on: older journal files are missing"
-                )
-            for entry, length in recovered.lengths(self._truncated_before):
+            recovered.check()
+            for entry, length in recovered.lengths():
                 self._count(entry, length)
 
     @property
@@ -66,14 +64,14 @@ class JournalLedger:
     def wants_truncation(self) -> bool:
         journal = self._journal
         return (
-            self._container in journal.oldest_containers
+            self._container in journal.oldest_needed_bytes
             and journal.active_sequence - journal.oldest_sequence >= FILES_HELD_BY_IDLE_CONTAINER_MAX
         )
 
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         if self._recovered is None:
             return iter(())
-        found = self._recovered.read(max(first_entry, self._truncated_before))
+        found = self._recovered.read(first_entry)
         # An empty entry only carries a truncation point.
         return (LedgerEntry(entry, payload) for entry, payload in found if payload)
 
@@ -154,6 +152,10 @@ class JournalLedgers:
         """As the port has it."""
         found = {container: entries.epoch for container, entries in self._journal.recovered.items()}
         return found | {container: epoch for container, (epoch, _) in self._open.items()}
+
+    def space(self) -> LogSpace:
+        """As the port has it."""
+        return self._journal.space()
 
     def forget(self, container: int) -> None:
         """As the port has it."""

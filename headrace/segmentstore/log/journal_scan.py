@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from typing import Final
 
 from headrace.model.errors import CorruptError
 from headrace.ports.journal_disk import JournalFile
 from headrace.segmentstore.log import journal_format
-from headrace.segmentstore.log.journal_files import LogFile
 from headrace.segmentstore.log.journal_format import (
     ENTRY_BYTES_MAX,
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
     Record,
-    RecordHeader,
 )
 
 WINDOW_BYTES: Final = 4 << 20
@@ -44,10 +41,14 @@ class RecordScan:
 
     `end` is known beforehand for a file that has a successor: then every byte up to it must check out. Otherwise the
     records end at the first one that does not check out, if nothing proves that it had been durable.
+
+    A scan may `start` at any record.
     """
 
-    def __init__(self, file: JournalFile, salt: int, end: int | None, name: str) -> None:
-        self.end = self.commit_start = FILE_HEADER_BYTES
+    def __init__(
+        self, file: JournalFile, salt: int, end: int | None, name: str, start: int = FILE_HEADER_BYTES
+    ) -> None:
+        self.end = self.commit_start = start
         self.torn_bytes = 0
         self._window = FileWindow(file)
         self._size_bytes = file.size_bytes
@@ -70,6 +71,10 @@ class RecordScan:
             self.end = record.position + record.header.length
             self.commit_start = record.header.commit_start
             yield record
+
+    def payload(self, record: Record) -> memoryview:
+        """The bytes of the record that came last, as they were checked."""
+        return self._window.view(record.position, record.header.length)
 
     def _record_at(self, position: int, limit: int) -> Record | None:
         payload = position + RECORD_HEADER_BYTES
@@ -107,66 +112,3 @@ class RecordScan:
         header = journal_format.decode_record_header(self._window.view(position, RECORD_HEADER_BYTES), self._salt)
         length = header.length if header is not None and header.length <= ENTRY_BYTES_MAX else 0
         return min(payload + length, self._size_bytes)
-
-
-class RecoveredEntries:
-    """Where the entries of one container lie: a few bytes for each, however many there are."""
-
-    def __init__(self, container: int, first_entry: int) -> None:
-        self.container = container
-        self.first_entry = self.next_entry = first_entry
-        self.epoch = 0
-        self.truncated_before = 0
-        self._files: list[tuple[LogFile, array[int], array[int]]] = []  # positions and lengths
-
-    def add(self, log_file: LogFile, record: Record) -> None:
-        """Raises CorruptError: this is not the next entry."""
-        header: RecordHeader = record.header
-        if header.entry != self.next_entry:
-            raise CorruptError(
-                f"journal file {log_file.name} goes on with entry {header.entry} of container {self.container}, "
-                f"expected {self.next_entry}: entries are missing"
-            )
-        self.next_entry += 1
-        self.epoch, self.truncated_before = header.epoch, header.truncated_before
-        if not self._files or self._files[-1][0] is not log_file:
-            self._files.append((log_file, array("Q"), array("I")))
-        self._files[-1][1].append(record.position)
-        self._files[-1][2].append(header.length)
-
-    def lengths(self, first_entry: int) -> Iterator[tuple[int, int]]:
-        """Number and length of each entry from this one on."""
-        entry = self.first_entry
-        for _, _, lengths in self._files:
-            for index in range(max(first_entry - entry, 0), len(lengths)):
-                yield entry + index, lengths[index]
-            entry += len(lengths)
-
-    def read(self, first_entry: int) -> Iterator[tuple[int, memoryview]]:
-        """Number and payload of each entry from this one on; blocks while it reads.
-
-        Raises:
-            CorruptError: an entry is not as it was when the file was scanned.
-        """
-        entry = self.first_entry
-        for log_file, positions, lengths in self._files:
-            window = FileWindow(log_file.file)
-            for index in range(max(first_entry - entry, 0), len(positions)):
-                yield entry + index, self._checked(log_file, window, entry + index, positions[index], lengths[index])
-            entry += len(positions)
-
-    def _checked(self, log_file: LogFile, window: FileWindow, entry: int, position: int, length: int) -> memoryview:
-        """The payload at this position. The scan has seen it whole, but the disk may give something else now."""
-        record = window.view(position - RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + length)
-        header = journal_format.decode_record_header(record, log_file.salt)
-        if (
-            header is None
-            or (header.container, header.entry, header.length) != (self.container, entry, length)
-            or not journal_format.is_whole(record)
-        ):
-            raise CorruptError(
-                f"journal file {log_file.name} is damaged at {position}: entry {entry} of container {self.container} "
-                "is not as it was at the start",
-                details={"file": log_file.name, "position": position},
-            )
-        return record[RECORD_HEADER_BYTES:]

@@ -1,0 +1,284 @@
+"""What is needed of old journal files is copied into the newest: a container that lags keeps no files but its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from random import Random
+
+import pytest
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.model.errors import CorruptError, FencedError
+from headrace.segmentstore.log import file_copies, journal_scan
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.recovered_entries import RecoveredEntries
+
+FILE_BYTES = 64 << 10
+WAIT_S = 20
+TRIES = 2000
+"""Each writes a file, and the copying goes on meanwhile: far more than it needs."""
+
+
+def open_journal(disk, *, seed=0, **settings):
+    random = Random(seed)
+    settings = {"file_bytes": FILE_BYTES, **settings}
+    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), **settings)
+    journal.start()
+    return journal, JournalLedgers(journal)
+
+
+def append(ledger, *payloads):
+    reached = threading.Semaphore(0)
+    for payload in payloads:
+        ledger.append([payload], lambda error: reached.release())
+    for _ in payloads:
+        assert reached.acquire(timeout=WAIT_S)
+
+
+def write_file(ledger):
+    """Fill about a file with entries that nobody needs any more."""
+    for _ in range(3):
+        append(ledger, bytes(20_000))
+        ledger.truncate(ledger.next_entry)
+
+
+def files_of(disk):
+    return [name for name in disk.names() if name.startswith("journal-")]
+
+
+def write_until(ledger, condition):
+    for _ in range(TRIES):
+        if condition():
+            return
+        write_file(ledger)
+    raise AssertionError("it never came to that")
+
+
+def until(condition):
+    """The copying goes on by itself, file after file."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came to that"
+        time.sleep(0.001)
+
+
+def recovered(disk, container, **settings):
+    journal, ledgers = open_journal(disk, seed=99, **settings)
+    try:
+        return [bytes(entry.payload) for entry in ledgers.open(container, 9).recover()]
+    finally:
+        journal.close()
+
+
+def test_few_bytes_of_one_container_keep_no_files_of_the_others():
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(idle, b"a" * 200, b"b" * 280)
+    write_until(busy, lambda: journal.active_sequence >= 40)
+    until(lambda: len(files_of(disk)) <= 8)
+    assert journal.copied_bytes >= 480
+    append(idle, b"later")
+    append(busy, b"busy")
+    journal.close()
+    assert recovered(disk, 0) == [b"a" * 200, b"b" * 280, b"later"]
+    assert recovered(disk, 1)[-1] == b"busy"
+
+
+def test_a_journal_at_rest_frees_its_files_after_a_start():
+    """As an older version, which copied nothing, may have left it."""
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk, copy_from_files=1000)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(idle, b"needed")
+    write_until(busy, lambda: len(files_of(disk)) >= 40)
+    journal.close()
+    freed, honest = threading.Event(), disk.remove
+
+    def remove(name):
+        honest(name)
+        if len(files_of(disk)) <= 8:
+            freed.set()
+
+    disk.remove = remove
+    journal, ledgers = open_journal(disk, seed=1)
+    assert freed.wait(WAIT_S)  # no container was opened, nothing was appended
+    assert [bytes(entry.payload) for entry in ledgers.open(0, 2).recover()] == [b"needed"]
+    journal.close()
+
+
+def test_a_log_that_is_needed_is_not_copied():
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk)
+    lagging, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    for _ in range(30):
+        append(lagging, bytes(25_000))
+        append(busy, bytes(5_000))
+        busy.truncate(busy.next_entry)
+    assert journal.copied_bytes == 0
+    journal.close()
+    assert len(recovered(disk, 0)) == 30
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_the_log_takes_at_most_twice_what_is_held(share):
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk)
+    lagging, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    held = [bytes([number]) * 20_000 for number in range(40)]
+    for payload in held:
+        append(lagging, payload)
+        for _ in range(int(1 / share)):
+            append(busy, bytes(20_000))
+            busy.truncate(busy.next_entry)
+    bound = 2 * lagging.held_bytes + 4 * FILE_BYTES
+    until(lambda: journal.space().log_bytes <= bound)
+    journal.close()
+    assert recovered(disk, 0) == held
+
+
+def test_what_is_being_read_stays_where_it_is(monkeypatch):
+    """A container's bytes are loaded while it takes appends already: the copying must not free them from under that."""
+    monkeypatch.setattr(journal_scan, "WINDOW_BYTES", 256)  # much less than what is read
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk, copy_from_files=1000)
+    idle = ledgers.open(0, 1)
+    payloads = [bytes([number]) * 100 for number in range(20)]
+    append(idle, *payloads)
+    append(ledgers.open(1, 1), bytes(50_000))
+    journal.close()
+    journal, ledgers = open_journal(disk, seed=1)
+    idle, busy = ledgers.open(0, 2), ledgers.open(1, 2)
+    reading = idle.recover()
+    found = [bytes(next(reading).payload)]
+    write_until(busy, lambda: journal.copied_bytes and journal.active_sequence >= 30)
+    found += [bytes(entry.payload) for entry in reading]
+    assert found == payloads
+    assert [bytes(entry.payload) for entry in idle.recover()] == payloads  # from the copies
+    del reading
+    write_file(busy)
+    until(lambda: len(files_of(disk)) <= 8)
+    append(idle, b"new")
+    journal.close()
+    assert recovered(disk, 0) == [*payloads, b"new"]
+
+
+def test_a_damaged_entry_is_not_copied(caplog):
+    """Its copy would have a right checksum."""
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(idle, b"rotten" * 10)
+    disk.damage("journal-0000000000000001", FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 3)
+    write_until(busy, lambda: "event=journal_copy_failed file='journal-0000000000000001'" in caplog.text)
+    write_file(busy)
+    assert journal.failure is None
+    assert journal.copied_bytes == 0
+    journal.close()
+    with pytest.raises(CorruptError, match="damaged at 4096"):
+        open_journal(disk)
+
+
+def test_a_forgotten_log_does_not_come_back_by_its_copies():
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(idle, b"old")
+    write_until(busy, lambda: journal.copied_bytes)
+    ledgers.forget(0)
+    again = ledgers.open(0, 2)
+    append(again, b"new")
+    write_until(busy, lambda: files_of(disk)[0] > "journal-0000000000000040")
+    journal.close()
+    assert recovered(disk, 0) == [b"new"]
+
+
+def test_a_copy_that_a_truncation_overtakes_is_not_written(monkeypatch):
+    """The file with the truncation point could be freed before that of the copy."""
+    monkeypatch.setattr(file_copies, "PORTION_BYTES", 1)
+    disk = MemoryJournalDisk()
+    journal, ledgers = open_journal(disk, copy_from_files=1000)
+    idle, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(idle, *(b"old" for _ in range(50)))
+    write_until(busy, lambda: journal.active_sequence >= 20)
+    journal.close()
+    journal, ledgers = open_journal(disk, seed=1, copy_from_files=2)
+    ledgers.forget(0)
+    busy = ledgers.open(1, 2)
+    append(busy, b"x")  # the forgetting is durable
+    copied = journal.copied_bytes
+    write_until(busy, lambda: journal.active_sequence >= 60)
+    assert journal.copied_bytes == copied
+    journal.close()
+    journal, ledgers = open_journal(disk, seed=2)
+    assert 0 not in ledgers.epochs()
+    journal.close()
+
+
+class File:
+    """Enough of a log file for what remembers where entries are."""
+
+    name = "journal-x"
+
+
+def note(entries, log_file, entry, *, epoch=1, length=10, copied=False, truncated_before=0):
+    entries.add(log_file, Record(RecordHeader(0, epoch, entry, truncated_before, 0, length, copied), 4096))
+
+
+def test_copies_take_nothing_back():
+    """They are older than what was written before them: their epoch and their truncation point do not count."""
+    entries, old, new = RecoveredEntries(0), File(), File()
+    for entry in (5, 6, 7):
+        note(entries, old, entry, epoch=3, truncated_before=2)
+    note(entries, new, 8, epoch=4, truncated_before=4)
+    note(entries, new, 4, epoch=1, truncated_before=1, copied=True)
+    assert (entries.epoch, entries.truncated_before, entries.next_entry) == (4, 4, 9)
+    assert [entry for entry, _ in entries.lengths()] == [4, 5, 6, 7, 8]
+
+
+def test_an_entry_that_is_there_twice_is_one():
+    entries, old, new = RecoveredEntries(0), File(), File()
+    for entry in (5, 6, 7):
+        note(entries, old, entry, length=entry)
+    for entry in (5, 6):
+        note(entries, new, entry, length=entry, copied=True, truncated_before=5)
+    entries.check()
+    assert list(entries.lengths()) == [(5, 5), (6, 6), (7, 7)]
+
+
+@pytest.mark.parametrize("other", [{"length": 11}, {"epoch": 2}], ids=str)
+def test_different_entries_of_one_number_are_refused(other):
+    entries, old, new = RecoveredEntries(0), File(), File()
+    note(entries, old, 5, truncated_before=5)
+    note(entries, new, 5, copied=True, **other)
+    with pytest.raises(CorruptError, match="differ"):
+        entries.check()
+
+
+def test_a_hole_that_no_copy_fills_is_refused():
+    entries, old, new = RecoveredEntries(0), File(), File()
+    note(entries, old, 8, truncated_before=5)
+    for entry in (5, 7):
+        note(entries, new, entry, copied=True)
+    with pytest.raises(CorruptError, match="from entry 5 on, but goes on from 6 with 7"):
+        entries.check()
+
+
+def test_a_newer_owner_s_epoch_stands_after_a_copy():
+    disk = MemoryJournalDisk()
+    for epoch in (2, 5):
+        journal, ledgers = open_journal(disk, seed=epoch, copy_from_files=1000)
+        append(ledgers.open(0, epoch), b"of %d" % epoch)
+        journal.close()
+    journal, ledgers = open_journal(disk, seed=6, copy_from_files=3)
+    busy = ledgers.open(1, 1)
+    write_until(busy, lambda: journal.copied_bytes and files_of(disk)[0] > "journal-0000000000000003")
+    journal.close()
+    journal, ledgers = open_journal(disk, seed=7)
+    assert ledgers.epochs()[0] == 5
+    with pytest.raises(FencedError):
+        ledgers.open(0, 4)
+    journal.close()
