@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headrace.codec import wire_commands as wire
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.store import SegmentStore
 
@@ -72,8 +72,8 @@ class MemoryConnection:
     def __init__(self, store: SegmentStore, random_uuid: Callable[[], int], *, piece_bytes: int = 1 << 30) -> None:
         """The session gets at most `piece_bytes` at once."""
         self._channel = _MemoryChannel(piece_bytes)
-        scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-        self.session = self._channel.session = Session(store, self._channel, scratch, "memory", random_uuid)
+        memory = ReceiveMemory(32 << 20, 100)
+        self.session = self._channel.session = Session(store, self._channel, memory, "memory", random_uuid)
 
     @property
     def closed(self) -> bool:

@@ -17,6 +17,7 @@
 | HEADRACE_SCALING_REPORTS_QUEUE_URL | SQS queue for reports of hot and cold segments | none: they are only logged |
 | HEADRACE_CACHE_BYTES | memory for data: appended, and read from S3 | 512 MiB |
 | HEADRACE_READ_CACHE_BYTES | the part of it for what was read from S3 | an eighth |
+| HEADRACE_RECEIVE_BYTES | the part of it for commands that arrived in part | an eighth, at least 22 MiB a process |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
 | HEADRACE_OBJECT_BYTES | of one object that holds runs of many segments, at most | 32 MiB |
@@ -49,7 +50,9 @@ from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
+from headrace.segmentstore.sessions.receive_memory import receive_bytes_min
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.tables.limits import TableLimits
 from segmentstore_fargate.layout import Layout, journal_directory
@@ -59,6 +62,9 @@ CACHE_BYTES_MIN: Final = 64 << 20
 """Four times the largest frame: less could not be sure to take an append while another is on its way to S3."""
 
 READ_CACHE_BYTES_MIN: Final = 8 << 20
+APPEND_CACHE_BYTES_MIN: Final = 2 * WIRE_FRAME_PAYLOAD_BYTES_MAX
+"""What must be left for appended data: an append may take half of it."""
+
 JOURNAL_FILE_BYTES_MIN: Final = 32 << 20
 STOP_DEADLINE_DEFAULT_S: Final = 60.0
 PROCESSES_MAX: Final = 64
@@ -88,6 +94,7 @@ class StoreConfig:
     chunk_bucket: str
     scaling_reports_queue_url: str | None
     cache_bytes: int
+    receive_bytes: int
     journal_file_bytes: int
     limits: StorageLimits
     table_limits: TableLimits
@@ -107,6 +114,15 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     process = read.integer("HEADRACE_PROCESS", 0, least=0, most=processes - 1)
     layout = _read_layout(read, container_count, processes)
     cache_bytes = read.integer("HEADRACE_CACHE_BYTES", CACHE_BYTES_DEFAULT, least=processes * CACHE_BYTES_MIN)
+    connections_max = read.integer("HEADRACE_CONNECTIONS_MAX", CONNECTIONS_MAX, least=1)
+    limits = _read_limits(read, cache_bytes, processes)
+    receive_bytes = _read_receive_bytes(read, cache_bytes, processes, connections_max)
+    left_bytes = cache_bytes // processes - limits.read_cache_bytes - receive_bytes
+    if left_bytes < APPEND_CACHE_BYTES_MIN:
+        raise InvalidRequestError(
+            f"HEADRACE_CACHE_BYTES leaves {left_bytes} bytes a process for appended data, at least "
+            f"{APPEND_CACHE_BYTES_MIN} are needed: HEADRACE_READ_CACHE_BYTES and HEADRACE_RECEIVE_BYTES are parts of it"
+        )
     journal_dir = journal_directory(process, processes)
     listen_port, health_port = _read_ports(read, process, processes)
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
@@ -128,10 +144,11 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
         scaling_reports_queue_url=environment.get("HEADRACE_SCALING_REPORTS_QUEUE_URL") or None,
         cache_bytes=cache_bytes // processes,
+        receive_bytes=receive_bytes,
         journal_file_bytes=read.integer(
             "HEADRACE_JOURNAL_FILE_BYTES", JOURNAL_FILE_BYTES, least=JOURNAL_FILE_BYTES_MIN
         ),
-        limits=_read_limits(read, cache_bytes, processes),
+        limits=limits,
         table_limits=TableLimits(
             all_tails_memory_bytes=read.integer(
                 "HEADRACE_TABLE_MEMORY_BYTES", usual_tables.all_tails_memory_bytes, least=usual_tables.tail_memory_bytes
@@ -140,7 +157,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
                 "HEADRACE_TABLE_CACHE_BYTES", usual_tables.cached_blocks_bytes, least=usual_tables.index_block_bytes
             ),
         ),
-        connections_max=read.integer("HEADRACE_CONNECTIONS_MAX", CONNECTIONS_MAX, least=1),
+        connections_max=connections_max,
         health_port=health_port,
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level,
@@ -179,6 +196,13 @@ def _read_ports(read: _Reader, process: int, processes: int) -> tuple[int, int |
         listen_port + process if listen_port else 0,
         health_port + process if health_port > 0 else None if health_port < 0 else 0,
     )
+
+
+def _read_receive_bytes(read: _Reader, cache_bytes: int, processes: int, connections_max: int) -> int:
+    """Of one process."""
+    least = processes * receive_bytes_min(connections_max)
+    default = max(cache_bytes // 8, least)
+    return read.integer("HEADRACE_RECEIVE_BYTES", default, least=least) // processes
 
 
 def _read_limits(read: _Reader, cache_bytes: int, processes: int) -> StorageLimits:

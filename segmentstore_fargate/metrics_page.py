@@ -129,6 +129,24 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         lambda s: s.store.pool.waiting,
     ),
     Metric(
+        "gauge",
+        "headrace_receive_capacity_bytes",
+        "memory for commands of which only a part has arrived",
+        lambda s: s.listener.receive_memory.total_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_receive_used_bytes",
+        "what connections hold of it",
+        lambda s: s.listener.receive_memory.used_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_receive_waiting_connections",
+        "connections that are not read because that memory is full",
+        lambda s: s.listener.receive_memory.waiting,
+    ),
+    Metric(
         "counter",
         "headrace_cache_evictions_total",
         "blocks of the cache that were given to newer data",

@@ -61,7 +61,7 @@ class SegmentStoreProcess:
         self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
         self._store = SegmentStore(
             JournalLedgers(self._journal),
-            BlockPool(config.cache_bytes - config.limits.read_cache_bytes),
+            BlockPool(config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes),
             self._clock,
             self._metadata_store,
             measured_chunks,
@@ -72,7 +72,10 @@ class SegmentStoreProcess:
             scaling_reports=self._scaling_reports,
         )
         self._listener = WireListener(
-            self._store, lambda: secrets.randbits(128), connections_max=config.connections_max
+            self._store,
+            lambda: secrets.randbits(128),
+            connections_max=config.connections_max,
+            receive_bytes=config.receive_bytes,
         )
         self._metrics = MetricsPage(
             MeasuredStore(

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from session_channels import feed, open_session
 
 from headrace.codec import wire_commands as wire
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
@@ -18,78 +19,11 @@ from headrace.segmentstore.sessions.limits import (
     STORAGE_READS_MAX,
     UNTAKEN_REPLY_BYTES_MAX,
 )
-from headrace.segmentstore.sessions.session import Session
 
 SEGMENT = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"
 WRITER, STRANGER = 5, 6
 WAIT_S = 20.0
-
-
-class FakeChannel:
-    """Takes replies in; with `takes` false the peer reads nothing."""
-
-    def __init__(self, *, takes=True):
-        self.takes = takes
-        self.sent = bytearray()
-        self.receiving = True
-        self.closed = False
-        self.session = None
-
-    def send(self, parts):
-        for part in parts:
-            self.sent += part
-        if not self.takes and not self.session.sending_blocked:
-            self.session.writing_paused()
-
-    def pause_receiving(self):
-        self.receiving = False
-
-    def resume_receiving(self):
-        self.receiving = True
-
-    def close(self):
-        self.closed = True
-
-    abort = close
-
-    def replies(self):
-        replies, position = [], 0
-        while position < len(self.sent):
-            type_code, length = wire.decode_header(self.sent[position : position + 8])
-            payload = memoryview(bytes(self.sent[position + 8 : position + 8 + length]))
-            replies.append(wire.decode(type_code, payload))
-            position += 8 + length
-        return replies
-
-
-def open_session(running, *, takes=True):
-    channel = FakeChannel(takes=takes)
-    scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-    session = Session(running.store, channel, scratch, "peer", lambda: running.world.random.getrandbits(128))
-    channel.session = session
-    return session, channel
-
-
-async def feed(session, channel, data, cuts=()):
-    """Give the session bytes as a socket would, in pieces, for as long as it takes any; how many it took."""
-    ends = sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)})
-    position = 0
-    for end in ends:
-        while position < end:
-            for _ in range(500):
-                if channel.receiving or channel.closed:
-                    break
-                await asyncio.sleep(0)
-            if channel.closed or not channel.receiving:
-                return position
-            target = session.assembler.writable()
-            count = min(len(target), end - position)
-            target[:count] = data[position : position + count]
-            session.received(count)
-            position += count
-    await asyncio.sleep(0)
-    return position
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from session_channels import feed, open_session
 from table_client import TableClient
 
 from headrace.codec import wire_commands as wire
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
 from headrace.model.names import container_of_segment
 from headrace.segmentstore.containers.attributes import SEGMENT_TYPE, TABLE_KEY_LENGTH
+from headrace.segmentstore.sessions.receive_memory import LARGE_PIECE_BYTES, ReceiveMemory
 
 TABLE = "scope/_tables/0.#epoch.0"
 SORTED = "scope/_tables/1.#epoch.0"
@@ -369,3 +371,46 @@ def test_a_table_survives_restarts(world, run):
                 versions = versions_of(await tables.put((b"k1", versions[0], b"3"), table=SORTED))
 
     run(scenario())
+
+
+def test_a_question_that_waits_its_turn_keeps_its_keys(on_table):
+    """What it was received into holds other commands meanwhile."""
+
+    async def scenario(running, client, tables):
+        await tables.put(*((bytes([key]), ANY, b"v") for key in b"abcdef"))
+        session, channel = open_session(running)
+        session.writing_paused()  # the peer has not taken what was sent before
+        await feed(session, channel, wire.encode(wire.ReadTableKeys(3, TABLE, "", 9, b"", b"", b"c", b"e")))
+        await feed(session, channel, wire.encode(wire.GetStreamSegmentInfo(4, PLAIN)) * 3)
+        session.writing_resumed()
+        await running.until(lambda: any(isinstance(each, wire.TableKeysRead) for each in channel.replies()))
+        (found,) = (each for each in channel.replies() if isinstance(each, wire.TableKeysRead))
+        assert [bytes(each.key) for each in found.keys] == [b"c", b"d", b"e"]
+        session.disconnected()
+
+    on_table(scenario)
+
+
+def test_a_question_for_many_keys_is_answered_before_the_next_command(on_table):
+    """It holds receive memory while it waits; a connection must not have many of them."""
+
+    async def scenario(running, client, tables):
+        await tables.put((b"k" * 1000, ANY, b"v"))
+        memory = ReceiveMemory(32 << 20, 100)
+        session, channel = open_session(running, memory=memory)
+        question = wire.encode(wire.ReadTable(3, TABLE, "", (wire.TableKey(b"k" * 1000),) * 400))
+        session.writing_paused()
+        await feed(session, channel, question)
+        assert not channel.receiving
+        assert len(question) <= memory.used_bytes <= len(question) + LARGE_PIECE_BYTES
+        session.writing_resumed()
+        await running.until(lambda: channel.receiving)
+        assert memory.used_bytes == 0
+        (reply,) = channel.replies()
+        assert [bytes(entry.value) for entry in reply.entries] == [b"v"] * 400
+        session.writing_paused()
+        await feed(session, channel, question)
+        session.disconnected()
+        await running.until(lambda: memory.used_bytes == 0)
+
+    on_table(scenario)

@@ -13,7 +13,7 @@ from store_machine_doubles import Replies
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import ThrottledError, UnavailableError
 from headrace.segmentstore.containers import container as container_module
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.storage import throttle as throttle_module
 from headrace.segmentstore.storage.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
@@ -63,8 +63,8 @@ def test_whoever_appends_is_left_alone_for_a_while_and_readers_are_not(make_worl
             client = await running.connect()
             await client.create(SEGMENT)
             taps = [Tap(), Tap()]
-            scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-            writing, reading = (Session(running.store, tap, scratch, "tap", lambda: 1) for tap in taps)
+            memory = ReceiveMemory(32 << 20, 100)
+            writing, reading = (Session(running.store, tap, memory, "tap", lambda: 1) for tap in taps)
             receive(writing, wire.SetupAppend(1, WRITER, SEGMENT))
             receive(writing, wire.AppendBlockEnd(WRITER, 3, b"abc", 1, 0, 2))
             await running.until(lambda: len(taps[0].sent) > 60)

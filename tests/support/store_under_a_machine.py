@@ -23,7 +23,7 @@ from headrace.model.errors import UnavailableError
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
@@ -124,8 +124,8 @@ class StoreUnderAMachine(RuleBasedStateMachine):
     async def call(self, command: wire.WireCommand) -> Any:
         """By way of a session, as a client asks."""
         replies = Replies()
-        scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-        session = Session(self.store, replies, scratch, "machine", lambda: self.random.getrandbits(128))
+        memory = ReceiveMemory(32 << 20, 100)
+        session = Session(self.store, replies, memory, "machine", lambda: self.random.getrandbits(128))
         frame = wire.encode(command)
         position = 0
         while position < len(frame):

@@ -1,8 +1,7 @@
 """The server's end of the wire protocol: sockets for sessions, on asyncio or uvloop.
 
-Receives with `BufferedProtocol` straight into the cache or one scratch buffer for all connections, and sends views of
-the cache without joining them. What a session may do is its own business; this only moves bytes and bounds how many
-connections there are.
+Receives with `BufferedProtocol` straight into the receive memory, and sends views of the cache without joining them.
+What a session may do is its own business; this only moves bytes and bounds how many connections there are.
 """
 
 from __future__ import annotations
@@ -15,13 +14,16 @@ from contextlib import suppress
 from typing import Final, cast
 
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.store import SegmentStore
 
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 4096
+RECEIVE_BYTES: Final = 64 << 20
+"""For commands of which only a part has arrived: enough for 160 connections that are in the middle of 256 KiB."""
+
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 STALL_CHECK_S: Final = 10.0
 _BACKLOG: Final = 1024
@@ -51,12 +53,17 @@ class WireListener:
     """`random_uuid` gives unsigned 128-bit numbers."""
 
     def __init__(
-        self, store: SegmentStore, random_uuid: Callable[[], int], *, connections_max: int = CONNECTIONS_MAX
+        self,
+        store: SegmentStore,
+        random_uuid: Callable[[], int],
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self._store = store
         self._random_uuid = random_uuid
         self._connections_max = connections_max
-        self._scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
+        self.receive_memory = ReceiveMemory(receive_bytes, connections_max)
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -121,7 +128,7 @@ class WireListener:
             return None
         self._connections.add(connection)
         self._store.metrics.connections = len(self._connections)
-        return Session(self._store, connection, self._scratch, peer, self._random_uuid)
+        return Session(self._store, connection, self.receive_memory, peer, self._random_uuid)
 
     def forget(self, connection: _Connection) -> None:
         self._connections.discard(connection)

@@ -1,9 +1,9 @@
 """The memory for appended data: a fixed budget of blocks, filled one after the other and used again as a whole.
 
 A block that was touched once is several times cheaper to fill than fresh memory, so blocks are never given back while
-the budget holds them. Data lies in the pool from the moment it is received until it is both in tier 2 and in the way
-of newer data: bytes that are only here are never dropped, and when they fill the budget, `reserve` answers None and
-whoever receives must wait. Everything here runs on the event loop.
+the budget holds them. Data is in the pool from its arrival until it is both in tier 2 and in the way of newer data:
+bytes that are only here are never dropped, and when they fill the budget, `reserve` answers None and whoever receives
+must wait. Everything here runs on the event loop.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Owner(Protocol):
 
 
 class Reservation:
-    """Room for `length` bytes: one append from its reception on, as long as it is in memory.
+    """Room for `length` bytes: one append from the moment it has arrived, as long as it is in memory.
 
     A single small object and no others: there are as many of them as appends in the cache. Most lie in one block, at
     `start`; what does not fit there is in `more`. It starts out unstored. When an index knows it, the index is its
@@ -97,6 +97,21 @@ class Reservation:
         if not self.more:
             return [self.block.view[self.start : self.start + self.length]]
         return [block.view[start : start + length] for block, start, length in self.extents]
+
+    def fill(self, data: Sequence[memoryview]) -> None:
+        """Copy `data` to the begin of the reservation; it must fit."""
+        if not self.more and len(data) == 1:  # as nearly always
+            self.block.view[self.start : self.start + len(data[0])] = data[0]
+            return
+        parts = iter(self.parts)
+        room = memoryview(b"")
+        for view in data:
+            while view:
+                if not room:
+                    room = next(parts)
+                count = min(len(room), len(view))
+                room[:count] = view[:count]
+                room, view = room[count:], view[count:]
 
     @property
     def blocks(self) -> list[Block]:

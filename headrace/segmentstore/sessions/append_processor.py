@@ -8,10 +8,9 @@ append the same events.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import (
@@ -26,15 +25,13 @@ from headrace.model.errors import (
 from headrace.segmentstore.containers.attributes import is_core
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.reservations import Reservation, slice_parts
-from headrace.segmentstore.sessions.frame_assembler import AppendFrame
+from headrace.segmentstore.reading.reservations import Reservation
+from headrace.segmentstore.sessions.append_frames import AppendFrame
 from headrace.segmentstore.sessions.limits import WRITERS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
     from headrace.codec.wire_commands import Buffer
     from headrace.segmentstore.sessions.session import Session
-
-_TAIL_FRAME: Final = struct.Struct(">ii")
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +60,6 @@ class AppendProcessor:
         self._pool = session.store.pool
         self._writers: dict[int, WriterState] = {}
         self._due: list[WriterState] = []
-        self._block: AppendFrame | None = None
         self._setting_up: dict[int, wire.SetupAppend] = {}
         self._without_segment: set[WriterState] = set()
 
@@ -71,9 +67,6 @@ class AppendProcessor:
         return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
 
     def close(self) -> None:
-        if self._block is not None and self._block.data is not None:
-            self._pool.release(self._block.data)
-        self._block = None
         for writer in self._without_segment:
             self._release_waiting(writer)
         self._without_segment.clear()
@@ -163,11 +156,10 @@ class AppendProcessor:
 
     # Appends
 
-    def check(self, frame: AppendFrame) -> None:
-        """Raise WireFormatError if this append may not come here and now."""
+    def check(self, frame: AppendFrame, block: AppendFrame | None) -> None:
+        """Raise WireFormatError if this append may not come here and now; `block` is one whose end is due."""
         if frame.writer_id not in self._writers:
             raise wire.WireFormatError(f"an append of writer {frame.writer_id:032x}, which was not set up")
-        block = self._block
         if block is None:
             return
         if frame.type_code != wire.AppendBlockEnd.TYPE or frame.writer_id != block.writer_id:
@@ -179,46 +171,17 @@ class AppendProcessor:
             )
 
     def accept(self, frame: AppendFrame) -> None:
-        """An append was received as a whole; its data belongs to this processor now."""
-        if frame.type_code == wire.AppendBlock.TYPE:
-            self._block = frame
-            return
+        """An append is in the cache as a whole; its data belongs to this processor now."""
         data = frame.data
         if data is None:
             raise AssertionError("an append arrives with its data")
         try:
-            if self._block is not None:
-                frame.data = data = self._assemble(self._block, frame, data)
-                self._block = None
             if frame.event_count <= 0:
                 raise wire.WireFormatError(f"an append of {frame.event_count} events")
             self._append(self._writers[frame.writer_id], frame, data)
         except HeadraceError:
             self._pool.release(data)
             raise
-
-    def _assemble(self, block: AppendFrame, end: AppendFrame, end_data: Reservation) -> Reservation:
-        """The bytes of an append that came as AppendBlock and AppendBlockEnd."""
-        block_data = block.data
-        if block_data is None:
-            raise AssertionError("a block arrives with its data")
-        whole = end.whole_events_bytes
-        pieces = [(block_data, 0, whole)]
-        rest = block.data_bytes - whole
-        if rest:
-            header = b"".join(slice_parts(block_data.parts, whole, _TAIL_FRAME.size))
-            if len(header) < _TAIL_FRAME.size:
-                raise wire.WireFormatError(f"a block ends with {rest} bytes that are no frame")
-            type_code, length = _TAIL_FRAME.unpack(header)
-            if length != rest - _TAIL_FRAME.size:
-                raise wire.WireFormatError(f"the frame at the end of a block claims {length} bytes, {rest} are left")
-            if type_code == wire.PartialEvent.TYPE:
-                pieces.append((block_data, whole + _TAIL_FRAME.size, length))
-            elif type_code != wire.Padding.TYPE or end_data.length:
-                raise wire.WireFormatError(f"a block ends with a frame of type {type_code}")
-        elif end_data.length:
-            raise wire.WireFormatError("AppendBlockEnd has data, but its block has no partial event")
-        return self._pool.compose([*pieces, (end_data, 0, end_data.length)])
 
     def _append(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
         if writer.dropped:

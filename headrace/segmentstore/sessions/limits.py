@@ -32,7 +32,11 @@ TAIL_HOLD_S: Final = 15.0
 """How long a read at the tail is held before it is answered empty; clients give up after 30 s."""
 
 STALL_S: Final = 60.0
-"""A connection that sends nothing in the middle of a frame, or takes nothing of a reply, for so long is closed."""
+"""A connection that sends nothing in the middle of a command, or takes nothing of a reply, for so long is closed."""
+
+TRANSFER_BYTES_PER_S_MIN: Final = 16 << 10
+"""What a peer must send in the middle of a command, when its first `STALL_S` are over. A thousand connections that
+share a link of 100 Mbit/s are not slower than this, with blocks of 1 MiB."""
 
 WRITERS_PER_CONNECTION_MAX: Final = 10_000
 TRANSIENT_SEGMENTS_PER_CONNECTION_MAX: Final = 1_000

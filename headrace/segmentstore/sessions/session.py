@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.reading.reservations import Block, Reservation
+from headrace.segmentstore.sessions.append_frames import AppendFrame
 from headrace.segmentstore.sessions.append_processor import AppendProcessor
-from headrace.segmentstore.sessions.frame_assembler import AppendFrame, FrameAssembler
+from headrace.segmentstore.sessions.frame_assembler import FrameAssembler
 from headrace.segmentstore.sessions.limits import (
     OUTSTANDING_APPEND_BYTES_MAX,
     RUNNING_REQUESTS_MAX,
@@ -24,8 +25,10 @@ from headrace.segmentstore.sessions.limits import (
     UNTAKEN_REPLY_BYTES_MAX,
 )
 from headrace.segmentstore.sessions.read_processor import ReadProcessor
+from headrace.segmentstore.sessions.receive_memory import ReceivedBytes, ReceiveMemory
 from headrace.segmentstore.sessions.segment_processor import SegmentProcessor
 from headrace.segmentstore.sessions.table_processor import TableProcessor
+from headrace.segmentstore.sessions.transfer_pace import TransferPace
 from headrace.segmentstore.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ class Session:
     """`random_uuid` gives unsigned 128-bit numbers, for the names of transient segments."""
 
     def __init__(
-        self, store: SegmentStore, channel: Channel, scratch: memoryview, peer: str, random_uuid: Callable[[], int]
+        self, store: SegmentStore, channel: Channel, memory: ReceiveMemory, peer: str, random_uuid: Callable[[], int]
     ) -> None:
         self.store = store
         self.peer = peer
@@ -75,9 +78,9 @@ class Session:
         self._outstanding_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._untaken_bytes = 0
-        # Of the newest bytes, or of the moment since which the peer can be blamed for sending none.
         self.received_s = self._blocked_since_s = store.clock.monotonic_s()
-        self.assembler = FrameAssembler(store.pool, scratch, self)
+        self._pace = TransferPace()
+        self.assembler = FrameAssembler(store.pool, memory, self)
         self._appends = AppendProcessor(self)
         self._reads = ReadProcessor(self)
         self._segments = SegmentProcessor(self, random_uuid)
@@ -91,6 +94,8 @@ class Session:
         """`count` bytes have been received into `assembler.writable()`."""
         now_s = self.received_s = self.store.clock.monotonic_s()
         self._guarded(lambda: self.assembler.received(count))
+        assembler = self.assembler
+        self._pace.received(now_s, assembler.owed_command, count if assembler.receives_owed else 0)
         if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s)):
             self._throttle(delay_s)
 
@@ -113,12 +118,12 @@ class Session:
         self._unpin()
 
     def check_stalled(self, now_s: float) -> None:
-        """Close the connection if the peer owes bytes, or takes none, for too long."""
-        owes = self.closed or (self.assembler.inside_frame and not self._receiving_paused)
+        """Close the connection if the peer sends the rest of a command, or takes replies, too slowly."""
+        self.assembler.leave_cache_if_slow()
+        closing = self.closed and now_s - self.received_s > STALL_S
         # What a peer sends is no sign that it takes anything.
-        if (owes and now_s - self.received_s > STALL_S) or (
-            self.sending_blocked and now_s - self._blocked_since_s > STALL_S
-        ):
+        blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
+        if closing or blocked or self._pace.is_too_slow(now_s):
             _log.warning("event=connection_stalled peer=%s", self.peer)
             self.abort()
 
@@ -192,16 +197,20 @@ class Session:
             or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
             or len(self._tasks) >= RUNNING_REQUESTS_MAX
             or self._reads.full
+            or self._tables.busy
         )
 
-    def check_append(self, frame: AppendFrame) -> None:
-        self._appends.check(frame)
+    def check_append(self, frame: AppendFrame, block: AppendFrame | None) -> None:
+        self._appends.check(frame, block)
 
     def on_append(self, frame: AppendFrame) -> None:
         self._appends.accept(frame)
 
     def on_pooled_command(self, type_code: int, received: Reservation) -> None:
         self._tables.accept(type_code, received)
+
+    def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        self._tables.answer_large(command, received)
 
     def on_command(self, command: wire.WireCommand) -> None:
         handler = self._handlers.get(type(command))
@@ -254,7 +263,7 @@ class Session:
         if self.closed:
             self.assembler.close()
         else:
-            self._guarded(self.assembler.resume)
+            self._resume()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run a step of the assembler; bytes that are no protocol close the connection without harm."""
@@ -276,16 +285,22 @@ class Session:
         wanted = not self._memory_wanted and self._throttled is None and self.accepts_commands
         if not wanted and not self._receiving_paused:
             self._receiving_paused = True
+            self._pace.pause(self.store.clock.monotonic_s())
             self._channel.pause_receiving()
         elif wanted and self._receiving_paused and self._outstanding_bytes <= OUTSTANDING_APPEND_BYTES_MAX // 2:
             self._receiving_paused = False
-            self.received_s = self.store.clock.monotonic_s()
+            self._pace.resume(self.store.clock.monotonic_s())
             self._channel.resume_receiving()
             self._loop.call_soon(self._resume_assembler)
 
     def _resume_assembler(self) -> None:
         if not self.closed and not self._receiving_paused:
-            self._guarded(self.assembler.resume)
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with what was received before. What the peer owes now it owes from now on."""
+        self._guarded(self.assembler.resume)
+        self._pace.received(self.store.clock.monotonic_s(), self.assembler.owed_command, 0)
 
     def _request_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -11,6 +11,7 @@ from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.reading.reservations import Reservation
+from headrace.segmentstore.sessions.receive_memory import ReceivedBytes
 from headrace.segmentstore.sessions.segment_processor import checked_name, error_reply
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch, Change
@@ -32,12 +33,14 @@ class TableProcessor:
         self._taken = asyncio.Event()
         self._taken.set()
         self._held: set[Callable[[], None]] = set()
+        self._large: set[ReceivedBytes] = set()
 
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         handled: dict[type[wire.WireCommand], Callable[[Any], Awaitable[None]]] = {
             wire.CreateTableSegment: self._create,
             wire.DeleteTableSegment: self._delete,
             wire.GetTableSegmentInfo: self._info,
+            wire.ReadTable: self._in_turn(self._read_values),
             wire.ReadTableKeys: self._in_turn(self._read_keys),
             wire.ReadTableEntries: self._in_turn(self._read_entries),
             wire.ReadTableEntriesDelta: self._in_turn(self._read_delta),
@@ -45,7 +48,7 @@ class TableProcessor:
         return {kind: self._starter(handler) for kind, handler in handled.items()}
 
     def accept(self, type_code: int, received: Reservation) -> None:
-        """A command came that was received into the cache: an update, a removal, or a question for keys.
+        """A command came whose payload is in the cache: an update or a removal.
 
         Raises:
             WireFormatError: it is not laid out as its type demands.
@@ -56,9 +59,6 @@ class TableProcessor:
         except wire.WireFormatError:
             self._pool.release(received)
             raise
-        if isinstance(command, wire.ReadTable):
-            self._run_holding(lambda: self._pool.release(received), self._in_turn(self._read_values), command)
-            return
         changes: list[Change]
         if isinstance(command, wire.UpdateTableEntries):
             changes = [(entry.key, entry.version, entry.value) for entry in command.entries]
@@ -73,6 +73,22 @@ class TableProcessor:
         request = _Update(command.request_id, command.segment, command.table_segment_offset, type_code, batch)
         self._session.count_outstanding(batch.length)
         self._run_holding(batch.release, self._update, request)
+
+    def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        """Answer a question for many keys. What it was received into is kept for it, and nothing else is accepted until
+        it is answered: so a connection holds no more than one of them."""
+        self._large.add(received)
+
+        def release() -> None:
+            self._large.discard(received)
+            received.release()
+
+        self._run_holding(release, self._in_turn(self._read_values), command)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the commands behind the present one have to wait."""
+        return bool(self._large)
 
     def close(self) -> None:
         """Give back what requests hold that never began: they end without a word."""
