@@ -56,7 +56,7 @@ class RetentionPolicyModel(WireModel):
         return cls(type=policy.type.value, value=policy.value, maxValue=policy.max_value)
 
 
-class UpdateStreamRequest(WireModel):
+class StreamConfigurationModel(WireModel):
     """The whole configuration: what is left out is as for a new stream."""
 
     scalingPolicy: ScalingPolicyModel
@@ -75,8 +75,16 @@ class UpdateStreamRequest(WireModel):
         )
 
 
-class CreateStreamRequest(UpdateStreamRequest):
+class CreateStreamRequest(StreamConfigurationModel):
     streamName: str
+
+
+class UpdateStreamRequest(StreamConfigurationModel):
+    """The whole configuration: what is left out is as for a new stream."""
+
+    expectedConfigurationVersion: int | None = Field(
+        default=None, ge=0, description="Update only if the configuration still has this version; without: in any case"
+    )
 
 
 class Stream(WireModel):

@@ -67,7 +67,9 @@ def get_stream(scope: ScopeName, stream: StreamName) -> models.Stream:
 
 @api.put(_STREAM, summary="Replace the configuration", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
 def update_stream(scope: ScopeName, stream: StreamName, request: models.UpdateStreamRequest) -> models.StreamUpdate:
-    view = wiring.stream_service().update_stream(scope, stream, request.configuration())
+    view = wiring.stream_service().update_stream(
+        scope, stream, request.configuration(), request.expectedConfigurationVersion
+    )
     return models.StreamUpdate(streamState=view.state.value, configurationVersion=view.configuration_version)
 
 

@@ -23,6 +23,7 @@ from headrace.cli.outcome import Outcome, time_text
 from headrace.cli.segment import segment_document
 from headrace.client import (
     Headrace,
+    IllegalStateError,
     InvalidRequestError,
     RetentionPolicy,
     RetentionType,
@@ -32,9 +33,13 @@ from headrace.client import (
 )
 from headrace.client.views import ScaleProgress, StreamView
 from headrace.codec.stream_cut_text import stream_cut_text
+from headrace.model.configuration_updates import CONFIGURATION_CHANGED
 
 SEGMENTS_DEFAULT = 2
 SCALE_FACTOR_DEFAULT = 2
+
+UPDATE_ATTEMPTS_MAX = 8
+"""Of one update that meets others; each of these has succeeded."""
 
 
 def stream_document(view: StreamView) -> dict[str, Any]:
@@ -85,6 +90,17 @@ def _create(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _update(client: Headrace, options: argparse.Namespace) -> Outcome:
+    """Change what is named. Other updates that come between reading and replacing are kept: then it starts again."""
+    for _ in range(UPDATE_ATTEMPTS_MAX - 1):
+        try:
+            return _try_to_update(client, options)
+        except IllegalStateError as error:
+            if error.specific_code != CONFIGURATION_CHANGED:
+                raise
+    return _try_to_update(client, options)
+
+
+def _try_to_update(client: Headrace, options: argparse.Namespace) -> Outcome:
     """The API replaces the whole configuration: what is not named is asked for as it is."""
     known = client.admin.get_stream(*stream_of(options))
     timeout_ms, rollover = options.timestamp_aggregation_timeout_ms, options.rollover_size_bytes
@@ -95,6 +111,7 @@ def _update(client: Headrace, options: argparse.Namespace) -> Outcome:
         tags=(set(known.tags) | set(options.tag)) - set(options.untag),
         timestamp_aggregation_timeout_ms=known.timestamp_aggregation_timeout_ms if timeout_ms is None else timeout_ms,
         rollover_size_bytes=known.rollover_size_bytes if rollover is None else rollover,
+        expected_version=known.configuration_version,
         wait=not options.no_wait,
     )
     return Outcome(stream_document(view))

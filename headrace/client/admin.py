@@ -143,15 +143,22 @@ class AsyncAdmin:
         tags: Iterable[str] = (),
         timestamp_aggregation_timeout_ms: int = 0,
         rollover_size_bytes: int = 0,
+        expected_version: int | None = None,
         wait: bool = True,
     ) -> views.StreamView:
         """Replaces the whole configuration; what is left out is as for a new stream.
 
+        With `expected_version`, the `configuration_version` of the view that the new configuration was made from, only
+        if no other update came first.
+
         Raises:
             SealedError: the stream is sealed.
-            IllegalStateError: the update was accepted, and given up later.
+            IllegalStateError: code "configuration_changed": another update came first; or the update was accepted, and
+                given up later.
         """
         body = _configuration(scaling, retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes)
+        if expected_version is not None:
+            body["expectedConfigurationVersion"] = expected_version
         answer = await self._api.request("PUT", _path(scope, stream), body=body)
         version = views.parsed(lambda found: int(found["configurationVersion"]), answer)
         view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))

@@ -90,6 +90,7 @@ class Admin:
         tags: Iterable[str] = (),
         timestamp_aggregation_timeout_ms: int = 0,
         rollover_size_bytes: int = 0,
+        expected_version: int | None = None,
         wait: bool = True,
     ) -> views.StreamView:
         return self._run(
@@ -101,6 +102,7 @@ class Admin:
                 tags=tags,
                 timestamp_aggregation_timeout_ms=timestamp_aggregation_timeout_ms,
                 rollover_size_bytes=rollover_size_bytes,
+                expected_version=expected_version,
                 wait=wait,
             )
         )

@@ -30,7 +30,7 @@ from headrace.metadata.stream_records import (
     create_transition,
     is_stream,
 )
-from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import AlreadyExistsError, ConflictError
 from headrace.model.names import check_scope_name, check_stream_name
@@ -103,15 +103,21 @@ class StreamService:
         # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
         return Listing(tuple(one for one in found if tag is None or tag in one.tags), page.next_after)
 
-    def update_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> UpdateView:
+    def update_stream(
+        self, scope: str, stream: str, configuration: StreamConfiguration, expected_version: int | None = None
+    ) -> UpdateView:
         """Accept a configuration in the place of the present one; the same again is accepted while the update runs.
+
+        With `expected_version` only if the configuration in force has this version. The same request again, after its
+        answer was lost, is answered as before for as long as no other update follows.
 
         Raises:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
+            IllegalStateError: code "configuration_changed": it has another version than the expected one.
         """
-        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration))
+        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration, expected_version))
 
     def truncate_stream(
         self, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check | None = None
@@ -204,14 +210,20 @@ class StreamService:
         )
         return stream_view(stream)
 
-    def _try_to_update(self, scope: str, name: str, configuration: StreamConfiguration) -> UpdateView:
+    def _try_to_update(
+        self, scope: str, name: str, configuration: StreamConfiguration, expected_version: int | None
+    ) -> UpdateView:
         stored = self._records.get(scope, name)
         if stored.stream.state is StreamState.UPDATING:
             running = self._records.configuration_update(stored.stream)
             if running is None:
                 raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended: repeat the request")
-            if running.after == configuration:
+            if running.after == configuration and expected_version in (None, running.version - 1):
                 return UpdateView(stored.stream.state, running.version)
+        version = stored.stream.configuration_version
+        if expected_version == version - 1 and stored.stream.configuration == configuration:
+            return UpdateView(stored.stream.state, version)  # the answer to the first request was lost
+        check_configuration_version(stored.stream.scoped_name, version, expected_version)
         updating = start_updating(stored.stream, stored.version)
         update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
         self._accept_change(stored, updating, create_configuration_update(updating, update))

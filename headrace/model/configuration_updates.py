@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.model.errors import IllegalStateError
 from headrace.model.stream_configuration import StreamConfiguration
+
+CONFIGURATION_CHANGED = "configuration_changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +35,14 @@ class ConfigurationUpdate:
         """Whether the segment stores have to measure the active segments against another rate."""
         before, after = self.before.scaling, self.after.scaling
         return (before.type, before.target_rate) != (after.type, after.target_rate)
+
+
+def check_configuration_version(scoped_name: str, version: int, expected: int | None) -> None:
+    """Raises IllegalStateError, code "configuration_changed", unless `expected` is the version or None."""
+    if expected not in (None, version):
+        raise IllegalStateError(
+            f"the configuration of {scoped_name} has version {version}, the update expects {expected}: another update "
+            "came first, read the configuration again",
+            details={"configurationVersion": version, "expectedConfigurationVersion": expected},
+            code=CONFIGURATION_CHANGED,
+        )

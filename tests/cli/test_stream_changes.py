@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
+
+from headrace.cli.stream import UPDATE_ATTEMPTS_MAX
 
 FIRST, SECOND = 1 << 32 | 2, 1 << 32 | 3
 
@@ -27,6 +30,41 @@ def test_an_update_changes_what_is_named_and_nothing_else(ok: Any, as_json: Any)
     assert as_json("stream", "update", "s/t", "--fixed")["scaling"]["type"] == "FIXED_NUM_SEGMENTS"
     assert as_json("stream", "update", "s/t", "--retain-everything")["retention"] is None
     assert "state" in ok("stream", "update", "s/t", "--no-wait")
+
+
+class _Rival:
+    """Somebody else's updates, each of which comes between a command's reading and its replacing."""
+
+    def __init__(self, api: Any, updates: int) -> None:
+        self._api = api
+        self._honest = api.respond
+        self.left = updates
+        api.respond = self._respond
+
+    def _respond(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT" and self.left:
+            self.left -= 1
+            known = self._honest(httpx.Request("GET", request.url)).json()
+            body = {name: known[name] for name in ("scalingPolicy", "streamTags")}
+            body["streamTags"] = [*body["streamTags"], f"rival-{self.left}"]
+            assert self._honest(httpx.Request("PUT", request.url, json=body)).status_code == 202
+        return self._honest(request)
+
+
+def test_updates_that_meet_lose_no_tag(stream: str, api: Any, as_json: Any):
+    rival = _Rival(api, UPDATE_ATTEMPTS_MAX - 1)
+    after = as_json("stream", "update", "s/t", "--tag", "mine")
+    assert rival.left == 0
+    assert after["tags"] == ["mine", *(f"rival-{number}" for number in range(UPDATE_ATTEMPTS_MAX - 1))]
+    assert after["configurationVersion"] == UPDATE_ATTEMPTS_MAX
+
+
+def test_an_update_that_meets_others_each_time_says_so(stream: str, api: Any, run: Any, as_json: Any):
+    _Rival(api, UPDATE_ATTEMPTS_MAX)
+    ran = run("stream", "update", "s/t", "--tag", "mine")
+    assert ran.code == 1
+    assert "another update came first" in ran.err
+    assert "mine" not in as_json("stream", "get", "s/t")["tags"]
 
 
 def test_streams_are_listed_by_prefix(stream: str, ok: Any, as_json: Any):

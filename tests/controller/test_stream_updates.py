@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
+from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -114,6 +114,36 @@ def test_the_same_update_is_accepted_while_it_runs_and_another_is_not(world: Any
             other()
     assert world.drain() == 1
     assert world.streams.get_stream("s", "t").configuration_version == 1
+
+
+def test_an_update_that_expects_another_version_is_refused(world: Any):
+    """Two changes of tags that were made from the same version: the second one must not drop what the first added."""
+    world.create()
+    first = StreamConfiguration(ScalingPolicy.fixed(2), tags=("first",))
+    second = StreamConfiguration(ScalingPolicy.fixed(2), tags=("second",))
+    assert world.streams.update_stream("s", "t", first, 0).configuration_version == 1
+    with pytest.raises(ConflictError):  # while the first one runs
+        world.streams.update_stream("s", "t", second, 0)
+    world.drain()
+    with pytest.raises(IllegalStateError) as refused:
+        world.streams.update_stream("s", "t", second, 0)
+    assert refused.value.specific_code == "configuration_changed"
+    assert refused.value.details == {"configurationVersion": 1, "expectedConfigurationVersion": 0}
+    assert world.streams.get_stream("s", "t").configuration == first
+    assert world.streams.update_stream("s", "t", second, 1).configuration_version == 2
+    world.drain()
+    assert world.streams.get_stream("s", "t").configuration == second
+
+
+def test_a_conditional_update_whose_answer_was_lost_is_answered_again(world: Any):
+    world.create()
+    accepted = world.streams.update_stream("s", "t", RATED, 0)
+    assert world.streams.update_stream("s", "t", RATED, 0) == accepted, "while it runs"
+    with pytest.raises(IllegalStateError):
+        world.streams.update_stream("s", "t", RATED, 1)
+    world.drain()
+    assert world.streams.update_stream("s", "t", RATED, 0).configuration_version == 1, "and once it is done"
+    assert not world.drain()
 
 
 def test_what_cannot_be_updated(world: Any):
