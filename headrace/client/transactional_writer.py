@@ -84,14 +84,14 @@ class AsyncTransaction:
             IllegalStateError: code "transaction_aborted": by request, or because nobody pinged it in time.
         """
         await self.flush()
-        admin, scope, stream = self._writer.admin.transactions, self._writer.scope, self._writer.stream
-        view = await admin.commit(scope, stream, self.id, writer=writer, time=time)
+        admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
+        view = await admin.transactions.commit(scope, stream, self.id, writer=writer, time=time)
         await self.leave(_ended("committed"))
         poll_s = _COMMIT_POLL_FIRST_S
         while wait and view.state != "COMMITTED":
             await asyncio.sleep(poll_s)
             poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
-            view = await admin.get(scope, stream, self.id)
+            view = await admin.transactions.get(scope, stream, self.id)
 
     async def abort(self) -> None:
         """Drops the events. Raises IllegalStateError, code "transaction_committed"."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
 SECONDS_PER_MINUTE = 60
@@ -56,6 +57,17 @@ class Function:
     """
 
 
+class Access(StrEnum):
+    """What a caller has to be allowed to do; each includes the one before."""
+
+    READ = "read"
+    """Read events, and ask about scopes and what is in them."""
+    WRITE = "write"
+    """Write events, also in transactions; note times; publish positions up to which events were read."""
+    MANAGE = "manage"
+    """Create, change and delete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One route of the HTTP API; `{x}` in `path` is a path parameter. Every route demands IAM authorization on AWS."""
@@ -63,6 +75,14 @@ class Route:
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     function: str
+    access: Access = Access.MANAGE
+    """Of a route that is no GET."""
+
+    @property
+    def least_access(self) -> Access:
+        """The least access that allows the route: to read is to ask with GET about a scope, or what `access` says."""
+        is_question = self.method == "GET" and (self.path + "/").startswith("/v1/scopes/")
+        return Access.READ if is_question else self.access
 
 
 DEAD_LETTER_FUNCTION = "dead-letter-queues"

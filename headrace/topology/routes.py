@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.topology.kinds import Route
+from headrace.topology.kinds import Access, Route
 
 _STREAM = "/v1/scopes/{scope}/streams/{stream}"
 _GROUPS = "/v1/scopes/{scope}/reader-groups"
@@ -26,14 +26,14 @@ ROUTES = (
     Route("GET", f"{_STREAM}/scale/{{epoch}}", "streams"),
     Route("GET", f"{_STREAM}/scaling-events", "streams"),
     Route("GET", f"{_STREAM}/transactions", "transactions"),
-    Route("POST", f"{_STREAM}/transactions", "transactions"),
+    Route("POST", f"{_STREAM}/transactions", "transactions", Access.WRITE),
     Route("GET", f"{_STREAM}/transactions/{{transaction}}", "transactions"),
-    Route("PUT", f"{_STREAM}/transactions/{{transaction}}/lease", "transactions"),
-    Route("PUT", f"{_STREAM}/transactions/{{transaction}}/state", "transactions"),
-    Route("POST", f"{_STREAM}/commit-sets", "transactions"),
+    Route("PUT", f"{_STREAM}/transactions/{{transaction}}/lease", "transactions", Access.WRITE),
+    Route("PUT", f"{_STREAM}/transactions/{{transaction}}/state", "transactions", Access.WRITE),
+    Route("POST", f"{_STREAM}/commit-sets", "transactions", Access.WRITE),
     Route("GET", f"{_STREAM}/commit-sets/{{key}}", "transactions"),
     Route("GET", f"{_STREAM}/segments", "segments"),
-    Route("POST", f"{_STREAM}/segments/between", "segments"),
+    Route("POST", f"{_STREAM}/segments/between", "segments", Access.READ),
     Route("GET", f"{_STREAM}/segments/{{segment}}/successors", "segments"),
     Route("GET", f"{_STREAM}/segments/{{segment}}/predecessors", "segments"),
     Route("GET", f"{_STREAM}/segments/{{segment}}/endpoint", "segments"),
@@ -42,15 +42,15 @@ ROUTES = (
     Route("POST", f"{_STREAM}/stream-cuts/check", "stream-cuts"),
     Route("POST", f"{_STREAM}/stream-cuts/distance", "stream-cuts"),
     Route("GET", f"{_STREAM}/segments/{{segment}}/chunks", "history"),
-    Route("PUT", f"{_STREAM}/writers/{{writer}}/position", "watermarks"),
-    Route("DELETE", f"{_STREAM}/writers/{{writer}}", "watermarks"),
+    Route("PUT", f"{_STREAM}/writers/{{writer}}/position", "watermarks", Access.WRITE),
+    Route("DELETE", f"{_STREAM}/writers/{{writer}}", "watermarks", Access.WRITE),
     Route("GET", f"{_STREAM}/watermark", "watermarks"),
     Route("GET", f"{_STREAM}/retention", "retention"),
     Route("GET", f"{_STREAM}/subscribers", "subscribers"),
     Route("GET", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers"),
-    Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers"),
-    Route("DELETE", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers"),
-    Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}/position", "subscribers"),
+    Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers", Access.WRITE),
+    Route("DELETE", f"{_STREAM}/subscribers/{{subscriber}}", "subscribers", Access.WRITE),
+    Route("PUT", f"{_STREAM}/subscribers/{{subscriber}}/position", "subscribers", Access.WRITE),
     Route("GET", "/v1/dead-letters", "dead-letters"),
     Route("GET", "/v1/dead-letters/{letter}", "dead-letters"),
     Route("POST", "/v1/dead-letters/{letter}/replay", "dead-letters"),

@@ -5,6 +5,7 @@ They cover the control plane only. Whoever may open the wire port (the client se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import aws_cdk as cdk
@@ -12,25 +13,38 @@ from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from headrace.topology import ROUTES
+from headrace.topology.kinds import Access
 from infra.constructs.acknowledgements import acknowledge_wildcard
 
 READ_STREAMS_POLICY = "headrace-read-streams"
+WRITE_STREAMS_POLICY = "headrace-write-streams"
 MANAGE_STREAMS_POLICY = "headrace-manage-streams"
 
-READ_ROUTES = ("GET/v1/scopes", "GET/v1/scopes/*", "POST/v1/scopes/*/streams/*/segments/between")
-"""What writers and readers of events call: reads, and one question whose stream cuts do not fit into a URL."""
 ALL_ROUTES = ("*/v1/*",)
+_QUESTIONS = ("GET/v1/scopes", "GET/v1/scopes/*")
+"""All of them that `Route.least_access` calls reading: one by one they would not fit into a policy."""
 
 ROUTES_REASON = "Scopes, streams and segments are path parameters: the statement covers these routes of the one API."
 
 
+def resources_of(*granted: Access) -> tuple[str, ...]:
+    """What a policy for these accesses names: method and path, with a wildcard for each parameter."""
+    others = [route for route in ROUTES if route.method != "GET" and route.least_access in granted]
+    return (*_QUESTIONS, *(f"{route.method}{re.sub(r'{[^}]*}', '*', route.path)}" for route in others))
+
+
 class CallerPolicies(Construct):
-    """`read_streams` for writers and readers of events, `manage_streams` for those who create, scale and delete."""
+    """`read_streams` for readers of events, `write_streams` for writers and for readers that publish how far they are,
+    `manage_streams` for those who create, scale and delete."""
 
     def __init__(self, scope: Construct, id_: str, api: apigateway.HttpApi) -> None:
         super().__init__(scope, id_)
         self._api = api
-        self.read_streams = self._policy(READ_STREAMS_POLICY, "Write and read events of any stream", READ_ROUTES)
+        self.read_streams = self._policy(READ_STREAMS_POLICY, "Read events of any stream", resources_of(Access.READ))
+        self.write_streams = self._policy(
+            WRITE_STREAMS_POLICY, "Write and read events of any stream", resources_of(Access.READ, Access.WRITE)
+        )
         self.manage_streams = self._policy(MANAGE_STREAMS_POLICY, "Create, change and delete any stream", ALL_ROUTES)
 
     def _policy(self, name: str, description: str, routes: Sequence[str]) -> iam.ManagedPolicy:

@@ -52,7 +52,7 @@ def test_calls_are_logged_with_their_caller_and_throttled(assembly):
 
 def test_caller_policies_allow_invoking_this_api_only(assembly, as_text):
     policies = assembly.named("AWS::IAM::ManagedPolicy", "ManagedPolicyName")
-    assert set(policies) == {"headrace-read-streams", "headrace-manage-streams"}
+    assert set(policies) == {"headrace-read-streams", "headrace-write-streams", "headrace-manage-streams"}
     api = assembly.only("AWS::ApiGatewayV2::Api").logical_id
     for policy in policies.values():
         for statement in policy.properties["PolicyDocument"]["Statement"]:

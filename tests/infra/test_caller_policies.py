@@ -1,0 +1,160 @@
+"""The policies for callers allow what our own writers and readers call, and nothing that manages streams.
+
+What they call is not listed here: it is found in the client's modules, and asked of the client's own admin.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import client
+from headrace.client.admin import AsyncAdmin
+from headrace.client.views import StreamCut
+from headrace.topology import ROUTES
+from headrace.topology.kinds import Access, Route
+from infra.constructs.caller_policies import resources_of
+from local_stack.gateway_events import match_route
+
+LIBRARY = Path(client.__file__).parents[1]
+ADMIN_NAMES = {"admin", "_admin"}
+GROUPS = {name for name, value in vars(AsyncAdmin(Any)).items() if type(value).__module__.startswith("headrace.client")}
+ARGUMENTS = {
+    "scope": "s",
+    "stream": "t",
+    "table": "t",
+    "segment_id": 0,
+    "writer": "w",
+    "time": 1,
+    "offsets": {0: 0},
+    "transaction": "0123456789abcdef0123456789abcdef",
+    "lease_ms": 10_000,
+    "subscriber": "g",
+    "position": {0: 0},
+    "cut": StreamCut.of("s", "t", {0: 0}),
+    "start": None,
+    "end": None,
+    "at": "tail",
+    "group": "g",
+    "key": "k",
+    "from_offset": 0,
+    "to_offset": 1,
+    "limit": 1,
+    "transactions": ["0123456789abcdef0123456789abcdef"],
+}
+CALLED_OTHERWISE = {
+    ("subscribers", "register"),
+    ("subscribers", "publish"),
+    ("subscribers", "unregister"),
+    ("transactions", "commit_all"),
+    ("tables", "segments"),
+    ("tables", "endpoint"),
+    (None, "endpoint"),
+}
+"""What applications that read or write call themselves, as the manual shows it, and what goes through a protocol."""
+
+
+class _Called(Exception):
+    """The request is known: no answer is needed."""
+
+
+class _Recorder:
+    """An API that takes down what it is asked for."""
+
+    def __init__(self) -> None:
+        self.request_of: tuple[str, str] | None = None
+
+    async def request(self, method: str, path: str, **_: Any) -> dict[str, Any]:
+        self.request_of = (method, path)
+        raise _Called
+
+
+def _chain(node: ast.expr) -> list[str]:
+    """The names of `a.b.c`; empty for anything else."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else []
+
+
+def _calls_of(module: Path) -> Iterator[tuple[str | None, str]]:
+    """The group, if it is named there, and the method of each call of an admin."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=method)):
+                chain = _chain(owner)
+                if chain and chain[-1] in ADMIN_NAMES:
+                    yield None, method
+                elif len(chain) > 1 and chain[-1] in GROUPS and chain[-2] in ADMIN_NAMES:
+                    yield chain[-1], method
+
+
+def _modules() -> list[Path]:
+    """Of the client and of Spark, without the admins themselves."""
+    found = [*(LIBRARY / "client").glob("*.py"), *(LIBRARY / "spark").glob("*.py")]
+    return [module for module in found if not module.stem.endswith("admin")]
+
+
+def _called_methods() -> set[tuple[str | None, str]]:
+    return {call for module in _modules() for call in _calls_of(module)} | CALLED_OTHERWISE
+
+
+CALLED = sorted(_called_methods(), key=str)
+
+
+def _route_of(group: str | None, method: str) -> Route:
+    """The route behind a method of the admin."""
+    recorder = _Recorder()
+    admin: Any = AsyncAdmin(recorder)  # type: ignore[arg-type]
+    bound = getattr(admin if group is None else getattr(admin, group), method)
+    required = [one for one in inspect.signature(bound).parameters.values() if one.default is one.empty]
+    arguments = {one.name: ARGUMENTS[one.name] for one in required}
+    with pytest.raises(_Called):
+        asyncio.run(bound(**arguments))
+    assert recorder.request_of is not None
+    match = match_route(ROUTES, *recorder.request_of)
+    assert match is not None, recorder.request_of
+    return match.route
+
+
+def _allows(resources: tuple[str, ...], route: Route) -> bool:
+    """Whether IAM would let a call of the route pass: its wildcard matches slashes too, as `fnmatch` has it."""
+    called = route.method + route.path.replace("{", "").replace("}", "")
+    return any(fnmatchcase(called, resource) for resource in resources)
+
+
+def test_there_are_calls_to_look_at():
+    assert {
+        (None, "successors"),
+        (None, "endpoint"),
+        ("watermarks", "note_position"),
+        ("transactions", "commit"),
+        ("transactions", "create"),
+    } <= set(CALLED)
+
+
+@pytest.mark.parametrize(("group", "method"), CALLED)
+def test_writers_and_readers_may_call_what_our_client_calls(group: str | None, method: str):
+    assert _allows(resources_of(Access.READ, Access.WRITE), _route_of(group, method))
+
+
+@pytest.mark.parametrize("granted", [(Access.READ,), (Access.READ, Access.WRITE)])
+def test_a_policy_allows_the_routes_of_its_access_and_no_others(granted: tuple[Access, ...]):
+    allowed = {route for route in ROUTES if _allows(resources_of(*granted), route)}
+    questions = {route for route in ROUTES if (route.method, route.path) == ("GET", "/v1/scopes")}
+    assert allowed == {route for route in ROUTES if route.least_access in granted} | questions
+
+
+def test_writers_may_not_manage():
+    allowed = resources_of(Access.READ, Access.WRITE)
+    refused = {(route.method, route.path) for route in ROUTES if not _allows(allowed, route)}
+    stream = "/v1/scopes/{scope}/streams/{stream}"
+    assert {("DELETE", stream), ("PUT", stream), ("POST", f"{stream}/truncate"), ("POST", f"{stream}/scale")} <= refused
