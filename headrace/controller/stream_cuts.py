@@ -69,8 +69,9 @@ class StreamCutService:
         active = [one for one, offset in cut.positions if one in stream.epoch.by_id and offset > 0]
         names = [segment_name(stream.scope, stream.name, identifier) for identifier in active]
         infos = self._segment_stores.segment_infos(names) if names else []
+        offsets = cut.offsets
         for identifier, info in zip(active, infos, strict=True):
-            if cut.offsets[identifier] > info.length:
+            if offsets[identifier] > info.length:
                 raise invalid_cut(
-                    f"it is at {cut.offsets[identifier]} of segment {identifier}, which has {info.length} bytes"
+                    f"it is at {offsets[identifier]} of segment {identifier}, which has {info.length} bytes"
                 )

@@ -38,7 +38,7 @@ class StreamCut:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Offset in bytes by segment id."""
+        """Offset in bytes by segment id; made at each call, so not to be asked for in a loop."""
         return dict(self.positions)
 
     @property

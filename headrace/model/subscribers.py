@@ -124,8 +124,9 @@ def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
     offsets: dict[int, int] = {}
     segments: dict[int, StreamSegment] = {}
     for placed in cuts:
+        own = placed.cut.offsets  # once: it is made of all positions each time
         for segment in placed.segments:
-            offset = placed.cut.offsets[segment.segment_id]
+            offset = own[segment.segment_id]
             offsets[segment.segment_id] = pick(offset, offsets.get(segment.segment_id, offset))
             segments[segment.segment_id] = segment
     chosen: list[StreamSegment] = []

@@ -91,8 +91,9 @@ def _check_reached(tools: Tools, stream: Stream, running: RunningTruncation) -> 
     """The service has checked sealed segments; whoever asked for the truncation may have known no better."""
     active = [one for one, offset in running.target.cut.positions if one in stream.epoch.by_id and offset > 0]
     infos = tools.segment_stores.segment_infos([_name(stream, identifier) for identifier in active]) if active else []
+    offsets = running.target.cut.offsets
     for identifier, info in zip(active, infos, strict=True):
-        offset = running.target.cut.offsets[identifier]
+        offset = offsets[identifier]
         if offset > info.length:
             raise IllegalStateError(
                 f"{stream.scoped_name} cannot be truncated at {offset} of segment {identifier}, "

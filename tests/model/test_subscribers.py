@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from cut_histories import SAMPLES, History, Reader, histories, place_at, read_on
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import IllegalStateError, InvalidRequestError
-from headrace.model.segments import StreamSegment
+from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.subscribers import Subscriber, lower_bound, moved, reached_predecessors, upper_bound
 
 
@@ -30,6 +33,40 @@ def test_the_bounds_are_exact_at_every_point(history: History, data: st.DataObje
         assert compare_cuts(high, cut) is CutOrder.EQUAL_OR_AFTER
     assert history.size(low) <= min(map(history.size, cuts))
     assert lower_bound([*cuts, history.tail()]) == low
+
+
+def _steps_of_bounds(segments: int, cuts: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Positions that are looked at and key ranges that are compared for both bounds of so many cuts."""
+    steps = 0
+    honest_offsets, honest_less = StreamCut.offsets.fget, KeyRange.__lt__  # type: ignore[attr-defined]
+
+    def offsets(cut: StreamCut) -> dict[int, int]:
+        nonlocal steps
+        steps += len(cut.positions)
+        return honest_offsets(cut)  # type: ignore[no-any-return]
+
+    def less(one: KeyRange, other: KeyRange) -> bool:
+        nonlocal steps
+        steps += 1
+        return honest_less(one, other)
+
+    history = History.begin(segments)
+    tails = [history.tail()]
+    history.split(0)
+    tails += [history.tail()] * (cuts - 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamCut, "offsets", property(offsets))
+        patched.setattr(KeyRange, "__lt__", less)
+        assert lower_bound(tails) == tails[0]
+        assert upper_bound(tails) == tails[-1]
+    return steps
+
+
+@pytest.mark.parametrize(("segments", "cuts"), [(100, 2), (800, 2), (100, 16)])
+def test_the_bounds_take_steps_as_there_are_positions(segments: int, cuts: int, monkeypatch: pytest.MonkeyPatch):
+    """And for each segment that is chosen as many as its place in their order takes to find."""
+    steps = _steps_of_bounds(segments, cuts, monkeypatch)
+    assert steps <= 2 * cuts * segments + 8 * segments * math.log2(segments)
 
 
 @given(histories(), st.data())
