@@ -171,6 +171,8 @@ class Heartbeat:
                 return
             except HeadraceError as error:
                 _log.warning("event=lease_not_renewed held=%d error=%r", self._store.gate.held, error.message)
+            except Exception:  # noqa: BLE001 - a defect: the lease runs out if it stays, and comes back if it does not
+                _log.exception("event=heartbeat_failed held=%d", self._store.gate.held)
 
     def _renew(self) -> None:
         try:

@@ -203,3 +203,25 @@ def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world,
                     raise AssertionError("two stores have one name")
 
     run(scenario())
+
+
+def test_a_defect_in_a_heartbeat_does_not_end_it(world, run, monkeypatch, caplog):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            honest, heartbeat = world.metadata.write, a.membership.heartbeat
+
+            def defective(*writes):
+                world.metadata.write = honest
+                raise KeyError("a defect")
+
+            heartbeat.stop()
+            monkeypatch.setattr(heartbeat_module, "HEARTBEAT_EVERY_S", 0)
+            renewed = lease(world, "a").version + 2
+            world.metadata.write = defective
+            heartbeat.start()
+            await a.running.until(lambda: lease(world, "a").version >= renewed)
+            assert not a.fatal
+
+    run(scenario())
+    assert "event=heartbeat_failed" in caplog.text
+    assert "KeyError" in caplog.text
