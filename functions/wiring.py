@@ -8,8 +8,10 @@ importing is most of a cold start.
 from __future__ import annotations
 
 import functools
+import random
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.controller.subscribers import SubscriberService
     from headrace.controller.transactions import TransactionService
     from headrace.controller.watermarks import WatermarkService
+    from headrace.metadata.lost_races import ConflictBackOff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
     from headrace.ports.clock import Clock
@@ -155,7 +158,7 @@ def scope_deletion_service() -> ScopeDeletionService:
 def stream_service() -> StreamService:
     from headrace.controller.streams import StreamService
 
-    return StreamService(metadata_store(), request_queue(), clock())
+    return StreamService(metadata_store(), request_queue(), clock(), _conflict_back_off())
 
 
 @_once
@@ -190,7 +193,9 @@ def segment_service() -> SegmentService:
 def transaction_service() -> TransactionService:
     from headrace.controller.transactions import TransactionService
 
-    return TransactionService(metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits)
+    return TransactionService(
+        metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits, _conflict_back_off()
+    )
 
 
 @_once
@@ -292,6 +297,12 @@ def dead_letter_service() -> DeadLetterService:
     fifo_queues = (topology.REQUESTS_QUEUE, topology.TABLES_QUEUE, topology.COMMITS_QUEUE, topology.ABORTS_QUEUE)
     queues = {queue.name: queue_named(queue.name) for queue in fifo_queues}
     return DeadLetterService(metadata_store(), queues, stream_service())
+
+
+def _conflict_back_off() -> ConflictBackOff:
+    from headrace.metadata.lost_races import ConflictBackOff
+
+    return ConflictBackOff(time.sleep, random.random)
 
 
 def _tools() -> Tools:

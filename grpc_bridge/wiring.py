@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import time
 
 from grpc_bridge.config import BridgeConfig
 from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
@@ -32,6 +34,7 @@ from headrace.controller.streams import StreamService
 from headrace.controller.subscribers import SubscriberService
 from headrace.controller.transactions import TransactionService
 from headrace.controller.watermarks import WatermarkService
+from headrace.metadata.lost_races import ConflictBackOff
 from headrace.metadata.transaction_messages import TransactionQueues
 
 
@@ -47,7 +50,8 @@ class BridgeProcess:
         waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
         tables = SqsRequestQueue(config.tables_queue_url, sqs)
-        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock)
+        back_off = ConflictBackOff(time.sleep, random.random)
+        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock, back_off)
         segments = SegmentService(metadata, self._stores, config.container_count)
         service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
         queues = TransactionQueues(
@@ -64,7 +68,9 @@ class BridgeProcess:
             SubscriberRpcs(SubscriberService(metadata, clock), groups),
             ReaderGroupRpcs(groups, waits),
             TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
-            TransactionRpcs(TransactionService(metadata, self._stores, queues, clock, secrets.randbits), waits),
+            TransactionRpcs(
+                TransactionService(metadata, self._stores, queues, clock, secrets.randbits, back_off), waits
+            ),
         )
         self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
 

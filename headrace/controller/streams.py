@@ -17,7 +17,7 @@ from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (
@@ -58,12 +58,15 @@ _RECORDS_PER_READ = 100
 class StreamService:
     """What the API's stream routes call; safe for any number of threads."""
 
-    def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
+    def __init__(
+        self, store: MetadataStore, queue: RequestQueue, clock: Clock, back_off: ConflictBackOff | None = None
+    ) -> None:
         self._store = store
         self._records = StreamRecords(store)
         self._cuts = PlacedCuts(self._records.history)
         self._queue = queue
         self._clock = clock
+        self._back_off = back_off
 
     def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> StreamView:
         """Accept a new stream; it is CREATING until its segments exist.
@@ -75,7 +78,7 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
-        return repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration))
+        return repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration), back_off=self._back_off)
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """Raises NotFoundError if there is no such stream."""
@@ -117,7 +120,9 @@ class StreamService:
             ConflictError: another operation runs.
             IllegalStateError: code "configuration_changed": it has another version than the expected one.
         """
-        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, configuration, expected_version))
+        return repeat_on_conflict(
+            lambda: self._try_to_update(scope, stream, configuration, expected_version), back_off=self._back_off
+        )
 
     def truncate_stream(
         self, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check | None = None
@@ -136,7 +141,7 @@ class StreamService:
         """
         cut = StreamCut.of(scope, stream, offsets)
         conditions = [] if planned_on is None else [planned_on]
-        return repeat_on_conflict(lambda: self._try_to_truncate(cut, conditions))
+        return repeat_on_conflict(lambda: self._try_to_truncate(cut, conditions), back_off=self._back_off)
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -150,7 +155,9 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return repeat_on_conflict(lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges))
+        return repeat_on_conflict(
+            lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges), back_off=self._back_off
+        )
 
     def scale_unchanged(
         self, stored: StoredStream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -182,7 +189,7 @@ class StreamService:
             SealedError: the stream is sealed already.
             ConflictError: another operation runs.
         """
-        return repeat_on_conflict(lambda: self._try_to_seal(scope, stream))
+        return repeat_on_conflict(lambda: self._try_to_seal(scope, stream), back_off=self._back_off)
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
         """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
@@ -191,7 +198,7 @@ class StreamService:
             NotFoundError: there is no such stream.
             IllegalStateError: code "stream_not_sealed".
         """
-        return repeat_on_conflict(lambda: self._try_to_delete(scope, stream))
+        return repeat_on_conflict(lambda: self._try_to_delete(scope, stream), back_off=self._back_off)
 
     def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
         guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.current_key(scope, name)])

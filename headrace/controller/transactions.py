@@ -7,6 +7,7 @@ mark whose message is lost is found by the tick.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -21,8 +22,8 @@ from headrace.controller.transaction_views import (
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
-from headrace.metadata.lost_races import repeat_on_conflict
-from headrace.metadata.stream_records import StoredStream, StreamRecords, is_stream, no_such_stream
+from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
+from headrace.metadata.stream_records import StreamRecords, is_stream, no_such_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, ThrottledError, UnavailableError
@@ -33,6 +34,7 @@ from headrace.model.transactions import (
     COMMIT_SET_KEPT_MS,
     COMPLETED_LISTED_MAX,
     RANDOM_BITS,
+    CommitOrder,
     CommitSet,
     Transaction,
     TransactionState,
@@ -51,13 +53,19 @@ from headrace.model.transactions import (
     transaction_text,
 )
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Check, MetadataStore, Write
+from headrace.ports.metadata_store import MetadataStore, Write, WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
 
 _log = logging.getLogger(__name__)
 
 OPEN_REMEMBERED_MAX = 10_000
 """Open transactions of which a process knows what it last wrote: half a kilobyte each."""
+
+POKE_AGAIN_MS = 10_000
+"""How long the oldest mark waits before another one sends a message in its place: more than a message of runs takes."""
+
+STREAMS_REMEMBERED_MAX = 1_000
+"""Streams on which a process has begun transactions: it tries what it saw last, and looks behind the write."""
 
 _TAKES_NO_MORE = (StreamState.SEALING, StreamState.SEALED)
 
@@ -76,6 +84,7 @@ class TransactionService:
         queues: TransactionQueues,
         clock: Clock,
         random_bits: Callable[[int], int],
+        back_off: ConflictBackOff | None = None,
     ) -> None:
         self._store = store
         self._streams = StreamRecords(store)
@@ -85,9 +94,11 @@ class TransactionService:
         self._queues = queues
         self._clock = clock
         self._random_bits = random_bits
+        self._back_off = back_off
         self._open: BoundedCache[tuple[str, str, int], StoredTransaction] = BoundedCache(
             OPEN_REMEMBERED_MAX, lambda _: 1
         )
+        self._seen: BoundedCache[tuple[str, str], Stream] = BoundedCache(STREAMS_REMEMBERED_MAX, lambda _: 1)
 
     def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
         """A new transaction with a segment for each segment of the active epoch, or of the one that this repeats.
@@ -100,7 +111,9 @@ class TransactionService:
                 was begun times out by itself.
         """
         check_lease(lease_ms)
-        found, transaction = repeat_on_conflict(lambda: self._try_to_create(scope, stream, lease_ms))
+        found, transaction = repeat_on_conflict(
+            lambda: self._try_to_create(scope, stream, lease_ms), back_off=self._back_off
+        )
         segments = self._segments(found, transaction)
         self._segment_stores.create_segments(
             [one.transaction_segment for one in segments],
@@ -127,7 +140,7 @@ class TransactionService:
             return after
 
         check_lease(lease_ms)
-        return repeat_on_conflict(attempt)
+        return repeat_on_conflict(attempt, back_off=self._back_off)
 
     def commit_transaction(
         self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
@@ -138,24 +151,21 @@ class TransactionService:
             IllegalStateError: code "transaction_aborted".
         """
 
+        place = scope, stream, transaction_id
+
         def attempt() -> Transaction:
-            (stored,), (order_record,) = self._transactions.find_to_mark(
-                scope, stream, [transaction_id], transaction_keys.next_order_key(scope, stream)
-            )
-            stored = stored or self._get(scope, stream, transaction_id)
+            stored = self._open.get(place) or self._get(*place)
             if stored.transaction.state.is_commit:
                 return stored.transaction
-            order = records.next_order(order_record)
-            after = marked_for_commit(stored.transaction, order.order, writer_time)
-            self._store.write(
-                *records.mark_for_commit(scope, stream, stored, after),
-                records.advance_order(scope, stream, order, 1),
-            )
+            order = CommitOrder(self._transactions.next_number(scope, stream), group=transaction_id)
+            after = marked_for_commit(stored.transaction, order, writer_time)
+            self._open.forget(place)
+            self._store.write(*records.mark_for_commit(scope, stream, stored, after, self._clock.now_ms()))
             return after
 
-        marked = repeat_on_conflict(attempt)
+        marked = repeat_on_conflict(attempt, back_off=self._back_off)
         if marked.state is TransactionState.COMMITTING:
-            self._send(TransactionMessage(COMMIT, scope, stream, transaction_id))
+            self._poke(scope, stream, transaction_id)
         return marked
 
     def abort_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
@@ -173,7 +183,7 @@ class TransactionService:
             self._store.write(records.replace_open(scope, stream, stored, after))
             return after
 
-        marked = repeat_on_conflict(attempt)
+        marked = repeat_on_conflict(attempt, back_off=self._back_off)
         if marked.state is TransactionState.ABORTING:
             self._send(TransactionMessage(ABORT, scope, stream, transaction_id))
         return marked
@@ -217,9 +227,8 @@ class TransactionService:
         """
         members = check_commit_set(tuple(transaction_ids))
         check_commit_set_key(key)
-        view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members))
-        # One message is enough: it starts a commit of everything that is marked.
-        self._send(TransactionMessage(COMMIT, scope, stream, view.transactions[-1]))
+        view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members), back_off=self._back_off)
+        self._poke(scope, stream, view.transactions[0])
         return view
 
     def get_commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
@@ -231,44 +240,59 @@ class TransactionService:
         return CommitSetView(found.key, found.transactions, found.marked_ms, is_new=False)
 
     def _try_to_create(self, scope: str, name: str, lease_ms: int) -> tuple[Stream, Transaction]:
-        stored = self._streams.get(scope, name)
-        stream = _writable(stored)
+        place = scope, name
+        stream = self._seen.get(place) or _writable(self._streams.get(*place).stream)
+        self._seen.forget(place)
         now_ms = self._clock.now_ms()
         identifier = transaction_id_of(stream.epoch.reference_epoch, self._random_bits(RANDOM_BITS))
         transaction = new_transaction(identifier, lease_ms, now_ms)
         self._store.write(
             records.create_open(scope, name, transaction),
             records.create_due(DueEntry(next_check_ms(transaction, now_ms), scope, name, identifier)),
-            # A stream that is being sealed has its transactions aborted: no new one may slip in behind.
-            Check(keys.current_key(scope, name), stored.version),
         )
+        self._seen.put(place, self._still_writable(stream, transaction))
         self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
         return stream, transaction
 
+    def _still_writable(self, stream: Stream, transaction: Transaction) -> Stream:
+        """The stream as it is now, behind the beginning of the transaction.
+
+        A stream that is being sealed has its transactions aborted: none may slip in behind.
+
+        The stream's record is read after the transaction was written, and whoever seals a stream looks for transactions
+        after it has written that record. So at least one of the two sees the other, and no beginning of a transaction
+        has to check a record that all others check, and every commit writes.
+
+        Raises:
+            WriteConflictError: the stream takes no transactions any more, or those of a newer epoch; the transaction is
+                taken back.
+        """
+        found = self._streams.find(stream.scope, stream.name)
+        if found is not None and found.stream.state not in _TAKES_NO_MORE and _is_of_same_epoch(found.stream, stream):
+            return found.stream
+        with contextlib.suppress(WriteConflictError):  # It was seen, and is aborted or gone.
+            self._store.write(records.delete_begun(stream.scope, stream.name, transaction))
+        raise WriteConflictError(f"{stream.scoped_name} was sealed, scaled or deleted at this moment", {})
+
     def _try_to_commit_all(self, scope: str, stream: str, key: str, members: tuple[int, ...]) -> CommitSetView:
-        found, (set_record, order_record) = self._transactions.find_to_mark(
-            scope,
-            stream,
-            members,
-            transaction_keys.commit_set_key(scope, stream, key),
-            transaction_keys.next_order_key(scope, stream),
+        found, (set_record,) = self._transactions.find_to_mark(
+            scope, stream, members, transaction_keys.commit_set_key(scope, stream, key)
         )
         known = records.commit_set(set_record)
         if known is not None:
             if set(known.transactions) != set(members):
                 raise _commit_set_differs(known)
             return CommitSetView(key, known.transactions, known.marked_ms, is_new=False)
-        order, now_ms = records.next_order(order_record), self._clock.now_ms()
+        number, now_ms = self._transactions.next_number(scope, stream), self._clock.now_ms()
         marked = CommitSet(key, members, now_ms)
         writes: list[Write] = [
             records.create_commit_set(scope, stream, marked),
             records.create_due(DueEntry(now_ms + COMMIT_SET_KEPT_MS, scope, stream, commit_set=key)),
-            records.advance_order(scope, stream, order, len(members)),
         ]
-        for place, (identifier, one) in enumerate(zip(members, found, strict=True)):
+        for index, (identifier, one) in enumerate(zip(members, found, strict=True)):
             stored = one or self._get(scope, stream, identifier)
-            after = marked_for_commit(stored.transaction, order.order + place)
-            writes += records.mark_for_commit(scope, stream, stored, after)
+            after = marked_for_commit(stored.transaction, CommitOrder(number, members[0], index))
+            writes += records.mark_for_commit(scope, stream, stored, after, now_ms)
         self._store.write(*writes)
         return CommitSetView(key, members, now_ms, is_new=True)
 
@@ -296,15 +320,37 @@ class TransactionService:
             for one in epoch.segments
         )
 
-    def _send(self, message: TransactionMessage) -> None:
+    def _poke(self, scope: str, stream: str, marked: int) -> None:
+        """Have the marks of a stream looked at, with one message for all that wait.
+
+        The message of the oldest mark is done only when none is left, so that those behind it need none. One that has
+        waited for long may have lost its message; then any mark sends another, one each POKE_AGAIN_MS.
+        """
+        oldest, now_ms = self._transactions.oldest_mark(scope, stream), self._clock.now_ms()
+        if oldest is None:
+            return
+        message = TransactionMessage(COMMIT, scope, stream, oldest.transaction_id)
+        if oldest.transaction_id == marked:
+            self._send(message)
+        elif oldest.marked_ms is None or now_ms - oldest.marked_ms >= POKE_AGAIN_MS:
+            self._send(message, attempt=now_ms // POKE_AGAIN_MS)
+
+    def _send(self, message: TransactionMessage, attempt: int = 0) -> None:
         try:
-            self._queues.send(message)
+            self._queues.send(message, attempt)
         except (UnavailableError, ThrottledError) as error:
             _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
 
 
-def _writable(stored: StoredStream) -> Stream:
-    stream = stored.stream
+def _is_of_same_epoch(one: Stream, other: Stream) -> bool:
+    """Whether transactions begun on the one and the other can be merged into the same segments."""
+    return (one.first_segment_number, one.epoch.reference_epoch) == (
+        other.first_segment_number,
+        other.epoch.reference_epoch,
+    )
+
+
+def _writable(stream: Stream) -> Stream:
     if stream.state is StreamState.CREATING:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"

@@ -14,6 +14,7 @@ from headrace.codec.records import (
 from headrace.codec.records.transaction_due_record import DueEntry
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.names import check_known_name, scoped_stream_name
+from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import Key
 
 
@@ -37,12 +38,8 @@ def completed_key(scope: str, stream: str, completed_ms: int, transaction_id: in
     return Key(transactions_partition(scope, stream), sort)
 
 
-def order_key(scope: str, stream: str, order: int) -> Key:
+def order_key(scope: str, stream: str, order: CommitOrder) -> Key:
     return Key(transactions_partition(scope, stream), commit_order_record.order_sort(order))
-
-
-def next_order_key(scope: str, stream: str) -> Key:
-    return Key(transactions_partition(scope, stream), commit_order_record.NEXT_ORDER_SORT)
 
 
 def commit_run_key(scope: str, stream: str) -> Key:

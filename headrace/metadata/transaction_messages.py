@@ -1,6 +1,7 @@
 """Queue messages about transactions: commits, one group per stream, and aborts, one group per transaction.
 
-They only say that there is something to do; what, the records tell. So a message may come twice, late or in vain.
+A stream has one commit message at a time, whatever waits: that of the oldest mark. Messages only say that there is
+something to do; what, the records tell. So a message may come twice, late or in vain.
 """
 
 from __future__ import annotations

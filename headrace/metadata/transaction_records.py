@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from headrace.codec.records.commit_order_record import (
     ORDER_FIRST,
     ORDER_LAST,
-    next_order_body,
-    next_order_of_body,
+    WaitingMark,
+    number_of_order_sort,
     order_body,
     order_of_body,
 )
@@ -35,6 +35,7 @@ from headrace.model.errors import CorruptError
 from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
+    Check,
     Create,
     Delete,
     Key,
@@ -55,14 +56,6 @@ class StoredTransaction:
 
     transaction: Transaction
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class NextOrder:
-    """The place that the next commit of a stream gets; `version` is None as long as there was none."""
-
-    order: int
-    version: int | None
 
 
 class TransactionRecords:
@@ -117,10 +110,8 @@ class TransactionRecords:
         page = self.store.query(partition, first=COMPLETED_FIRST, last=COMPLETED_LAST, limit=limit, descending=True)
         return [completed_of_body(record.body) for record in page.records]
 
-    def find_run(
-        self, scope: str, stream: str, transaction_id: int | None = None
-    ) -> tuple[StoredStream | None, CommitRun | None, bool]:
-        """The stream, the commit that runs on it, and whether the transaction is not completed: one batch read.
+    def find_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
+        """The stream and the commit that runs on it: one batch read.
 
         Where a run is found it takes a second one. All runs have the same key and begin at version 0, so that the
         records do not tell whether both are of the same run. Two equal reads do.
@@ -128,25 +119,51 @@ class TransactionRecords:
         Raises:
             WriteConflictError: a run began or ended between the two.
         """
-        found = self._read_run(scope, stream, transaction_id)
-        if found[1] is not None and self._read_run(scope, stream, None)[:2] != found[:2]:
+        found = self._read_run(scope, stream)
+        if found[1] is not None and self._read_run(scope, stream) != found:
             raise WriteConflictError(f"a commit of {scope}/{stream} has just begun or ended", {})
         return found
 
-    def _read_run(
-        self, scope: str, stream: str, transaction_id: int | None
-    ) -> tuple[StoredStream | None, CommitRun | None, bool]:
-        wanted = [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
-        if transaction_id is not None:
-            wanted.append(transaction_keys.open_key(scope, stream, transaction_id))
-        current, run, *others = self.store.get_many(wanted)
-        return self._streams.stored(current), commit_run_of_body(run.body) if run else None, others != [None]
+    def _read_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
+        current, run = self.store.get_many(
+            [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
+        )
+        return self._streams.stored(current), commit_run_of_body(run.body) if run else None
+
+    def forget_set(self, scope: str, stream: str, key: str, marked_ms: int) -> list[Write]:
+        """What forgets the commit set that was marked at `marked_ms`; one batch read.
+
+        A set of a later incarnation of the stream may have the same key. It stays, and the version of the stream's
+        record, which grows over all incarnations, is checked so that none slips in.
+        """
+        current, record = self.store.get_many(
+            [keys.current_key(scope, stream), transaction_keys.commit_set_key(scope, stream, key)]
+        )
+        if record is None or commit_set_of_body(record.body).marked_ms != marked_ms:
+            return []
+        unchanged = Check(keys.current_key(scope, stream), current.version if current else None)
+        return [unchanged, Delete(record.key, record.version)]
 
     def marked(self, scope: str, stream: str, limit: int) -> list[int]:
         """The transactions that wait for their commit, in order; one query."""
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=limit)
-        return [order_of_body(record.body) for record in page.records]
+        return [order_of_body(record.body).transaction_id for record in page.records]
+
+    def oldest_mark(self, scope: str, stream: str) -> WaitingMark | None:
+        """The one whose turn it is, None if none waits; one query."""
+        partition = transaction_keys.transactions_partition(scope, stream)
+        page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1)
+        return order_of_body(page.records[0].body) if page.records else None
+
+    def next_number(self, scope: str, stream: str) -> int:
+        """A number above those of all marks that wait; one query.
+
+        So a mark comes behind every mark that was written before this was asked: that one waits, or its commit is done.
+        """
+        partition = transaction_keys.transactions_partition(scope, stream)
+        page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1, descending=True)
+        return number_of_order_sort(page.records[0].key.sort) + 1 if page.records else 0
 
     def still_open(self, scope: str, stream: str, transaction_ids: Sequence[int]) -> list[StoredTransaction]:
         """Those of the transactions that are not completed, in the order given."""
@@ -158,16 +175,17 @@ class TransactionRecords:
         return found
 
 
-def next_order(record: Record | None) -> NextOrder:
-    return NextOrder(0, None) if record is None else NextOrder(next_order_of_body(record.body), record.version)
-
-
 def commit_set(record: Record | None) -> CommitSet | None:
     return None if record is None else commit_set_of_body(record.body)
 
 
 def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
     return Create(transaction_keys.open_key(scope, stream, transaction.transaction_id), transaction_body(transaction))
+
+
+def delete_begun(scope: str, stream: str, transaction: Transaction) -> Delete:
+    """Takes back what `create_open` wrote, unless it has changed since."""
+    return Delete(transaction_keys.open_key(scope, stream, transaction.transaction_id), 0)
 
 
 def create_due(entry: DueEntry) -> Create:
@@ -187,21 +205,20 @@ def delete_run(scope: str, stream: str) -> Delete:
     return Delete(transaction_keys.commit_run_key(scope, stream), None)
 
 
-def advance_order(scope: str, stream: str, found: NextOrder, by: int) -> Write:
-    key, body = transaction_keys.next_order_key(scope, stream), next_order_body(found.order + by)
-    return Create(key, body) if found.version is None else Replace(key, body, found.version)
-
-
 def replace_open(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> Replace:
     key = transaction_keys.open_key(scope, stream, after.transaction_id)
     return Replace(key, transaction_body(after), stored.version)
 
 
-def mark_for_commit(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> tuple[Replace, Create]:
-    """The marked transaction and its place in the order."""
+def mark_for_commit(
+    scope: str, stream: str, stored: StoredTransaction, after: Transaction, now_ms: int
+) -> tuple[Replace, Create]:
+    """The marked transaction and its place in the order. No other mark writes to either."""
     if after.order is None:
         raise CorruptError(f"refusing to mark transaction {after.transaction_id:032x} without a place in the order")
-    entry = Create(transaction_keys.order_key(scope, stream, after.order), order_body(after.transaction_id))
+    entry = Create(
+        transaction_keys.order_key(scope, stream, after.order), order_body(WaitingMark(after.transaction_id, now_ms))
+    )
     return replace_open(scope, stream, stored, after), entry
 
 

@@ -76,6 +76,20 @@ class WriterTime:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitOrder:
+    """A place among the commits of a stream: by `number`, then by `group`, then by `index`.
+
+    `number` is higher than that of every mark that was waiting. Marks at the same time may share it: `group`, the id of
+    the first transaction of a mark, and the `index` in the mark make the place unique. A mark of the older form had a
+    number of its own, and no group.
+    """
+
+    number: int
+    group: int | None
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Transaction:
     """`order` is the place among the stream's commits; `position` the segments and offsets that its events lie before.
 
@@ -86,7 +100,7 @@ class Transaction:
     state: TransactionState
     created_ms: int
     lease_end_ms: int
-    order: int | None = None
+    order: CommitOrder | None = None
     writer_time: WriterTime | None = None
     completed_ms: int | None = None
     position: tuple[tuple[int, int], ...] = ()
@@ -220,7 +234,9 @@ def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
     return replace(transaction, lease_end_ms=max(transaction.lease_end_ms, now_ms + lease_ms))
 
 
-def marked_for_commit(transaction: Transaction, order: int, writer_time: WriterTime | None = None) -> Transaction:
+def marked_for_commit(
+    transaction: Transaction, order: CommitOrder, writer_time: WriterTime | None = None
+) -> Transaction:
     """An open transaction that is to be committed in its turn.
 
     Raises:

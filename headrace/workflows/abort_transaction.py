@@ -5,11 +5,13 @@ What a transaction holds was never in the stream, so nothing else has to wait.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.metadata import keys
-from headrace.metadata.transaction_messages import ABORT, parse_message
+from headrace.metadata.transaction_keys import open_key
+from headrace.metadata.transaction_messages import ABORT, TransactionMessage, parse_message
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords, complete, replace_open
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
@@ -21,7 +23,7 @@ from headrace.model.transactions import (
     segment_of_transaction,
 )
 from headrace.ports.deadlines import require_time_for_piece
-from headrace.ports.metadata_store import WriteConflictError
+from headrace.ports.metadata_store import Delete, WriteConflictError
 from headrace.workflows.steps import Tools
 
 _TRANSACTIONS_PER_READ = 100
@@ -46,8 +48,12 @@ class TransactionAborts:
             message.scope, message.stream, [message.transaction_id], keys.current_key(message.scope, message.stream)
         )
         found = self._tools.records.stored(current)
-        if found is not None and stored is not None and stored.transaction.state is TransactionState.ABORTING:
+        if stored is None or stored.transaction.state is not TransactionState.ABORTING:
+            return
+        if found is not None:
             self._abort(found.stream, stored)
+        else:
+            self._forget(message, stored)
 
     def abort_all(self, stream: Stream) -> None:
         """Mark and abort what is open on a stream that is being sealed; what is marked for commit is left alone.
@@ -79,6 +85,12 @@ class TransactionAborts:
         after = marked_for_abort(stored.transaction)
         self._transactions.store.write(replace_open(stream.scope, stream.name, stored, after))
         return StoredTransaction(after, stored.version + 1)
+
+    def _forget(self, message: TransactionMessage, stored: StoredTransaction) -> None:
+        """Its creator died before it saw that the stream was deleted: the transaction never had a segment."""
+        key = open_key(message.scope, message.stream, message.transaction_id)
+        with contextlib.suppress(WriteConflictError):
+            self._transactions.store.write(Delete(key, stored.version))
 
     def _abort(self, stream: Stream, stored: StoredTransaction) -> None:
         try:

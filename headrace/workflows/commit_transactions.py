@@ -66,16 +66,14 @@ class CommitProcessor:
             NotFoundError, CorruptError: a segment is gone, or stored records do not fit; a human must look.
         """
         message = parse_message(message_body, COMMIT)
-        cause: int | None = message.transaction_id
         for _ in range(RUNS_PER_MESSAGE_MAX):
-            if not self._next_run(message.scope, message.stream, cause):
+            if not self._next_run(message.scope, message.stream):
                 return
-            cause = None
         raise UnavailableError(f"{message.scope}/{message.stream} has more to commit than one message may do")
 
-    def _next_run(self, scope: str, stream: str, cause: int | None) -> bool:
+    def _next_run(self, scope: str, stream: str) -> bool:
         # A conflict tells that somebody else works on the same run: read again and go on from there.
-        return repeat_on_conflict(lambda: self._commits.next_run(scope, stream, cause), ATTEMPTS_PER_MESSAGE_MAX)
+        return repeat_on_conflict(lambda: self._commits.next_run(scope, stream), ATTEMPTS_PER_MESSAGE_MAX)
 
 
 class TransactionCommits:
@@ -87,17 +85,17 @@ class TransactionCommits:
         self._transactions = TransactionRecords(tools.records.store, tools.records)
         self._marks = WriterMarkRecords(tools.records.store, tools.records)
 
-    def next_run(self, scope: str, stream: str, cause: int | None = None, *, while_sealing: bool = False) -> bool:
-        """Finish the run that was begun, or make one; whether there may be more to commit.
+    def next_run(self, scope: str, stream: str, *, while_sealing: bool = False) -> bool:
+        """Finish the run that was begun, or make one; False if nothing was left to commit.
 
-        `cause` is the transaction whose mark is the reason: if it is committed there is nothing to look for, since
-        each of those that were marked later is a reason of its own.
+        The last look must be behind the last run: a mark that finds another one waiting sends no message of its own,
+        and relies on the message of that one to see both.
 
         Raises:
             ConflictError: another operation runs on the stream.
             WriteConflictError: somebody else works on the same run; read again.
         """
-        stored, run, is_open = self._transactions.find_run(scope, stream, cause)
+        stored, run = self._transactions.find_run(scope, stream)
         if stored is None or (stored.stream.state is StreamState.SEALING and not while_sealing):
             return False  # Sealing a stream commits what is left; deleting it forgets everything.
         is_running = stored.stream.state is StreamState.COMMITTING_TXN
@@ -107,8 +105,6 @@ class TransactionCommits:
         if run is not None:
             self._finish(stored, run, None)
             return True
-        if not is_open:
-            return False
         marked = self._transactions.marked(scope, stream, TRANSACTIONS_PER_RUN_MAX)
         if not marked:
             return False
@@ -118,7 +114,7 @@ class TransactionCommits:
         batch = _of_one_epoch(found)
         stored, run = self._begin(stored, batch)
         self._finish(stored, run, batch)
-        return len(batch) < len(marked) or len(marked) == TRANSACTIONS_PER_RUN_MAX
+        return True
 
     def _begin(self, stored: StoredStream, batch: Sequence[StoredTransaction]) -> tuple[StoredStream, CommitRun]:
         stream = stored.stream

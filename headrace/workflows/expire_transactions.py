@@ -15,7 +15,7 @@ from headrace.metadata import transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
-from headrace.model.transactions import CHECK_EVERY_MS, Due, due, marked_for_abort, next_check_ms
+from headrace.model.transactions import CHECK_EVERY_MS, COMMIT_SET_KEPT_MS, Due, due, marked_for_abort, next_check_ms
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
 from headrace.workflows.bucket_lease import under_lease
@@ -86,7 +86,7 @@ class _Caretaker:
         """The message to send once what had to be written is written."""
         gone: Write = Delete(transaction_keys.due_key(entry), 0)
         if stored is None:
-            self._store.write(gone, *_forget_set(entry))
+            self._store.write(gone, *self._forget_set(entry))
             return None
         transaction, now_ms = stored.transaction, self._clock.now_ms()
         scope, stream = entry.scope, entry.stream
@@ -107,8 +107,8 @@ class _Caretaker:
         kind = COMMIT if decision is Due.RESEND_COMMIT else ABORT
         return TransactionMessage(kind, scope, stream, transaction.transaction_id)
 
-
-def _forget_set(entry: DueEntry) -> list[Write]:
-    if entry.commit_set is None:
-        return []
-    return [Delete(transaction_keys.commit_set_key(entry.scope, entry.stream, entry.commit_set), None)]
+    def _forget_set(self, entry: DueEntry) -> list[Write]:
+        if entry.commit_set is None:
+            return []
+        marked_ms = entry.due_ms - COMMIT_SET_KEPT_MS
+        return self._transactions.forget_set(entry.scope, entry.stream, entry.commit_set, marked_ms)

@@ -15,9 +15,11 @@ from headrace.codec.records import (
     transaction_due_record,
     transaction_record,
 )
+from headrace.codec.records.commit_order_record import WaitingMark
 from headrace.codec.records.transaction_due_record import DueEntry
 from headrace.model.errors import CorruptError
 from headrace.model.transactions import (
+    CommitOrder,
     CommitRun,
     CommitSet,
     Transaction,
@@ -27,7 +29,9 @@ from headrace.model.transactions import (
 
 ID = (3 << 96) | 0xAB
 TEXT = "000000030000000000000000000000ab"
-DONE = Transaction(ID, TransactionState.COMMITTED, 1_000, 2_000, 7, WriterTime("w", -5), 3_000, ((2**62, 9),))
+DONE = Transaction(
+    ID, TransactionState.COMMITTED, 1_000, 2_000, CommitOrder(7, ID, 2), WriterTime("w", -5), 3_000, ((2**62, 9),)
+)
 
 SHAPES: dict[str, Shape] = {
     "transaction": (
@@ -40,7 +44,7 @@ SHAPES: dict[str, Shape] = {
             "state": "COMMITTED",
             "created": 1_000,
             "lease_end": 2_000,
-            "order": 7,
+            "order": [7, TEXT, 2],
             "writer_time": ["w", -5],
             "completed": 3_000,
             "position": [[2**62, 9]],
@@ -72,22 +76,35 @@ SHAPES: dict[str, Shape] = {
         {"format": 1, "due": 8, "scope": "s", "stream": "t", "transaction": TEXT, "commit_set": None},
     ),
     "commit order": (
-        ID,
+        WaitingMark(ID, 9),
         commit_order_record.order_body,
         commit_order_record.order_of_body,
-        {"format": 1, "id": TEXT},
-    ),
-    "next order": (
-        8,
-        commit_order_record.next_order_body,
-        commit_order_record.next_order_of_body,
-        {"format": 1, "next": 8},
+        {"format": 1, "id": TEXT, "marked": 9},
     ),
 }
 
 
 class TestTransactionRecords(GoldenRecords):
     shapes = SHAPES
+    added_later = {"commit order": {"marked"}}
+
+
+def test_a_mark_from_before_marks_shared_numbers_is_read_and_keeps_its_entry():
+    golden = SHAPES["transaction"][3]
+    found = transaction_record.transaction_of_body({**golden, "order": 7})
+    assert found.order == CommitOrder(7, None)
+    assert transaction_record.transaction_body(found)["order"] == 7
+    assert commit_order_record.order_sort(found.order) == "order/00000000000000000007"
+    assert commit_order_record.order_of_body({"format": 1, "id": TEXT}) == WaitingMark(ID, None)
+
+
+def test_marks_sort_by_number_then_by_group_then_by_place():
+    orders = [CommitOrder(7, None), CommitOrder(7, 1), CommitOrder(7, 1, 10), CommitOrder(7, 2), CommitOrder(10, 1)]
+    sorts = [commit_order_record.order_sort(one) for one in orders]
+    assert sorts == sorted(sorts)
+    assert [commit_order_record.number_of_order_sort(one) for one in sorts] == [7, 7, 7, 7, 10]
+    with pytest.raises(CorruptError):
+        commit_order_record.number_of_order_sort("order/x")
 
 
 def test_a_completed_entry():
@@ -103,9 +120,9 @@ def test_keys_are_where_they_always_were():
     assert transaction_record.open_sort(ID) == f"open/{TEXT}"
     assert transaction_record.done_sort(ID) == f"done/{TEXT}"
     assert completed_transaction_record.completed_sort(9, ID) == f"completed/00000000000000000009/{TEXT}"
-    assert commit_order_record.order_sort(7) == "order/00000000000000000007"
+    assert commit_order_record.order_sort(CommitOrder(7, ID, 2)) == f"order/00000000000000000007/{TEXT}/002"
     assert commit_set_record.commit_set_sort("k") == "commit-set/k"
-    assert (commit_run_record.RUN_SORT, commit_order_record.NEXT_ORDER_SORT) == ("run", "next-order")
+    assert commit_run_record.RUN_SORT == "run"
     assert transaction_due_record.due_partition(3) == "transactions-due/0003"
     assert transaction_due_record.due_sort(DueEntry(8, "s", "t", ID)) == f"00000000000000000008/s/t/{TEXT}"
     assert transaction_due_record.due_sort(DueEntry(8, "s", "t", None, "k")) == "00000000000000000008/s/t/set/k"

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.metadata.lost_races import ATTEMPTS_PER_CALL_MAX, ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.lost_races import (
+    ATTEMPTS_PER_CALL_MAX,
+    ATTEMPTS_PER_MESSAGE_MAX,
+    ConflictBackOff,
+    repeat_on_conflict,
+)
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.ports.metadata_store import WriteConflictError
 
 LOST = WriteConflictError("somebody else was faster", {0: None})
+CALL_S_MAX = 29.0
+"""How long API Gateway waits for a function."""
+
 BUSY = ConflictError("another operation runs")
 
 
@@ -38,6 +46,16 @@ def test_the_last_conflict_is_raised(attempts_max: int):
     with pytest.raises(WriteConflictError):
         repeat_on_conflict(attempts, attempts_max)
     assert attempts.made == attempts_max
+
+
+def test_pauses_double_up_to_a_bound_with_full_jitter():
+    slept: list[float] = []
+    halves = ConflictBackOff(slept.append, lambda: 0.5)
+    with pytest.raises(WriteConflictError):
+        repeat_on_conflict(Attempts(100), 9, back_off=halves)
+    assert slept == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25]
+    whole = sum(min(0.5, 0.01 * 2**failures) for failures in range(ATTEMPTS_PER_CALL_MAX - 1))
+    assert whole < CALL_S_MAX / 2
 
 
 @pytest.mark.parametrize("error", [BUSY, UnavailableError("away"), RuntimeError("a mistake")])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from headrace.model import transactions
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.transactions import Due, Transaction, WriterTime
+from headrace.model.transactions import CommitOrder, Due, Transaction, WriterTime
 
 OPEN = transactions.new_transaction(5, 10_000, 1_000)
-COMMITTING = transactions.marked_for_commit(OPEN, 3, WriterTime("w", 1))
+COMMITTING = transactions.marked_for_commit(OPEN, CommitOrder(3, OPEN.transaction_id), WriterTime("w", 1))
 ABORTING = transactions.marked_for_abort(OPEN)
 COMMITTED = transactions.committed(COMMITTING, ((0, 7),), 5_000)
 ABORTED = transactions.aborted(ABORTING, 5_000)
@@ -53,7 +53,7 @@ def test_only_an_open_transaction_is_pinged_or_marked():
     for mark, (transaction, code) in product(
         (
             lambda one: transactions.pinged(one, 10_000, 1_000),
-            lambda one: transactions.marked_for_commit(one, 1),
+            lambda one: transactions.marked_for_commit(one, CommitOrder(1, 2)),
             transactions.marked_for_abort,
         ),
         (
@@ -70,7 +70,12 @@ def test_only_an_open_transaction_is_pinged_or_marked():
 
 def test_a_position_is_kept_for_a_commit_with_a_time():
     assert COMMITTED.position == ((0, 7),)
-    assert transactions.committed(transactions.marked_for_commit(OPEN, 3), ((0, 7),), 5_000).position == ()
+    assert (
+        transactions.committed(
+            transactions.marked_for_commit(OPEN, CommitOrder(3, OPEN.transaction_id)), ((0, 7),), 5_000
+        ).position
+        == ()
+    )
 
 
 GRACE_END_MS = OPEN.lease_end_ms + transactions.LEASE_GRACE_MS

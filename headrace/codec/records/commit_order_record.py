@@ -1,34 +1,50 @@
-"""The order in which a stream's transactions were marked for commit: a counter, and an entry for each that waits."""
+"""The order in which a stream's transactions were marked for commit: an entry for each that waits.
+
+There is no counter: a new entry gets a number above those of the entries that are there.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
-from headrace.model.transactions import transaction_text
+from headrace.model.transactions import CommitOrder, transaction_text
 
-NEXT_ORDER_SORT = "next-order"
 ORDER_FIRST = "order/"
 ORDER_LAST = "order0"
 _ORDER_DIGITS = 20
+_INDEX_DIGITS = 3
 
 
-def order_sort(order: int) -> str:
-    return f"{ORDER_FIRST}{order:0{_ORDER_DIGITS}d}"
+@dataclass(frozen=True, slots=True)
+class WaitingMark:
+    """A transaction that waits for its commit, and when it was marked; older entries do not tell when (None)."""
+
+    transaction_id: int
+    marked_ms: int | None
 
 
-def order_body(transaction_id: int) -> dict[str, Any]:
-    return versioned(id=transaction_text(transaction_id))
+def order_sort(order: CommitOrder) -> str:
+    number = f"{ORDER_FIRST}{order.number:0{_ORDER_DIGITS}d}"
+    if order.group is None:
+        return number
+    return f"{number}/{transaction_text(order.group)}/{order.index:0{_INDEX_DIGITS}d}"
 
 
-def order_of_body(body: Body) -> int:
-    """The id of the transaction."""
-    return decoded("commit order", body, lambda fields: int(fields["id"], 16))
+def number_of_order_sort(sort: str) -> int:
+    """Raises CorruptError unless this is the sort key of an entry."""
+    return decoded("commit order", versioned(sort=sort), lambda fields: int(str(fields["sort"]).split("/")[1]))
 
 
-def next_order_body(order: int) -> dict[str, Any]:
-    return versioned(next=order)
+def order_body(mark: WaitingMark) -> dict[str, Any]:
+    return versioned(id=transaction_text(mark.transaction_id), marked=mark.marked_ms)
 
 
-def next_order_of_body(body: Body) -> int:
-    return decoded("next order", body, lambda fields: int(fields["next"]))
+def order_of_body(body: Body) -> WaitingMark:
+    return decoded("commit order", body, _waiting_mark)
+
+
+def _waiting_mark(body: Body) -> WaitingMark:
+    marked_ms = body.get("marked")
+    return WaitingMark(int(body["id"], 16), None if marked_ms is None else int(marked_ms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
-from headrace.model.transactions import Transaction, TransactionState, WriterTime, transaction_text
+from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime, transaction_text
 
 OPEN_FIRST = "open/"
 DONE_FIRST = "done/"
@@ -36,7 +36,7 @@ def transaction_body(transaction: Transaction) -> dict[str, Any]:
         state=str(transaction.state),
         created=transaction.created_ms,
         lease_end=transaction.lease_end_ms,
-        order=transaction.order,
+        order=_order_fields(transaction.order),
         writer_time=[noted.writer, noted.timestamp] if noted else None,
         completed=transaction.completed_ms,
         position=[list(one) for one in transaction.position],
@@ -53,11 +53,26 @@ def _transaction(body: Body) -> Transaction:
         state=TransactionState(body["state"]),
         created_ms=int(body["created"]),
         lease_end_ms=int(body["lease_end"]),
-        order=None if body["order"] is None else int(body["order"]),
+        order=_order(body["order"]),
         writer_time=_writer_time(body["writer_time"]),
         completed_ms=None if body["completed"] is None else int(body["completed"]),
         position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
     )
+
+
+def _order_fields(order: CommitOrder | None) -> int | list[int | str] | None:
+    if order is None or order.group is None:
+        return order.number if order else None
+    return [order.number, transaction_text(order.group), order.index]
+
+
+def _order(fields: Any) -> CommitOrder | None:
+    if fields is None:
+        return None
+    if isinstance(fields, int):
+        return CommitOrder(fields, None)
+    number, group, index = fields
+    return CommitOrder(int(number), int(group, 16), int(index))
 
 
 def _writer_time(fields: Any) -> WriterTime | None:
