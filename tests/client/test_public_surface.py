@@ -21,8 +21,8 @@ PUBLIC = {
 }  # fmt: skip
 ERRORS = {
     "AlreadyExistsError", "ConflictError", "CorruptError", "FencedError", "HeadraceError", "IllegalStateError",
-    "InvalidRequestError", "NotFoundError", "SealedError", "ThrottledError", "TruncatedError", "UnauthorizedError",
-    "UnavailableError",
+    "InvalidRequestError", "NotFoundError", "OutOfTimeError", "SealedError", "ThrottledError", "TruncatedError",
+    "UnauthorizedError", "UnavailableError",
 }  # fmt: skip
 
 
