@@ -56,6 +56,7 @@ _RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
     lambda body: chunks.chunk_run(chunks.chunk_sort(7), body),
     containers.container_claim,
     containers.snapshot_pointer,
+    lambda body: chunks.run_link(chunks.chunk_sort(7), body),
 ]
 
 

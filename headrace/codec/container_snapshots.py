@@ -37,27 +37,23 @@ class DirectoryPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MergedRange:
-    """`length` bytes that belong at `offset` of a segment, came by a merge, and lie in tier 2 under another name: that
-    of the segment that they were written to, or of one that they passed through. `places` are all of these, in order:
-    the storage writer may have moved them to any of them unheard. `ordering` is the merge's place in time, 0 if nobody
-    knows."""
+    """`length` bytes that belong at `offset` of a segment, came by one merge, and are complete in tier 2 at `place`,
+    under the name of the segment that they came from.
+
+    `inner` are the ranges of that segment, in its own offsets, which came to it by merges before and are to be moved
+    there first. The storage writer may have moved any of them unheard. `ordering` is the merge's place in time, 0 if it
+    is not known.
+    """
 
     offset: int
     length: int
-    places: tuple[DirectoryPlace, ...]
+    place: DirectoryPlace
     ordering: int
+    inner: tuple[MergedRange, ...] = ()
 
     @property
     def end(self) -> int:
         return self.offset + self.length
-
-    def places_from(self, name: str, offset: int) -> list[DirectoryPlace]:
-        """Where the bytes from `offset` on may lie; at last where they belong, in the segment `name`."""
-        inside = offset - self.offset
-        return [
-            *(DirectoryPlace(place.name, place.offset + inside) for place in self.places),
-            DirectoryPlace(name, offset),
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,17 +198,22 @@ def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
 
 
 def _merged_fields(merged: MergedRange) -> list[Any]:
-    """Most have one place. The others have a field more: a reader that does not know of it must not go on."""
-    first, *passed = merged.places
-    fields = [merged.offset, merged.length, *first, merged.ordering]
-    return [*fields, passed] if passed else fields
+    """Those with inner ranges have two fields more: a reader that does not know of them must not go on."""
+    fields = [merged.offset, merged.length, *merged.place, merged.ordering]
+    return [*fields, [], [_merged_fields(each) for each in merged.inner]] if merged.inner else fields
 
 
 def _merged_range(
-    offset: Any, length: Any, name: Any, name_offset: Any, ordering: Any = 0, passed: Any = ()
+    offset: Any, length: Any, name: Any, name_offset: Any, ordering: Any = 0, passed: Any = (), inner: Any = ()
 ) -> MergedRange:
-    places = tuple(_place(*each) for each in ((name, name_offset), *passed))
-    return MergedRange(_typed(offset, int), _typed(length, int), places, _typed(ordering, int))
+    """`passed` are the segments that the bytes passed through later, from before ranges had inner ones."""
+    length, ordering = _typed(length, int), _typed(ordering, int)
+    place, inside = _place(name, name_offset), tuple(_merged_range(*fields) for fields in inner)
+    for each in passed:
+        passed_place = _place(*each)
+        inside = (MergedRange(passed_place.offset, length, place, ordering, inside),)
+        place = passed_place
+    return MergedRange(_typed(offset, int), length, place, ordering, inside)
 
 
 def _place(name: Any, offset: Any) -> DirectoryPlace:

@@ -2,7 +2,8 @@
 
 It reads the chunk directory and signs links; it never touches the objects, and never asks a segment store: what has not
 reached tier 2 yet is simply not listed. A page costs one metadata query when it starts where a run starts, as the head
-of an untruncated segment and every continuation do, and two otherwise.
+of an untruncated segment and every continuation do, and two otherwise; one or two more while a large merge moves its
+runs, which it follows by their link.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run, chunk_sort
+from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name, segment_name
@@ -92,23 +93,51 @@ class HistoryService:
         """At most `limit` runs, the first one holding `from_offset`, and whether more of the range may follow."""
         partition = chunk_partition(name)
         page = self._store.query(partition, first=chunk_sort(from_offset), last=chunk_sort(to_offset - 1), limit=limit)
-        runs = [_run(record) for record in page.records]
+        entries = [_entry(record) for record in page.records]
         more = page.next_after is not None
-        if runs and runs[0].offset == from_offset:
-            return runs, more
-        before = self._run_before(partition, from_offset)
-        covering = [before] if before and before.end > from_offset else []
-        if runs and not covering:
-            raise _gap(name, from_offset, runs[0], is_head=before is None)
-        runs = covering + runs
-        return runs[:limit], more or len(runs) > limit
+        if not entries or entries[0].offset != from_offset:
+            before = self._entry_before(partition, from_offset)
+            covering = [before] if before and before.end > from_offset else []
+            if entries and not covering:
+                raise _gap(name, from_offset, entries[0], is_head=before is None)
+            more |= len(covering) + len(entries) > limit
+            entries = [*covering, *entries][:limit]
+        runs: list[ChunkRun] = []
+        for entry in entries:
+            if isinstance(entry, ChunkRun):
+                runs.append(entry)
+                continue
+            linked, more = self._runs_behind(name, entry, from_offset, to_offset, limit - len(runs))
+            runs += linked
+        return runs, more
 
-    def _run_before(self, partition: str, offset: int) -> ChunkRun | None:
-        """The last run that starts at or before `offset`; that there is none before 0 needs no query."""
+    def _runs_behind(
+        self, name: str, link: RunLink, from_offset: int, to_offset: int, limit: int
+    ) -> tuple[list[ChunkRun], bool]:
+        """As `_runs`, for what a link of the segment stands for: its offsets, and the runs of another one."""
+        shift = link.offset - link.position
+        first, last = max(from_offset, link.offset) - shift, min(to_offset, link.end) - shift - 1
+        partition = chunk_partition(link.segment)
+        page = self._store.query(partition, first=chunk_sort(first), last=chunk_sort(last), limit=limit)
+        found = [_entry(record) for record in page.records]
+        if not found or found[0].offset != first:
+            before = self._entry_before(partition, first)
+            if before is None or before.end <= first:
+                raise _being_rewritten(name, first + shift, link.offset)
+            found.insert(0, before)
+        runs = [
+            ChunkRun(run.offset + shift, run.length, run.object_name, run.position)
+            for run in found
+            if isinstance(run, ChunkRun)
+        ]
+        return runs[:limit], page.next_after is not None or len(runs) > limit
+
+    def _entry_before(self, partition: str, offset: int) -> ChunkRun | RunLink | None:
+        """The last run or link that starts at or before `offset`; that there is none before 0 needs no query."""
         if offset == 0:
             return None
         page = self._store.query(partition, first=chunk_sort(0), last=chunk_sort(offset), limit=1, descending=True)
-        return _run(page.records[0]) if page.records else None
+        return _entry(page.records[0]) if page.records else None
 
     def _linked(self, piece: ChunkRun) -> LinkedChunk:
         return LinkedChunk(
@@ -132,27 +161,33 @@ def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> I
             reached = end
 
 
-def _gap(name: str, from_offset: int, following: ChunkRun, *, is_head: bool) -> TruncatedError | UnavailableError:
+def _gap(
+    name: str, from_offset: int, following: ChunkRun | RunLink, *, is_head: bool
+) -> TruncatedError | UnavailableError:
     if is_head:
         return TruncatedError(
             f"segment {name} starts at {following.offset} in tier 2: the bytes at {from_offset} were truncated",
             details={"segment": name, "offset": from_offset, "startOffset": following.offset},
         )
+    return _being_rewritten(name, from_offset, following.offset)
+
+
+def _being_rewritten(name: str, offset: int, found: int) -> UnavailableError:
     return UnavailableError(
-        f"the chunk directory of {name} has no run at {from_offset} but one at {following.offset}: "
-        "it is being rewritten, ask again",
-        details={"segment": name, "offset": from_offset},
+        f"the chunk directory of {name} has no run at {offset} but one at {found}: it is being rewritten, ask again",
+        details={"segment": name, "offset": offset},
     )
 
 
-def _run(record: Record) -> ChunkRun:
+def _entry(record: Record) -> ChunkRun | RunLink:
     try:
-        run = chunk_run(record.key.sort, record.body)
+        parsed = run_link if is_link(record.body) else chunk_run
+        entry = parsed(record.key.sort, record.body)
     except (KeyError, ValueError) as error:
         raise CorruptError(f"the record at {record.key} is not a run of the chunk directory: {error!r}") from error
-    if run.length < 1 or run.position < 0 or run.offset < 0:
-        raise CorruptError(f"the run at {record.key} has impossible bounds: {run}")
-    return run
+    if entry.length < 1 or entry.position < 0 or entry.offset < 0:
+        raise CorruptError(f"the run at {record.key} has impossible bounds: {entry}")
+    return entry
 
 
 def _check_range(from_offset: int, to_offset: int | None) -> int:

@@ -1,19 +1,24 @@
 """Where a segment's bytes lie in tier 2: runs of bytes inside packed objects, and the records of the chunk directory.
 
 The segment store writes these records (fenced by its container's claim), the controller's history service reads them.
-A segment's runs are contiguous, do not overlap, and start and end on append boundaries.
+A segment's runs are contiguous, do not overlap, and start and end on append boundaries. What came by one merge enters
+as a whole: by its runs, or, while there are too many of them for one transaction, by a link to the segment that has
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.model.errors import CorruptError
 from headrace.model.record_fields import record_field
 
 _OFFSET_DIGITS = 20
+
+OFFSET_BEHIND_ALL: Final = 10**19
+"""Behind every offset, with as many digits."""
 
 
 class RunTimes(NamedTuple):
@@ -53,6 +58,31 @@ class ChunkRun:
         return ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
 
 
+@dataclass(frozen=True, slots=True)
+class RunLink:
+    """`length` bytes of a segment from `offset` on, whose runs are in the directory of `segment`, from `position` on.
+
+    It is the last entry of its segment. A link with `OFFSET_BEHIND_ALL` says the opposite: the runs of its segment are
+    those of `segment`, which has a link to them.
+    """
+
+    offset: int
+    length: int
+    segment: str
+    position: int
+    ordering: int
+    version: int = field(default=0, compare=False)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether the segment's runs belong to another one."""
+        return self.offset == OFFSET_BEHIND_ALL
+
+
 def chunk_partition(segment_name: str) -> str:
     """The metadata partition that holds the runs of a segment."""
     return f"chunks/{segment_name}"
@@ -76,6 +106,29 @@ def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
     offset = int(sort.removeprefix("run/"))
     length, position = record_field(body, "length", int), record_field(body, "position", int)
     return ChunkRun(offset, length, record_field(body, "object", str), position, times, version)
+
+
+def link_body(link: RunLink) -> dict[str, Any]:
+    return {
+        "length": link.length,
+        "segment": link.segment,
+        "position": link.position,
+        "times": [link.ordering, link.ordering],
+    }
+
+
+def is_link(body: Mapping[str, Any]) -> bool:
+    """Whether a record of the chunk directory is a link, not a run."""
+    return "segment" in body
+
+
+def run_link(sort: str, body: Mapping[str, Any], version: int = 0) -> RunLink:
+    """The link stored under `sort`; raises CorruptError if the body is none of a link."""
+    times = _times(body.get("times"))
+    length, position = record_field(body, "length", int), record_field(body, "position", int)
+    return RunLink(
+        int(sort.removeprefix("run/")), length, record_field(body, "segment", str), position, times.first, version
+    )
 
 
 def _times(numbers: Any) -> RunTimes:

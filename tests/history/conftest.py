@@ -56,19 +56,22 @@ class History:
         self.partition = chunk_partition(segment_name("s", "t", SEGMENT_ID))
         self._objects = 0
 
-    def add(self, offset: int, data: bytes, *, padding: int = 5) -> ChunkRun:
+    def add(self, offset: int, data: bytes, *, padding: int = 5, segment: str | None = None) -> ChunkRun:
         """Store `data` between other streams' bytes in a new object, and its run in the directory."""
         self._objects += 1
         run = ChunkRun(offset, len(data), f"containers/0/{self._objects}", padding)
         asyncio.run(self.storage.put(run.object_name, [b"#" * padding, data, b"#" * padding]))
-        self.record(run)
+        self.record(run, segment)
         return run
 
-    def record(self, run: ChunkRun) -> None:
-        self.store.write(Create(Key(self.partition, chunk_sort(run.offset)), chunk_body(run)))
+    def record(self, run: ChunkRun, segment: str | None = None) -> None:
+        self.store.write(Create(self._key(run.offset, segment), chunk_body(run)))
 
-    def forget(self, offset: int) -> None:
-        self.store.write(Delete(Key(self.partition, chunk_sort(offset)), 0))
+    def forget(self, offset: int, segment: str | None = None) -> None:
+        self.store.write(Delete(self._key(offset, segment), 0))
+
+    def _key(self, offset: int, segment: str | None) -> Key:
+        return Key(self.partition if segment is None else chunk_partition(segment), chunk_sort(offset))
 
     def chunks(self, from_offset: int = 0, to_offset: int | None = None, limit: int = 100) -> ChunkPage:
         return self.service.chunks("s", "t", SEGMENT_ID, from_offset, to_offset, limit)

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 
 from headrace.controller.history import OFFSET_MAX, ChunkPage
-from headrace.model.chunks import ChunkRun
+from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
+
+SOURCE = "s/t/7.#epoch.0#transaction." + "0" * 31 + "1"
 
 
 def bounds(page: ChunkPage) -> list[tuple[int, int]]:
@@ -55,6 +57,47 @@ def test_ranges_are_clipped(three_runs: Any, start: int, stop: int | None, expec
     assert page.stored_until == (expected[-1][1] if expected else start)
     assert page.next_offset is None
     assert three_runs.fetch(page) == bytes(range(start, page.stored_until) if expected else b"")
+
+
+@pytest.fixture
+def linked(history: Any) -> Any:
+    """[0, 10) is the segment's own; what follows came by a merge, as [5, 25) and [25, 55) of its source."""
+    history.add(0, bytes(range(10)))
+    history.put_record(chunk_sort(10), link_body(RunLink(10, 50, SOURCE, 5, 9)))
+    history.add(5, bytes(range(10, 30)), segment=SOURCE)
+    history.add(25, bytes(range(30, 60)), segment=SOURCE)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, None, [(0, 10), (10, 30), (30, 60)]),
+        (5, 35, [(5, 10), (10, 30), (30, 35)]),
+        (10, 30, [(10, 30)]),
+        (30, None, [(30, 60)]),
+        (31, 32, [(31, 32)]),
+        (59, 100, [(59, 60)]),
+        (60, 100, []),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_links_are_followed(linked: Any, start: int, stop: int | None, expected: list[tuple[int, int]], limit: int):
+    found, data, offset = [], b"", start
+    while offset is not None:
+        page = linked.chunks(offset, stop, limit)
+        assert len(page.chunks) <= limit
+        found += bounds(page)
+        data += linked.fetch(page)
+        offset = page.next_offset
+    assert found == expected
+    assert data == bytes(range(start, expected[-1][1]) if expected else b"")
+
+
+def test_a_link_whose_runs_have_just_moved_is_asked_for_again(linked: Any):
+    linked.forget(5, segment=SOURCE)
+    with pytest.raises(UnavailableError, match="being rewritten"):
+        linked.chunks(10)
 
 
 def test_pages_continue_where_the_last_one_ended(three_runs: Any):

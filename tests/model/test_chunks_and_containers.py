@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.chunks import (
+    OFFSET_BEHIND_ALL,
+    ChunkRun,
+    RunLink,
+    RunTimes,
+    chunk_body,
+    chunk_partition,
+    chunk_run,
+    chunk_sort,
+    is_link,
+    link_body,
+    run_link,
+)
 from headrace.model.containers import (
     ContainerClaim,
     SnapshotPointer,
@@ -18,6 +30,7 @@ from headrace.model.containers import (
     snapshot_pointer,
     snapshot_sort,
 )
+from headrace.model.errors import CorruptError
 from headrace.model.packed_objects import (
     ObjectCount,
     object_body,
@@ -58,6 +71,30 @@ TIMES = st.builds(RunTimes, INT63, INT63, NO_BLOCK, NO_BLOCK) | st.builds(
 def test_chunk_records_come_back(offset: int, length: int, position: int, name: str, times: RunTimes | None):
     run = ChunkRun(offset, length, name, position, times)
     assert chunk_run(chunk_sort(offset), chunk_body(run)) == run
+
+
+def test_golden_link_record():
+    link = RunLink(1024, 512, "s/t/1.#epoch.0", 7, 5)
+    body = {"length": 512, "segment": "s/t/1.#epoch.0", "position": 7, "times": [5, 5]}
+    assert link_body(link) == body
+    assert is_link(body)
+    assert not is_link(chunk_body(ChunkRun(1024, 512, "chunks/0/7", 99)))
+    assert run_link(chunk_sort(1024), body) == link
+    assert not link.is_forwarding
+
+
+def test_a_forwarding_link_sorts_behind_every_run():
+    link = RunLink(OFFSET_BEHIND_ALL, 512, "s/t/1.#epoch.0", 7, 5)
+    assert chunk_sort(2**63 - 1) < chunk_sort(link.offset)
+    assert run_link(chunk_sort(link.offset), link_body(link)).is_forwarding
+
+
+@pytest.mark.parametrize("lacking", ["length", "segment", "position", "times"])
+def test_a_link_that_lacks_a_field_is_corrupt(lacking: str):
+    body = link_body(RunLink(0, 1, "s/t/1.#epoch.0", 0, 5))
+    del body[lacking]
+    with pytest.raises(CorruptError):
+        run_link(chunk_sort(0), body)
 
 
 @given(left=INT63, right=INT63)

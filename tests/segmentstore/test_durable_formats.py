@@ -164,12 +164,23 @@ def test_snapshots_that_are_none_are_corrupt(raw):
 
 SNAPSHOT_HEADER = b'{"version":1,"next":5,"deletions":{}}\n'
 MERGED_RANGES = [
-    (b'[6,3,"source",2]', MergedRange(6, 3, (DirectoryPlace("source", 2),), 0), b'[6,3,"source",2,0]'),
-    (b'[6,3,"source",2,9]', MergedRange(6, 3, (DirectoryPlace("source", 2),), 9), b'[6,3,"source",2,9]'),
+    (b'[6,3,"source",2]', MergedRange(6, 3, DirectoryPlace("source", 2), 0), b'[6,3,"source",2,0]'),
+    (b'[6,3,"source",2,9]', MergedRange(6, 3, DirectoryPlace("source", 2), 9), b'[6,3,"source",2,9]'),
     (
-        b'[6,3,"source",2,9,[["passed",4],["again",5]]]',
-        MergedRange(6, 3, (DirectoryPlace("source", 2), DirectoryPlace("passed", 4), DirectoryPlace("again", 5)), 9),
-        b'[6,3,"source",2,9,[["passed",4],["again",5]]]',
+        b'[6,9,"source",0,9,[],[[2,4,"inner",0,5]]]',
+        MergedRange(6, 9, DirectoryPlace("source", 0), 9, (MergedRange(2, 4, DirectoryPlace("inner", 0), 5),)),
+        b'[6,9,"source",0,9,[],[[2,4,"inner",0,5]]]',
+    ),
+    (
+        b'[6,3,"source",2,9,[["passed",4],["again",5]]]',  # until 0.1.0
+        MergedRange(
+            6,
+            3,
+            DirectoryPlace("again", 5),
+            9,
+            (MergedRange(5, 3, DirectoryPlace("passed", 4), 9, (MergedRange(4, 3, DirectoryPlace("source", 2), 9),)),),
+        ),
+        b'[6,3,"again",5,9,[],[[5,3,"passed",4,9,[],[[4,3,"source",2,9]]]]]',
     ),
 ]
 

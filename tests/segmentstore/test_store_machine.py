@@ -21,12 +21,13 @@ from store_machine_doubles import WAIT_S, Modelled
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
-from headrace.model.chunks import chunk_partition, chunk_run
+from headrace.model.chunks import chunk_partition, chunk_run, is_link
 from headrace.segmentstore.containers import operation_log
+from headrace.segmentstore.storage import chunk_directory
 from headrace.segmentstore.storage.limits import StorageLimits
 
 LIMITS = StorageLimits(
-    flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=4000, checkpoint_every_bytes=6000, compacted_runs_min=2,
+    flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=1500, checkpoint_every_bytes=6000, compacted_runs_min=2,
     idle_segment_s=2.0, idle_segments_kept=0,
 )  # fmt: skip
 FAULTS = ["none", "put refused", "put answer lost", "write refused", "write answer lost", "query refused"]
@@ -44,6 +45,8 @@ class StoreMachine(SegmentOperations):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(operation_log, "FRAME_BYTES_MAX", 900)  # operations are split, and torn in between
+        self.patch.setattr(chunk_directory, "MOVES_PER_WRITE_MAX", 1)  # some merges take several transactions
+        self.patch.setattr(chunk_directory, "LINKED_MOVES_PER_WRITE_MAX", 1)
         self.chores: asyncio.Task[None] | None = None
 
     @initialize()
@@ -51,8 +54,13 @@ class StoreMachine(SegmentOperations):
         super().start()
         del self.owned.chores._chores[2:]  # evictions have a rule of their own
 
-    @rule(chain=st.permutations(NAMES), first=st.sampled_from(FAULTS), second=st.sampled_from(FAULTS))
-    def merge_on(self, chain: list[str], first: str, second: str) -> None:
+    @rule(
+        chain=st.permutations(NAMES),
+        runs=st.integers(1, 3),
+        first=st.sampled_from(FAULTS),
+        second=st.sampled_from(FAULTS),
+    )
+    def merge_on(self, chain: list[str], runs: int, first: str, second: str) -> None:
         """Bytes of tier 2 go from segment to segment, and nobody may know how far the last round brought them."""
         if self.sync.armed or self.round is not None:
             return
@@ -60,8 +68,9 @@ class StoreMachine(SegmentOperations):
             if name in self.state:
                 self.delete(name)
             self.create(name)
-        self.append(chain[0], WRITERS[0], 100, "a")
-        self.flush("none", 10, 1)
+        for _ in range(runs):
+            self.append(chain[0], WRITERS[0], 100, "a")
+            self.flush("none", 10, 1)
         self.merge(chain[1], chain[0], True)
         self.flush(first, 10, 1)
         self.merge(chain[2], chain[1], True)
@@ -221,7 +230,7 @@ class StoreMachine(SegmentOperations):
 
     def runs(self, name: str) -> list[Any]:
         page = self.tier_2.metadata.query(chunk_partition(name), last="run/~", limit=10_000)
-        return [chunk_run(record.key.sort, record.body) for record in page.records]
+        return [chunk_run(record.key.sort, record.body) for record in page.records if not is_link(record.body)]
 
     def teardown(self) -> None:
         try:

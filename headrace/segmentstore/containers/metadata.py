@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 from headrace.codec import data_frames
-from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, SegmentSnapshot, decode_segment
+from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, decode_segment
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transient_segment_name
@@ -20,7 +21,8 @@ from headrace.segmentstore.containers.attributes import (
     SCALE_POLICY_RATE,
     SCALE_POLICY_TYPE,
 )
-from headrace.segmentstore.containers.segment import DirectoryMove, Segment
+from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
+from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.block_pool import BlockPool
 
 NAME_BYTES_MAX: Final = 2032
@@ -50,6 +52,8 @@ class ContainerMetadata:
         self.doubtful_before = 0
         self._deleted_numbers: dict[str, int] = {}
         self._by_number: dict[int, Segment] = {}
+        self._merging: WeakValueDictionary[int, Segment] = WeakValueDictionary()
+        """Sources of merges that tier 2 does not have yet, which are what keeps them."""
         self._pool = pool
 
     @property
@@ -89,16 +93,18 @@ class ContainerMetadata:
 
     def snapshot(self) -> ContainerSnapshot:
         segments = (segment.snapshot() for segment in self.segments.values())
-        return self._snapshot_of(segments)
+        return self._snapshot_of(segments, self._deleted_numbers)
 
     def stored_snapshot(self) -> ContainerSnapshot:
         """What is left if nothing but tier 2 survives this moment; it does not change when this object does."""
         segments = [segment.stored_snapshot() for segment in self.segments.values()]
-        return self._snapshot_of(segments)
+        sources = [source for segment in self.segments.values() for source in segment.sources_behind_tier_2()]
+        there_again = {source.name for source in sources}
+        deletions = {name: number for name, number in self._deleted_numbers.items() if name not in there_again}
+        return self._snapshot_of([*segments, *sources], deletions)
 
-    def _snapshot_of(self, segments: Iterable[SegmentSnapshot]) -> ContainerSnapshot:
-        deletions = dict(self._deleted_numbers)
-        return ContainerSnapshot(self.next_number, deletions, segments, self.has_records, self.doubtful_before)
+    def _snapshot_of(self, segments: Iterable[SegmentSnapshot], deletions: Mapping[str, int]) -> ContainerSnapshot:
+        return ContainerSnapshot(self.next_number, dict(deletions), segments, self.has_records, self.doubtful_before)
 
     def apply(self, operation: Operation, ledger_entry: int, ordering: int) -> Settle:
         """Change the state as accepted; what is returned changes what readers see.
@@ -181,22 +187,17 @@ class ContainerMetadata:
     def _merge(self, operation: data_frames.MergeOperation, ledger_entry: int, ordering: int) -> Settle:
         target, source = self.by_number(operation.target), self.by_number(operation.source)
         offset = operation.offset
-        if source.storage_length:
-            own = (DirectoryPlace(source.name, 0),)
-            target.add_move(DirectoryMove(offset, source.storage_length, own, ordering, ledger_entry))
-        for move in source.moves:
-            # They may lie under the source's name by now, moved unheard. The older entry: without it a recovery could
-            # not tell where the source's own bytes came from.
-            places = (*move.places, DirectoryPlace(source.name, move.offset))
-            target.add_move(DirectoryMove(move.offset + offset, move.length, places, ordering, move.ledger_entry))
-        source.moves = ()
+        events = source.attributes.get(EVENT_COUNT, 0)
+        if operation.length:
+            undo = tuple(AttributeUndo(key, target.attribute(key)) for key, _ in operation.attributes)
+            length = operation.length
+            target.add_merge(PendingMerge(offset, length, source, ordering, ledger_entry, undo, events))
+            self._merging[source.number] = source
+            target.times.note(offset, ordering)  # one point: what came in a transaction came when it was merged
         source.index.move_to(target.index, offset)
         target.length = offset + operation.length
-        if operation.length:
-            target.times.note(offset, ordering)  # one point: what came in a transaction came when it was merged
         target.rehomed_end = target.length
         target.attributes.update(operation.attributes)
-        events = source.attributes.get(EVENT_COUNT, 0)
         target.count_events(events)
         if target.watched is not None:
             created_ms = source.attributes.get(CREATION_TIME, operation.now_ms)
@@ -214,7 +215,7 @@ class ContainerMetadata:
     def _note_stored(self, operation: data_frames.StoredOperation) -> None:
         """Only a recovery has something to do: the storage writer moved on before it wrote the operation."""
         for number, storage_length in operation.storage_lengths:
-            segment = self._by_number.get(number)
+            segment = self._by_number.get(number) or self._merging.get(number)
             if segment is not None and storage_length > segment.storage_length:
                 segment.advance_storage(storage_length)
 
@@ -247,6 +248,9 @@ class ContainerMetadata:
         self._deleted_numbers[segment.name] = segment.number
 
     def _forget_deletion(self, number: int) -> None:
+        source = self._merging.get(number)
+        if source is not None:
+            source.name_is_free = True
         for name, deleted in list(self._deleted_numbers.items()):
             if deleted == number:
                 del self._deleted_numbers[name]

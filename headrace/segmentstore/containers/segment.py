@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.codec.container_snapshots import NO_IDS, MergedRange, SegmentSnapshot
+from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
 from headrace.model.time_points import TimePoints
 from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE, is_core
 from headrace.segmentstore.containers.container_rates import WatchedSegment
+from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
 from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.read_index import ReadIndex
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryMove(MergedRange):
-    """What the storage writer has to move to the segment's name. The log from `ledger_entry` on tells of it."""
-
-    ledger_entry: int
 
 
 class RecordedState(NamedTuple):
@@ -45,6 +38,7 @@ class Segment:
     """
 
     __slots__ = (
+        "__weakref__",
         "attributes",
         "client_attributes",
         "durable_start_offset",
@@ -54,8 +48,10 @@ class Segment:
         "index",
         "last_modified_ms",
         "length",
-        "moves",
+        "merged_into",
+        "merges",
         "name",
+        "name_is_free",
         "number",
         "readable_length",
         "recorded",
@@ -92,11 +88,13 @@ class Segment:
         self.sealed_durably = False
         self.removed = False
         self.evicted = False
+        self.name_is_free = False  # once a removed segment is forgotten by tier 2
         self.used_s = 0.0  # when somebody asked for it last, other than by an append
         self.recorded: RecordedState | None = None
         self.index = ReadIndex(pool)
         self.times = TimePoints()
-        self.moves: deque[DirectoryMove] | tuple[DirectoryMove, ...] = ()
+        self.merges: deque[PendingMerge] | tuple[PendingMerge, ...] = ()
+        self.merged_into: tuple[Segment, int] | None = None  # and at which offset, as long as that is pending
         self.rehomed_end = 0
         self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
@@ -138,17 +136,10 @@ class Segment:
     def stored_snapshot(self) -> SegmentSnapshot:
         """The segment as it is if nothing but tier 2 survives this moment.
 
-        Writers' numbers are those before their first append that tier 2 lacks: a writer that resumes must not hear
-        that an event is stored which is not.
+        It ends in front of the first append or merge that tier 2 lacks. Writers' numbers are those before it: a writer
+        that resumes must not hear that an event is stored which is not.
         """
-        attributes = dict(self.attributes)
-        for entry in reversed(list(self.index.entries_behind(self.storage_length))):
-            if entry.mark is not None:
-                writer_id, previous_number, event_count = entry.mark
-                attributes[writer_id] = previous_number
-                attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) - event_count
-                if previous_number == NO_VALUE:
-                    del attributes[writer_id]
+        end = self.tiered_end
         return SegmentSnapshot(
             self.number,
             self.name,
@@ -156,11 +147,49 @@ class Segment:
             self.storage_length,
             self.sealed,
             self.last_modified_ms,
-            attributes,
-            tuple(self.moves),
+            self._attributes_at(end),
+            tuple(merge.merged_range() for merge in self.merges if merge.end <= end),
             frozenset(self.client_attributes),
             self.forgot_writers,
         )
+
+    def _attributes_at(self, end: int) -> dict[int, int]:
+        """The attributes without what came with bytes behind `end`."""
+        attributes = dict(self.attributes)
+        undone = [(merge.offset, merge.undo, merge.event_count) for merge in self.merges if merge.end > end]
+        for entry in self.index.entries_behind(end):
+            if entry.mark is not None:
+                writer_id, previous_number, event_count = entry.mark
+                undone.append((entry.offset, (AttributeUndo(writer_id, previous_number),), event_count))
+        for _, undo, event_count in sorted(undone, key=lambda each: each[0], reverse=True):
+            if event_count:
+                attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) - event_count
+            for key, value in undo:
+                attributes[key] = value
+                if value == NO_VALUE:
+                    del attributes[key]
+        return attributes
+
+    def sources_behind_tier_2(self) -> Iterator[SegmentSnapshot]:
+        """The sources of merges that `stored_snapshot` leaves out, as long as tier 2 has all of their bytes.
+
+        Without the merge they are segments again, so that it can be repeated. A source that is not complete stays
+        removed: a part of a transaction would be merged.
+        """
+        end = self.tiered_end
+        for merge in self.merges:
+            if merge.offset >= end and merge.is_complete:
+                yield merge.source.stored_snapshot()
+
+    @property
+    def tiered_end(self) -> int:
+        """Up to where tier 2 has the segment if it completes the moves of merges whose bytes it has."""
+        end = self.storage_length
+        for merge in self.merges:
+            if merge.offset > end or not merge.is_complete:
+                break
+            end = max(end, merge.end)
+        return end
 
     @property
     def is_table(self) -> bool:
@@ -169,7 +198,7 @@ class Segment:
     @property
     def is_stored(self) -> bool:
         """Whether the chunk directory has all that was accepted."""
-        return self.storage_length == self.length and not self.moves
+        return self.storage_length == self.length and not self.merges
 
     @property
     def at_rest(self) -> bool:
@@ -178,7 +207,7 @@ class Segment:
             self.storage_length == self.length == self.readable_length
             and self.trimmed_offset >= self.start_offset == self.durable_start_offset
             and self.sealed == self.sealed_durably
-            and not self.moves
+            and not self.merges
             and not self.waiters
             and not self.removed
             and self.flushing is None
@@ -207,27 +236,45 @@ class Segment:
         for writer_id in writer_ids:
             self.attributes.pop(writer_id, None)
 
-    def add_move(self, move: DirectoryMove) -> None:
-        if not isinstance(self.moves, deque):  # most segments never have any
-            self.moves = deque()
-        self.moves.append(move)
+    def add_merge(self, merge: PendingMerge) -> None:
+        """Note a merge into this segment, which tier 2 does not have yet."""
+        if not isinstance(self.merges, deque):  # most segments never have any
+            self.merges = deque()
+        self.merges.append(merge)
+        merge.source.merged_into = (self, merge.offset)
+
+    @property
+    def home(self) -> tuple[Segment, int]:
+        """The segment whose memory has the bytes, and how much further they are there: the target of pending merges."""
+        home, shift = self, 0
+        while home.merged_into is not None:
+            home, offset = home.merged_into
+            shift += offset
+        return home, shift
 
     def count_events(self, event_count: int) -> None:
         self.attributes[EVENT_COUNT] = self.attributes.get(EVENT_COUNT, 0) + event_count
 
     def advance_storage(self, storage_length: int) -> None:
         """The chunk directory has the segment up to here, also what had come by merges."""
-        self.index.mark_stored(self.storage_length, storage_length)
+        home, shift = self.home
+        home.index.mark_stored(shift + self.storage_length, shift + storage_length)
         self.storage_length = storage_length
-        in_memory = self.index.first_offset
-        self.times.forget_before(storage_length if in_memory is None else min(in_memory, storage_length))
-        while isinstance(self.moves, deque) and self.moves[0].end <= storage_length:
-            self.moves.popleft()
-            self.moves = self.moves or ()
+        if home is self:
+            in_memory = self.index.first_offset
+            self.times.forget_before(storage_length if in_memory is None else min(in_memory, storage_length))
+        while isinstance(self.merges, deque) and self.merges[0].end <= storage_length:
+            self.merges.popleft().source.merged_into = None
+            self.merges = self.merges or ()
+        if self.merges and self.merges[0].offset < storage_length:
+            # Stores up to 0.1.0 let a merge enter in parts: the rest goes on where they stopped.
+            source, inside = self.merges[0].source, storage_length - self.merges[0].offset
+            if inside > source.storage_length:
+                source.advance_storage(inside)
 
     def oldest_unstored_entry(self) -> int | None:
         """The first log entry whose loss would lose bytes of this segment; None if tier 2 has everything."""
-        oldest = min((move.ledger_entry for move in self.moves), default=None)
+        oldest = min((merge.oldest_entry() for merge in self.merges), default=None)
         for entry in self.index.entries_behind(self.storage_length):
             oldest = entry.ledger_entry if oldest is None else min(oldest, entry.ledger_entry)
             if entry.offset >= self.rehomed_end:  # from here on log order is offset order

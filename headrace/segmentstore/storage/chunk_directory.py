@@ -13,9 +13,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from headrace.codec.container_snapshots import MergedRange
 from headrace.codec.records.segment_record import SEGMENT_SORT
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
+from headrace.model.chunks import (
+    OFFSET_BEHIND_ALL,
+    ChunkRun,
+    RunLink,
+    chunk_body,
+    chunk_partition,
+    chunk_run,
+    chunk_sort,
+    is_link,
+    link_body,
+    run_link,
+)
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition, packed_epoch
 from headrace.ports.clock import Clock
@@ -37,6 +47,9 @@ _log = logging.getLogger(__name__)
 
 RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
 """Beside the check of the claim and the count of the one object that they are in."""
+
+LINKED_MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 2) // 2
+"""Beside the check of the claim and the link to what is left."""
 
 MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 1) // 2
 RUNS_PER_PAGE: Final = 64
@@ -98,29 +111,57 @@ class ChunkDirectory:
                     return {}
         raise _changed()
 
-    async def move(
-        self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]
-    ) -> dict[int, ChunkRun]:
-        """Make `runs` of `source` the runs `moved` of `target`; returns and raises as `add`."""
+    async def move(self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]) -> bool:
+        """Make `runs` of `source` the runs `moved` of `target`; raises as `add`.
+
+        False if the target has something there already. Nothing was written then.
+        """
         writes: list[Write] = [Create(_run_key(target, run.offset), chunk_body(run)) for run in moved]
         writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
-        try:
-            await self._claimed.write(*writes)
-        except WriteConflictError as error:
-            found = _found_runs(error, len(runs))
-            if not found:
-                raise _changed() from error
-            return found
-        return {}
+        return await self._entered(writes, len(moved))
 
-    async def remove(self, name: str, runs: Sequence[ChunkRun]) -> int:
-        """Forget runs of a segment, as many of the first as one transaction takes; how many. Raises as `add`.
+    async def link(self, target: str, link: RunLink) -> bool:
+        """Make all runs of `link.segment` from `link.position` on those of `target`, by one record.
+
+        A second one forwards from the source, so that it is not taken for a segment. Returns and raises as `move`.
+        """
+        forwarding = RunLink(OFFSET_BEHIND_ALL, link.length, target, link.offset, link.ordering)
+        writes: list[Write] = [
+            Create(_run_key(target, link.offset), link_body(link)),
+            Create(_run_key(link.segment, OFFSET_BEHIND_ALL), link_body(forwarding)),
+        ]
+        return await self._entered(writes, 1)
+
+    async def move_linked(self, target: str, link: RunLink, runs: Sequence[ChunkRun]) -> list[ChunkRun]:
+        """Make `runs`, the first ones behind `link` of `target`, its own; the link goes with the last of them.
+
+        Returns them as they are there; raises as `add`.
+        """
+        moved = [run.moved(link.offset - link.position, link.ordering) for run in runs]
+        end = moved[-1].end
+        writes: list[Write] = [Replace(_run_key(target, link.offset), chunk_body(moved[0]), link.version)]
+        writes.extend(Create(_run_key(target, run.offset), chunk_body(run)) for run in moved[1:])
+        writes.extend(Delete(_run_key(link.segment, run.offset), run.version) for run in runs)
+        if end < link.end:
+            rest = RunLink(end, link.end - end, link.segment, runs[-1].end, link.ordering)
+            writes.append(Create(_run_key(target, end), link_body(rest)))
+        else:
+            writes.append(Delete(_run_key(link.segment, OFFSET_BEHIND_ALL), version=None))
+        await self._write_or_look_again(writes)
+        return moved
+
+    async def remove(self, name: str, runs: Sequence[ChunkRun], links: Sequence[RunLink] = ()) -> int:
+        """Forget links and runs of a segment, as many of the first runs as one transaction takes; how many runs.
+
+        Raises as `add`.
 
         CorruptError: a run lies in an object that no record counts.
         """
-        gone = runs[: fitting(runs, WRITES_PER_TRANSACTION_MAX - 1)]
-        if gone:
-            await self._write_counted([Delete(_run_key(name, run.offset), run.version) for run in gone], _freed(gone))
+        gone = runs[: fitting(runs, WRITES_PER_TRANSACTION_MAX - 1 - len(links))]
+        writes = [Delete(_run_key(name, run.offset), run.version) for run in gone]
+        writes.extend(Delete(_run_key(name, link.offset), link.version) for link in links)
+        if writes:
+            await self._write_counted(writes, _freed(gone))
         return len(gone)
 
     async def remove_record(self, name: str) -> None:
@@ -141,7 +182,7 @@ class ChunkDirectory:
 
     async def page(self, name: str, *, first: int = 0, limit: int = RUNS_PER_PAGE) -> list[ChunkRun]:
         """Runs of a segment that start at `first` or behind, in order."""
-        return _runs(await self._query(name, first=first, last=_LAST, limit=limit))
+        return _runs(await self._query(name, first=first, last=OFFSET_BEHIND_ALL - 1, limit=limit))
 
     async def runs_before(self, name: str, end: int, limit: int) -> list[ChunkRun]:
         """The last `limit` runs of a segment that start before `end`, in order."""
@@ -151,25 +192,28 @@ class ChunkDirectory:
         """The last run of a segment that starts at `offset` or before."""
         return next(iter(await self.runs_before(name, offset + 1, 1)), None)
 
-    async def last_run(self, name: str) -> ChunkRun | None:
-        """The run that ends a segment; None if the directory has nothing of it."""
-        run = await self.run_before(name, _LAST - 1)
-        if run is not None and run.times is not None and self._observe_ordering is not None:
-            self._observe_ordering(run.times.last)
-        return run
+    async def last_entry(self, name: str) -> ChunkRun | RunLink | None:
+        """The run or link that ends a segment; None if the directory has nothing of it."""
+        found = await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=1, descending=True)
+        entry = next(iter(_entries(found)), None)
+        times = entry.times if isinstance(entry, ChunkRun) else None
+        ordering = entry.ordering if isinstance(entry, RunLink) else times.last if times is not None else None
+        if ordering is not None and self._observe_ordering is not None:
+            self._observe_ordering(ordering)
+        return entry
 
-    async def runs_of_move(self, name: str, move: MergedRange, first: int) -> tuple[str, list[ChunkRun]]:
-        """Runs of what is to be moved to segment `name`, as many as one write moves, and the name they lie under.
+    async def entry_before(self, name: str, end: int) -> ChunkRun | RunLink | None:
+        """The last run or link of a segment that starts before `end`."""
+        found = await self._query(name, first=0, last=end - 1, limit=1, descending=True)
+        return next(iter(_entries(found)), None)
 
-        They belong at `first` of the segment and behind; none: the directory does not have these bytes.
-        """
-        for place, position in move.places_from(name, first):
-            end = position + move.end - first
-            runs = await self.page(place, first=position, limit=MOVES_PER_WRITE_MAX)
-            inside = [run for run in runs if run.end <= end]
-            if inside and inside[0].offset == position:
-                return place, inside
-        return name, []
+    async def all_entries(self, name: str, limit: int) -> tuple[list[ChunkRun], list[RunLink]]:
+        """The first runs of a segment, and its links among `limit` records."""
+        entries = _entries(await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=limit))
+        return (
+            [entry for entry in entries if isinstance(entry, ChunkRun)],
+            [entry for entry in entries if isinstance(entry, RunLink)],
+        )
 
     async def objects(self, *, after: str, limit: int) -> Page:
         """The counts of the container's packed objects (`model.chunks.object_count`), in the order of their names."""
@@ -187,6 +231,16 @@ class ChunkDirectory:
             await self._write_or_look_again([Delete(each.key, each.version) for each in records[first : first + size]])
 
     # Inside
+
+    async def _entered(self, writes: Sequence[Write], entry_count: int) -> bool:
+        """Write, unless there is something where one of the first `entry_count` writes wants to create an entry."""
+        try:
+            await self._claimed.write(*writes)
+        except WriteConflictError as error:
+            if any(record is not None and index <= entry_count for index, record in error.failed.items()):
+                return False
+            raise _changed() from error
+        return True
 
     async def _query(self, name: str, *, first: int, last: int, limit: int, descending: bool = False) -> Page:
         return await asyncio.to_thread(
@@ -244,8 +298,6 @@ class ChunkDirectory:
 REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
 """Of runs and their objects' counts: the rest is the check of the claim and the count of the new run's object."""
 
-_LAST: Final = 10**19  # behind every offset, with as many digits
-
 
 def fitting(runs: Iterable[ChunkRun], writes_max: int) -> int:
     """How many of the first runs can be removed with so many writes: one each, and one for each object they lie in."""
@@ -273,7 +325,16 @@ def _run_key(name: str, offset: int) -> Key:
 
 
 def _runs(page: Page) -> list[ChunkRun]:
-    return [chunk_run(record.key.sort, record.body, record.version) for record in page.records]
+    return [entry for entry in _entries(page) if isinstance(entry, ChunkRun)]
+
+
+def _entries(page: Page) -> list[ChunkRun | RunLink]:
+    return [_entry(record) for record in page.records]
+
+
+def _entry(record: Record) -> ChunkRun | RunLink:
+    parsed = run_link if is_link(record.body) else chunk_run
+    return parsed(record.key.sort, record.body, record.version)
 
 
 def _found_runs(error: WriteConflictError, run_count: int) -> dict[int, ChunkRun]:

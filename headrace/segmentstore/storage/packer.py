@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.model.chunks import ChunkRun
+from headrace.segmentstore.containers.pending_merges import flush_place
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.reservations import Block, Reservation, gather
 from headrace.segmentstore.storage.run_times import points_in_memory, with_times
@@ -17,7 +18,10 @@ RUNS_PER_OBJECT_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class PackedObject:
-    """`parts` are its bytes, `blocks` what must stay as it is until they are stored."""
+    """`parts` are its bytes, `blocks` what must stay as it is until they are stored.
+
+    `runs` come with the segments under whose names they enter the directory.
+    """
 
     parts: list[memoryview] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -28,39 +32,53 @@ class PackedObject:
 def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
-    Runs start and end at append boundaries. An append that is larger than `bytes_max` gets an object of its own. The
-    time blocks of the runs lie behind the data of all of them, and count for no limit.
+    Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
+    than `bytes_max` gets an object of its own. The time blocks of the runs lie behind the data of all of them, and
+    count for no limit.
     """
     packed = PackedObject()
+    homes: list[Segment] = []
     for segment in segments:
         if len(packed.runs) == RUNS_PER_OBJECT_MAX:
             break
-        position, start = packed.length, segment.storage_length
+        place, shift, end = flush_place(segment, bytes_max)
+        position, start = packed.length, place.storage_length
         entries: list[Reservation] = []
-        for entry in segment.index.entries_from(start, _flush_end(segment)):
-            if packed.length and packed.length + entry.length > bytes_max:
+        for piece in _pieces(segment, place, shift, end):
+            piece_bytes = sum(entry.length for entry in piece)
+            if packed.length and packed.length + piece_bytes > bytes_max:
                 break
-            entries.append(entry)
-            packed.length += entry.length
+            entries.extend(piece)
+            packed.length += piece_bytes
         parts, blocks = gather(entries)
         packed.parts += parts
         packed.blocks += blocks
         run_bytes = packed.length - position
         if run_bytes:
-            packed.runs.append((segment, ChunkRun(start, run_bytes, object_name, position)))
+            packed.runs.append((place, ChunkRun(start, run_bytes, object_name, position)))
+            homes.append(segment)
         if packed.length >= bytes_max:
             break
-    for index, (segment, run) in enumerate(packed.runs):
-        timed, block = with_times(run, points_in_memory(segment, run), packed.length)
-        packed.runs[index] = (segment, timed)
+    for index, (place, run) in enumerate(packed.runs):
+        if place is not homes[index]:
+            continue  # its times are those of the merge
+        timed, block = with_times(run, points_in_memory(place, run), packed.length)
+        packed.runs[index] = (place, timed)
         if block:
             packed.parts.append(memoryview(block))
             packed.length += len(block)
     return packed
 
 
-def _flush_end(segment: Segment) -> int:
-    """Bytes that came by a merge and are in tier 2 already are moved in the directory, not written again."""
-    if segment.moves:
-        return min(segment.moves[0].offset, segment.readable_length)
-    return segment.readable_length
+def _pieces(segment: Segment, place: Segment, shift: int, end: int) -> Iterator[list[Reservation]]:
+    """What must not be divided: an append, or all of them that came by one merge that enters directly."""
+    merges = iter(place.merges)
+    merge = next(merges, None)
+    piece: list[Reservation] = []
+    for entry in segment.index.entries_from(shift + place.storage_length, end):
+        while merge is not None and shift + merge.end <= entry.offset:
+            merge = next(merges, None)
+        piece.append(entry)
+        if merge is None or entry.offset < shift + merge.offset or entry.end == shift + merge.end:
+            yield piece
+            piece = []

@@ -13,10 +13,12 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
+from headrace.codec.container_snapshots import ContainerSnapshot, MergedRange, SegmentSnapshot, encode_snapshot
+from headrace.model.chunks import RunLink
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.merge_moves import follow_link, move_merged
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
@@ -74,7 +76,17 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
         CorruptError: the directory lacks runs that it had.
         ThrottledError, UnavailableError: the metadata store does not answer.
     """
-    newest = await directory.last_run(segment.name)
+    newest = await directory.last_entry(segment.name)
+    if isinstance(newest, RunLink):
+        if newest.is_forwarding:
+            _log.warning(
+                "event=segment_merged container=%d segment=%r target=%r",
+                directory.container,
+                segment.name,
+                newest.segment,
+            )
+            return None
+        await follow_link(directory, segment.name, newest)
     start, length = segment.start_offset, segment.length
     if newest is None:
         if start < length:
@@ -95,15 +107,23 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
 
 
 async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:
-    """Finish in the directory what merges have begun, as far as it continues the segment; its length then."""
+    """Complete in the directory the merges of which tier 2 has all bytes, as far as they continue the segment.
+
+    Returns its length then.
+    """
     for merged in segment.merged:
-        while merged.offset <= length < merged.end:
-            name, runs = await directory.runs_of_move(segment.name, merged, length)
-            if not runs:
+        if merged.offset <= length < merged.end:
+            if not await _completed(segment.name, merged, length, directory):
                 _log.warning("event=merged_bytes_gone segment=%r offset=%d", segment.name, length)
                 return length
-            moved = [run.moved(length - runs[0].offset, merged.ordering) for run in runs]
-            if await directory.move(name, segment.name, runs, moved):
-                raise CorruptError(f"the chunk directory has two runs of {segment.name} at {length}")
-            length = moved[-1].end
+            length = merged.end
     return length
+
+
+async def _completed(name: str, merged: MergedRange, start: int, directory: ChunkDirectory) -> bool:
+    """Have the bytes of a merge from `start` of segment `name` on there; False if the directory lacks them."""
+    inside = merged.place.offset + start - merged.offset
+    for inner in merged.inner:
+        if inner.end > inside:  # if the directory lacks these, they have been moved on
+            await _completed(merged.place.name, inner, max(inside, inner.offset), directory)
+    return await move_merged(directory, name, merged, start) is not None

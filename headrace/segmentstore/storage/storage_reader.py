@@ -15,6 +15,7 @@ from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.ports.chunk_storage import ChunkStorage
+from headrace.segmentstore.containers.pending_merges import places_of
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.reading.read_tokens import encode_read_token, run_hint
 from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
@@ -71,7 +72,7 @@ class StorageReader:
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
         large = length >= LARGE_READ_BYTES_MIN or (ahead is not None and ahead.reads_on(offset))
-        for name, position, most in _places_of(segment, offset, length):
+        for name, position, most in places_of(segment, offset, length):
             hint = run_hint(token, position) if name == segment.name else None
             run = await self._find(segment.number, name, position, hint)
             if run is not None:
@@ -163,19 +164,6 @@ class StorageReader:
         while len(self._windows) > REMEMBERED_WINDOWS_MAX:
             self._windows.popitem(last=False)
         return run
-
-
-def _places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int, int]]:
-    """Under which names and at which offsets the directory may have the bytes, and how many of them at most.
-
-    Bytes that came by a merge lie under another name until the storage writer moves them, which may be done before it
-    knows: when the answer of the directory was lost, or after a crash.
-    """
-    for move in segment.moves:
-        if move.offset <= offset < move.end:
-            most = min(length, move.end - offset)
-            return [(name, position, most) for name, position in move.places_from(segment.name, offset)]
-    return [(segment.name, offset, length)]
 
 
 def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:

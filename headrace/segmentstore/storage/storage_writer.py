@@ -9,16 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
 
 from headrace.model.chunks import ChunkRun
-from headrace.model.errors import (
-    CorruptError,
-    HeadraceError,
-    ThrottledError,
-    UnavailableError,
-)
-from headrace.model.names import is_transient_segment_name
+from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.checkpoints import Checkpoints
@@ -27,6 +20,7 @@ from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.storage.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
 from headrace.segmentstore.storage.packer import pack
@@ -34,8 +28,6 @@ from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 
 _log = logging.getLogger(__name__)
-
-REMOVALS_PER_ROUND_MAX: Final = 64
 
 
 class StorageWriter:
@@ -63,7 +55,7 @@ class StorageWriter:
         self._woken = asyncio.Event()
         self._draining = False
         self._names = names
-        self._small_runs = small_runs
+        self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max)
         self._load = unstored
         self._retrying = False
         self._task: asyncio.Task[None] | None = None
@@ -170,12 +162,14 @@ class StorageWriter:
             FencedError: the container has another owner.
             CorruptError: the directory contradicts the log.
         """
-        more = await self._forget_removed()
-        more |= await self._trim_truncated()
+        upkeep = self._upkeep
+        more = await upkeep.forget_removed()
+        more |= await upkeep.trim_truncated()
         if self._flush_due():
-            more |= await self._move_merged()
+            more |= await upkeep.move_merged()
             more |= await self._flush()
-        self._rest_segments()
+            more |= await upkeep.move_merged()
+        upkeep.rest_segments()
         if self._checkpoints.due:
             self._checkpoints.write()
         self._checkpoints.truncate_log()
@@ -234,160 +228,28 @@ class StorageWriter:
 
         A crash between two of them leaves runs that nobody entered: they are packed again, into another object.
         """
-        waiting = [(segment, run) for segment, run in runs if _still_wanted(segment, run)]
+        waiting = [(place, run) for place, run in runs if _still_wanted(place, run)]
         while waiting:
-            done = _FlushMark([segment for segment, _ in waiting])
+            done = FlushMark([place.home[0] for place, _ in waiting])
             try:
-                found = await self._directory.add([(segment.name, run) for segment, run in waiting], object_length)
+                found = await self._directory.add([(place.name, run) for place, run in waiting], object_length)
                 entered = list(found.items()) if found else list(enumerate(run for _, run in waiting))
                 for index, run in entered:
-                    self._take_as_stored(waiting[index][0], run)
+                    place = waiting[index][0]
+                    home = place.home[0]
+                    self._upkeep.take_as_stored(place, run)
                     if not found:  # what is left came after this flush had begun
-                        waiting[index][0].unstored_since_s = packed_at_s
+                        home.unstored_since_s = packed_at_s
                 stored = [waiting[index][0] for index, _ in entered]
-                self._container.note_stored([(segment.number, segment.storage_length) for segment in stored])
+                self._container.note_stored([(place.number, place.storage_length) for place in stored])
             finally:
                 done()
             waiting = [
-                (segment, run)
-                for index, (segment, run) in enumerate(waiting)
-                if found and index not in found and _still_wanted(segment, run)
+                (place, run)
+                for index, (place, run) in enumerate(waiting)
+                if found and index not in found and _still_wanted(place, run)
             ]
 
-    def _take_as_stored(self, segment: Segment, run: ChunkRun) -> None:
-        if run.end > segment.readable_length:
-            what = (
-                f"up to {run.end}, the log only up to {segment.readable_length}: acknowledged bytes are missing in it"
-            )
-            raise self._contradiction(segment, run, what)
-        if segment.index.entry_start(run.end) != run.end:
-            raise self._contradiction(
-                segment, run, f"in a run that ends at {run.end}, inside an append: it is not ours"
-            )
-        if run.end > segment.storage_length:
-            segment.advance_storage(run.end)
-            self._small_runs.note(segment.name, run.length)
-        if run.offset < segment.start_offset:
-            segment.trimmed_offset = 0  # truncated before it was stored: look again
 
-    def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
-        message = f"the chunk directory has {segment.name} {what}"
-        _log.critical(
-            "event=foreign_change container=%d object=%s error=%r", self._container.container, run.object_name, message
-        )
-        return CorruptError(message, details={"segment": segment.name, "offset": run.offset})
-
-    # Editing the directory
-
-    async def _move_merged(self) -> bool:
-        """Give runs that came by merges to the segments that have them now."""
-        more = False
-        for segment in list(self._container.dirty.values()):
-            while segment.moves and segment.moves[0].offset <= segment.storage_length < segment.readable_length:
-                more = True
-                move = segment.moves[0]
-                name, runs = await self._directory.runs_of_move(segment.name, move, segment.storage_length)
-                if segment.removed or not segment.moves or segment.moves[0] is not move:
-                    break  # while we asked, a truncation or deletion made it pointless
-                done = _FlushMark([segment])
-                try:
-                    await self._move(segment, name, runs)
-                finally:
-                    done()
-        return more
-
-    async def _move(self, segment: Segment, name: str, runs: list[ChunkRun]) -> None:
-        move = segment.moves[0]
-        if not runs:
-            names = [place.name for place in move.places]
-            raise CorruptError(f"the chunk directory has lost runs of {names}, merged into {segment.name}")
-        if name == segment.name:
-            entered = runs  # an earlier attempt moved them
-        else:
-            moved = [run.moved(segment.storage_length - runs[0].offset, move.ordering) for run in runs]
-            conflicts = await self._directory.move(name, segment.name, runs, moved)
-            entered = list(conflicts.values()) if conflicts else moved
-        for run in sorted(entered, key=lambda run: run.offset):
-            self._take_as_stored(segment, run)
-        self._container.note_stored([(segment.number, segment.storage_length)])
-
-    async def _forget_removed(self) -> bool:
-        """Remove the runs of removed segments, some of them; whether there are more."""
-        metadata = self._container.metadata
-        durable = self._container.log.durable_entry
-        dirty = self._container.dirty.values()
-        needed = {place.name for segment in dirty for move in segment.moves for place in move.places}
-        ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
-        for name in ready[:REMOVALS_PER_ROUND_MAX]:
-            runs = await self._directory.page(name, limit=RUNS_PER_WRITE_MAX)
-            removed = await self._directory.remove(name, runs)
-            if removed == len(runs) < RUNS_PER_WRITE_MAX:
-                if metadata.has_records and not is_transient_segment_name(name):
-                    await self._directory.remove_record(name)  # last: runs without it would be nobody's
-                self._container.note_deletion_stored(name)
-        return bool(ready)
-
-    async def _trim_truncated(self) -> bool:
-        """Remove runs that lie before the start of their segment, some of them; whether there are more."""
-        more = False
-        for segment in list(self._container.dirty.values()):
-            start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
-            if segment.trimmed_offset >= start:
-                continue
-            # A run that a merge moved here stays until the log knows of the move: else nobody could tell where it went.
-            moved_end = segment.storage_length
-            runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
-            old = [run for run in runs if run.end <= min(start, moved_end)]
-            # The last run stays until tier 2's snapshot has this start: else a store without this log would find
-            # nothing of the segment, and take it for a deleted one.
-            keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
-            gone = old[:-1] if keeps_last else old
-            if gone and not self._container.stored_is_durable:
-                continue
-            removed = await self._directory.remove(segment.name, gone)
-            more |= removed > 0
-            if removed == len(old) < RUNS_PER_WRITE_MAX:
-                segment.trimmed_offset = start
-        return more
-
-    def _rest_segments(self) -> None:
-        """Forget segments that have nothing left to do."""
-        resting = [
-            number
-            for number, segment in self._container.dirty.items()
-            if self._is_gone(segment)
-            or (
-                segment.storage_length >= segment.length
-                and not segment.moves
-                and segment.trimmed_offset >= segment.start_offset
-            )
-        ]
-        for number in resting:
-            self._container.dirty.pop(number).unstored_since_s = None
-
-    def _is_gone(self, segment: Segment) -> bool:
-        """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""
-        container = self._container
-        removal = container.metadata.deletions.get(segment.name, -1)
-        return segment.removed and removal <= container.log.durable_entry
-
-
-class _FlushMark:
-    """Keeps removals of segments waiting while their directory is written."""
-
-    __slots__ = ("_future", "_segments")
-
-    def __init__(self, segments: list[Segment]) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._segments = segments
-        for segment in segments:
-            segment.flushing = self._future
-
-    def __call__(self) -> None:
-        for segment in self._segments:
-            segment.flushing = None
-        resolve(self._future)
-
-
-def _still_wanted(segment: Segment, run: ChunkRun) -> bool:
-    return not segment.removed and segment.storage_length == run.offset
+def _still_wanted(place: Segment, run: ChunkRun) -> bool:
+    return not place.home[0].removed and place.storage_length == run.offset

@@ -169,7 +169,7 @@ def test_a_merge_that_the_directory_does_not_have_yet_is_finished(world, run):
             await running.flush()
             await client.call(wire.MergeSegments(5, SEGMENTS[0], SEGMENTS[1]))
             await snapshot(running)
-            assert running.store.owned[0].container.metadata.segments[SEGMENTS[0]].moves
+            assert running.store.owned[0].container.metadata.segments[SEGMENTS[0]].merges
         lose_volume(world)
         async with world.running() as running:
             client = await running.connect()
