@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.containers import SnapshotPointer
-from headrace.model.errors import FencedError, HeadraceError
+from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.model.names import container_of_segment, is_transient_segment_name
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
@@ -150,6 +150,10 @@ class SegmentStore:
         ledger = self._ledgers.open(container, epoch)
         recovery, unstored = await self._recover(container, ledger)
         restored = recovery.told_nothing and pointer is not None
+        if recovery.has_cut_checkpoint and pointer is None:
+            raise CorruptError(
+                f"the checkpoint of container {container} is incomplete, and tier 2 has no snapshot of it"
+            )
         if restored and pointer is not None:
             snapshot = await restore_container(snapshots, directory, pointer)
             recovery.restore(snapshot)

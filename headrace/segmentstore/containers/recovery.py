@@ -35,9 +35,8 @@ SLICE_BYTES: Final = 4 << 20
 
 
 class _ReadOperation(NamedTuple):
-    """`ended_in` is the log entry that has the last byte of the operation."""
+    """An operation, and where the log has it."""
 
-    ended_in: int
     logged: LoggedOperation
     operation: Operation
 
@@ -55,7 +54,16 @@ class Recovery:
         self._restored = False
         self.operations = 0
         self.told_nothing = True
-        """The log is new, or a restoring from tier 2 did not come to its end: nothing was ever served from it."""
+        """The log is new, or a restoration from tier 2 did not come to its end: nothing was ever served from it."""
+
+    @property
+    def has_cut_checkpoint(self) -> bool:
+        """Whether the log is nothing but the begin of a checkpoint.
+
+        A log is truncated to a checkpoint only when that is whole. So this is the first one of a restoration that did
+        not come to its end, whatever number its first entry has: numbers continue when a log was forgotten.
+        """
+        return bool(self._snapshot_parts) and not self._restored
 
     async def run(self, ledger: Ledger) -> UnstoredLoad:
         """Replay the ledger; the load of what tier 2 lacks, which is not done yet.
@@ -73,32 +81,27 @@ class Recovery:
         return load
 
     async def _replay_all(self, ledger: Ledger) -> None:
-        starts_with: int | None = None
         found = self._read(ledger)
         while read := await asyncio.to_thread(_next_slice, found):
             for each in read:
                 self.operations += 1
                 if isinstance(each.operation, CheckpointOperation):
-                    if self._take_checkpoint(each.operation, starts_log=starts_with is None):
+                    if self._take_checkpoint(each.operation, starts_log=self.operations == 1):
                         self.metadata.restore(await asyncio.to_thread(decode_snapshot, self._snapshot_parts))
                         self._restored = True
                 else:
                     self._replay(each.operation, each.logged)
-                if starts_with is None:
-                    starts_with = each.ended_in
         if self._restored:
             self.told_nothing = False
-        elif self._snapshot_parts and starts_with:
-            raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
 
     def _read(self, ledger: Ledger) -> Iterator[_ReadOperation]:
         """All operations of the log; for a thread other than the loop's: it blocks while it reads."""
         for stored in ledger.recover():
             for logged in self.frames.read(stored.entry, stored.payload):
-                yield _ReadOperation(stored.entry, logged, data_frames.decode_operation(logged.content))
+                yield _ReadOperation(logged, data_frames.decode_operation(logged.content))
 
     def _replay(self, operation: Operation, logged: LoggedOperation) -> None:
-        if self._snapshot_parts and not self._restored:
+        if self.has_cut_checkpoint:
             raise CorruptError(f"the checkpoint at the start of the log of {self._name} is incomplete")
         self.told_nothing = False
         if isinstance(operation, AppendOperation):
@@ -125,7 +128,7 @@ class Recovery:
         if self._restored or not (starts_log or self._snapshot_parts):
             return False
         if operation.part == 0:
-            self._snapshot_parts = []  # what came before is of a restoring from tier 2 that did not come to its end
+            self._snapshot_parts = []  # what came before is of a restoration that did not come to its end
         if operation.part != len(self._snapshot_parts):
             raise CorruptError(f"the checkpoint of {self._name} lacks part {len(self._snapshot_parts)}")
         self._snapshot_parts.append(bytes(operation.snapshot))
