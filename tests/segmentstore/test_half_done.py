@@ -9,7 +9,9 @@ from held_disk import HeldDisk
 
 from headrace.codec import wire_commands as wire
 from headrace.model.chunks import ChunkRun
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
+from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
+from headrace.segmentstore.containers.merges import merge
 
 SEGMENT = "scope/stream/0.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
@@ -188,5 +190,38 @@ def test_an_object_that_is_gone_is_told_and_not_looked_for_again_and_again(world
             reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
             assert isinstance(reply, wire.ErrorMessage)
             assert await client.closed()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("refused", ["condition", "truncated source"])
+def test_refused_merge_is_told_when_its_reason_is_durable(world, run, refused):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            for name in (SEGMENT, TRANSACTION):
+                await client.create(name)
+            await client.set_up(TRANSACTION, WRITER)
+            await client.append(WRITER, 0, b"data")
+            container = running.store.owner_of(SEGMENT).container
+            segments = container.metadata.segments
+            held = HeldDisk(world.disk)
+            updates, error = [], IllegalStateError
+            if refused == "condition":
+                client.send(wire.UpdateSegmentAttribute(3, SEGMENT, 9, 77, wire.NO_ATTRIBUTE_VALUE))
+                await accepted(lambda: segments[SEGMENT].attribute(9) == 77)
+                updates, error = [AttributeUpdate(9, UpdateKind.REPLACE_IF_EQUALS, 78)], ConflictError
+            else:
+                client.send(wire.TruncateSegment(3, TRANSACTION, 2))
+                await accepted(lambda: segments[TRANSACTION].start_offset == 2)
+            merging = asyncio.ensure_future(merge(container, SEGMENT, TRANSACTION, updates))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            waited = not merging.done()
+            held.release()
+            with pytest.raises(error):
+                await merging
+            assert container.log.is_durable
+            assert waited
 
     run(scenario())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.codec import data_frames
-from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
+from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError, SealedError
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
@@ -32,7 +32,12 @@ async def merge(
             f"there is no segment {source_name}", details={"segment": source_name}, code="segment_not_found"
         )
     target = await _open_target(container, target_name, [source])
-    (operation,) = _operations(container, target, [source], updated_attributes(target, updates))
+    try:
+        attributes = updated_attributes(target, updates)
+    except ConflictError:
+        await container.log.durable()  # the value that the condition met must not be told before it is durable
+        raise
+    (operation,) = _operations(container, target, [source], attributes)
     await container.apply(operation)
     container.tell_news()
     return operation.offset + operation.length
@@ -86,6 +91,7 @@ async def _open_target(container: SegmentContainer, name: str, sources: Sequence
         raise SealedError(f"segment {name} is sealed", details={"segment": name})
     for source in sources:
         if source is target or source.start_offset:
+            await container.log.durable()
             raise IllegalStateError(
                 f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
             )
