@@ -321,6 +321,12 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         lambda c: c.owned.container.metrics.storage_retries,
     ),
     Metric(
+        "counter",
+        "headrace_storage_refusals_total",
+        "attempts in tier 2 that S3 refused and that are repeated",
+        lambda c: c.owned.container.metrics.storage_refusals,
+    ),
+    Metric(
         "gauge",
         "headrace_recovery_seconds",
         "how long the container's recovery took at the start, until it takes appends",

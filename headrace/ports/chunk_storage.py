@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+CHUNK_STORAGE_REFUSED: Final = "chunk_storage_refused"
+"""The code of an UnavailableError when tier 2 did answer, but refused: credentials, policies, clocks, broken bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,10 @@ class StoredObject:
 
 
 class ChunkStorage(Protocol):
-    """A flat name space of immutable objects."""
+    """A flat name space of immutable objects.
+
+    Any call may raise ThrottledError or UnavailableError, the latter with CHUNK_STORAGE_REFUSED if it was refused.
+    """
 
     async def put(self, name: str, parts: Sequence[Buffer]) -> None:
         """Create the object from the concatenated parts.

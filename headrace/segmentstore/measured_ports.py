@@ -91,7 +91,7 @@ class _Stopwatch:
         try:
             yield
         except HeadraceError as error:
-            error_code = error.code
+            error_code = error.specific_code
             raise
         finally:
             with self._lock:

@@ -58,6 +58,7 @@ class ContainerMetrics:
         "flushed_bytes",
         "flushes",
         "recovery_s",
+        "storage_refusals",
         "storage_retries",
     )
 
@@ -69,6 +70,7 @@ class ContainerMetrics:
         self.evicted_segments = 0
         self.flushes = 0
         self.flushed_bytes = 0
+        self.storage_refusals = 0
         self.storage_retries = 0
         self.recovery_s = 0.0
 

@@ -219,13 +219,52 @@ def test_failures_say_what_to_do_and_keep_their_cause(
         assert raised.value.__cause__ is failure
 
 
-@pytest.mark.parametrize("code", ["AccessDenied", "NoSuchBucket"])
-def test_a_refusal_is_neither_not_found_nor_the_callers_fault(bucket: str, run: Run, code: str):
+REFUSALS = [
+    *(
+        "AccessDenied",
+        "BadDigest",
+        "ExpiredToken",
+        "IncompleteBody",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "NoSuchBucket",
+    ),
+    *("RequestTimeTooSkewed", "SignatureDoesNotMatch", "XAmzContentChecksumMismatch", "SomethingNew"),
+]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refusal_is_repeated_and_is_not_the_callers_fault(bucket: str, run: Run, code: str):
     storage = S3ChunkStorage(bucket, failing(error(code, 403)))
+    for call in (storage.put("a", [b"x"]), storage.delete(["a"]), storage.list("a"), storage.read("a", 0, 1)):
+        with pytest.raises(UnavailableError, match=code) as raised:
+            run(call)
+        assert raised.value.specific_code == "chunk_storage_refused"
+        assert raised.value.details == {"cause": code}
+        assert raised.value.retry == "later"
+
+
+@pytest.mark.parametrize("code", ["EntityTooLarge", "MalformedXML"])
+def test_a_request_that_no_s3_could_take_is_a_defect(bucket: str, run: Run, code: str):
+    storage = S3ChunkStorage(bucket, failing(error(code, 400)))
     with pytest.raises(HeadraceError, match=code) as raised:
-        run(storage.read("a", 0, 1))
-    assert raised.value.specific_code == "chunk_storage_refused"
+        run(storage.put("a", [b"x"]))
+    assert type(raised.value) is HeadraceError
     assert raised.value.retry == "never"
+
+
+@pytest.mark.parametrize(
+    ("code", "specific"), [("AccessDenied", "chunk_storage_refused"), ("InternalError", "unavailable")]
+)
+def test_a_refused_key_of_a_delete_is_repeated(bucket: str, run: Run, code: str, specific: str):
+    class Partly:
+        def delete_objects(self, **_: Any) -> Any:
+            return {"Errors": [{"Key": "b", "Code": code, "Message": "no"}]}
+
+    client: Any = Partly()
+    with pytest.raises(UnavailableError, match="among them b") as raised:
+        run(S3ChunkStorage(bucket, client).delete(["a", "b"]))
+    assert raised.value.specific_code == specific
 
 
 def test_a_partial_failure_of_a_delete_is_an_error(bucket: str, run: Run):

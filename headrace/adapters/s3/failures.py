@@ -11,6 +11,7 @@ from headrace.model.errors import (
     ThrottledError,
     UnavailableError,
 )
+from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED
 
 PRECONDITION_FAILED = "PreconditionFailed"
 
@@ -30,6 +31,18 @@ _KINDS: dict[str, type[HeadraceError]] = {
     "InternalError": UnavailableError,
 }
 _SERVER_ERROR_STATUS = 500
+_DEFECTS = frozenset(
+    {
+        "EntityTooLarge",
+        "InvalidURI",
+        "KeyTooLongError",
+        "MalformedXML",
+        "MethodNotAllowed",
+        "MissingContentLength",
+        "NotImplemented",
+    }
+)
+"""Of a request that no S3 could take: repeating it cannot help, and only the code that sent it can be changed."""
 
 
 def code_of(error: ClientError) -> str:
@@ -41,19 +54,24 @@ def failure(what: str, error: ClientError | BotoCoreError) -> HeadraceError:
     """The error to raise, `from error`, when doing `what` ended in `error`."""
     if not isinstance(error, ClientError):
         return UnavailableError(f"{what}: S3 did not answer: {error}")
-    code = code_of(error)
-    kind = _KINDS.get(code)
-    if kind is None and _status(error) >= _SERVER_ERROR_STATUS:
-        kind = UnavailableError
-    message = f"{what}: S3 answered {code}: {error.response.get('Error', {}).get('Message', '')}"
-    if kind is None:
-        return HeadraceError(message, details={"cause": code}, code="chunk_storage_refused")
-    return kind(message, details={"cause": code})
+    return _answered(what, code_of(error), str(error.response.get("Error", {}).get("Message", "")), _status(error))
 
 
 def failure_of_key(what: str, code: str, message: str) -> HeadraceError:
     """The error to raise when one key of a batch failed with S3's `code`."""
-    return _KINDS.get(code, HeadraceError)(f"{what}: S3 answered {code}: {message}", details={"cause": code})
+    return _answered(what, code, message, 0)
+
+
+def _answered(what: str, code: str, message: str, status: int) -> HeadraceError:
+    """Whatever S3 refuses can be granted, or sent whole, the next time: credentials end, policies and clocks change."""
+    text, details = f"{what}: S3 answered {code}: {message}", {"cause": code}
+    kind = _KINDS.get(code)
+    if kind is not None:
+        return kind(text, details=details)
+    if code in _DEFECTS:
+        return HeadraceError(text, details=details, code="chunk_storage_defect")
+    refused = status < _SERVER_ERROR_STATUS
+    return UnavailableError(text, details=details, code=CHUNK_STORAGE_REFUSED if refused else None)
 
 
 def _status(error: ClientError) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.retries import reported_as_refusal
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +59,13 @@ class Chores:
                 retry_s = self._limits.retry_first_s
                 await asyncio.sleep(0 if more else self._limits.tick_s)
             except (UnavailableError, ThrottledError) as error:
-                _log.warning(
-                    "event=chore_retry container=%d retry_s=%.1f error=%r",
-                    self._container.container,
-                    retry_s,
-                    error.message,
-                )
+                if not reported_as_refusal(self._container, error, retry_s):
+                    _log.warning(
+                        "event=chore_retry container=%d retry_s=%.1f error=%r",
+                        self._container.container,
+                        retry_s,
+                        error.message,
+                    )
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, self._limits.retry_max_s)
             except HeadraceError as error:

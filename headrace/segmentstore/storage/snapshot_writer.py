@@ -17,6 +17,7 @@ from headrace.model.errors import HeadraceError, ThrottledError, UnavailableErro
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.retries import reported_as_refusal
 from headrace.segmentstore.storage.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
@@ -135,6 +136,8 @@ class SnapshotWriter:
         return changed and now_s - self._taken_s >= self._limits.snapshot_every_s
 
     def _warn(self, error: HeadraceError, retry_s: float) -> None:
+        if reported_as_refusal(self._container, error, retry_s):
+            return
         _log.warning(
             "event=snapshot_retry container=%d retry_s=%.1f error=%r", self._container.container, retry_s, error.message
         )

@@ -24,6 +24,7 @@ from headrace.segmentstore.storage.directory_upkeep import DirectoryUpkeep, Flus
 from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.storage.object_names import ObjectNames, put_new
 from headrace.segmentstore.storage.packer import pack
+from headrace.segmentstore.storage.retries import reported_as_refusal
 from headrace.segmentstore.storage.small_runs import SmallRuns
 from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
 
@@ -124,12 +125,13 @@ class StorageWriter:
                     return
                 self._container.metrics.storage_retries += 1
                 self._retrying = True
-                _log.warning(
-                    "event=storage_retry container=%d retry_s=%.1f error=%r",
-                    self._container.container,
-                    retry_s,
-                    error.message,
-                )
+                if not reported_as_refusal(self._container, error, retry_s):
+                    _log.warning(
+                        "event=storage_retry container=%d retry_s=%.1f error=%r",
+                        self._container.container,
+                        retry_s,
+                        error.message,
+                    )
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, self._limits.retry_max_s)
                 continue

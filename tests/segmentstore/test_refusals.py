@@ -1,0 +1,105 @@
+"""S3 answers, but refuses: the store keeps what it has, tries again, and says so."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from botocore.exceptions import ClientError
+
+from headrace.adapters.s3.failures import failure
+from headrace.codec import wire_commands as wire
+
+SEGMENT = "scope/stream/0.#epoch.0"
+WRITER = 5
+REFUSALS = ["AccessDenied", "BadDigest", "ExpiredToken", "IncompleteBody", "RequestTimeTooSkewed", "SomethingNew"]
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(container_count=1)
+
+
+def refusal(code):
+    answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    return failure("asking for it", ClientError(answer, "Anything"))
+
+
+def refusing(world, operation, code):
+    """Every such call is refused until what is returned is called."""
+    honest = getattr(world.chunks, operation)
+
+    async def refuse(*_arguments, **_options):
+        raise refusal(code)
+
+    setattr(world.chunks, operation, refuse)
+    return lambda: setattr(world.chunks, operation, honest)
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_refused_put_is_repeated_until_it_succeeds(world, run, caplog, code):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            container = running.store.owned[0].container
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 0, b"one")
+            grant = refusing(world, "put", code)
+            world.clock.advance(2e6)
+            await running.until(lambda: container.metrics.storage_refusals >= 3)
+            await client.append(WRITER, 1, b"two")
+            assert container.failure is None
+            assert await client.read_all(SEGMENT) == b"onetwo"
+            grant()
+            await running.flush()
+            assert container.metadata.segments[SEGMENT].is_stored
+            assert await client.read_all(SEGMENT) == b"onetwo"
+
+    run(scenario())
+    alarms = [record for record in caplog.records if record.getMessage().startswith("event=storage_refused")]
+    assert len(alarms) >= 3
+    assert {record.levelno for record in alarms} == {logging.ERROR}
+    assert all(f"cause={code} " in record.getMessage() for record in alarms)
+
+
+def test_refused_deletion_is_repeated(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            container = running.store.owned[0].container
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 0, b"data")
+            await running.flush()
+            await client.call(wire.DeleteSegment(3, SEGMENT))
+            await running.until(lambda: not container.metadata.deletions)
+            grant = refusing(world, "delete", "AccessDenied")
+            world.clock.advance(world.limits.sweep_every_s + world.limits.object_grace_s)
+            await running.until(lambda: container.metrics.storage_refusals >= 2)
+            assert container.failure is None
+            grant()
+            world.clock.advance(world.limits.sweep_every_s)
+            await running.until(lambda: not world.metadata.query("objects/container-0000", limit=9).records)
+
+    run(scenario())
+
+
+def test_refused_read_costs_the_reader_an_answer_and_nothing_else(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            container = running.store.owned[0].container
+            await client.create(SEGMENT)
+            await client.set_up(SEGMENT, WRITER)
+            await client.append(WRITER, 0, b"data")
+            await running.flush()
+            container.metadata.segments[SEGMENT].index.release_all()
+            grant = refusing(world, "read", "ExpiredToken")
+            reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 4))
+            assert isinstance(reply, wire.ErrorMessage), reply
+            assert container.failure is None
+            grant()
+            assert await (await running.connect()).read_all(SEGMENT) == b"data"
+
+    run(scenario())
