@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from object_counts import assert_counts_agree
 
+from headrace.codec import wire_commands as wire
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Create, Key
@@ -76,3 +77,46 @@ def test_a_run_that_somebody_else_entered_stops_the_container(make_world, run, c
             assert "event=foreign_change" in caplog.text
 
     run(scenario())
+
+
+def test_truncated_segments_are_looked_at_behind_the_first_put_of_a_start(make_world, run):
+    world = make_world(container_count=1)
+    segment_count = 150
+    names = [f"scope/stream/{number}.#epoch.0" for number in range(segment_count)]
+    calls = []
+
+    async def scenario():
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            for name in names:
+                await client.create(name)
+                await client.set_up(name, WRITER)
+                await client.append(WRITER, 0, b"0123456789")
+            await running.flush()
+            for name in names:
+                await client.call(wire.TruncateSegment(3, name, 5))
+            await client.set_up(names[0], WRITER)
+            await client.append(WRITER, 1, b"more")
+            await running.store.owned[0].writer.stop()  # a store that ends would still bring it to tier 2
+        honest_query, honest_put = world.metadata.query, world.chunks.put
+
+        def query(partition, **fields):
+            calls.append(partition)
+            return honest_query(partition, **fields)
+
+        async def put(name, parts):
+            calls.append(name)
+            await honest_put(name, parts)
+
+        world.limits = replace(world.limits, flush_age_s=0.0)
+        world.metadata.query, world.chunks.put = query, put
+        async with world.running(graceful=False) as running:
+            container = running.store.owned[0].container
+            await running.until(lambda: not container.dirty)
+            assert all(each.trimmed_offset == 5 for each in container.metadata.segments.values())
+
+    run(scenario())
+    put = next(index for index, call in enumerate(calls) if "/packed/" in call)
+    assert calls[:put] == []
+    looked_at = [call for call in calls[put:] if call.startswith("chunks/")]
+    assert sorted(looked_at) == sorted(chunk_partition(name) for name in names)

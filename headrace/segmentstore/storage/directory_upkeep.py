@@ -24,6 +24,9 @@ from headrace.segmentstore.storage.small_runs import SmallRuns
 _log = logging.getLogger(__name__)
 
 REMOVALS_PER_ROUND_MAX: Final = 64
+TRIMMED_PER_ROUND_MAX: Final = 64
+TRIMMED_AT_ONCE_MAX: Final = 4
+"""Each is a query, most of which find nothing to do: flushes share the threads that they take."""
 
 
 class DirectoryUpkeep:
@@ -40,6 +43,7 @@ class DirectoryUpkeep:
         self._directory = directory
         self._small_runs = small_runs
         self._object_bytes_max = object_bytes_max
+        self._looked_at = -1  # number of the segment that was trimmed last in this pass
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
         """The directory has this run of `place`, a segment of the container or the source of a pending merge.
@@ -113,27 +117,42 @@ class DirectoryUpkeep:
         return bool(ready)
 
     async def trim_truncated(self) -> bool:
-        """Remove runs that lie before the start of their segment, some of them; whether there are more."""
-        more = False
-        for segment in list(self._container.dirty.values()):
-            start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
-            if segment.trimmed_offset >= start:
-                continue
-            # A run that a merge moved here stays until the log knows of the move: else nobody could tell where it went.
-            moved_end = segment.storage_length
-            runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
-            old = [run for run in runs if run.end <= min(start, moved_end)]
-            # The last run stays until tier 2's snapshot has this start: else a store without this log would find
-            # nothing of the segment, and take it for a deleted one.
-            keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
-            gone = old[:-1] if keeps_last else old
-            if gone and not self._container.stored_is_durable:
-                continue
-            removed = await self._directory.remove(segment.name, gone)
-            more |= removed > 0
-            if removed == len(old) < RUNS_PER_WRITE_MAX:
-                segment.trimmed_offset = start
-        return more
+        """Remove runs that lie before the start of their segment, some of them; whether there are more.
+
+        After a start all segments that were ever truncated are looked at, a bounded number in each round.
+        """
+        dirty = self._container.dirty.values()
+        due = [segment for segment in dirty if segment.trimmed_offset < segment.durable_start_offset]
+        due = sorted((each for each in due if each.number > self._looked_at), key=lambda each: each.number)
+        looked_at = due[:TRIMMED_PER_ROUND_MAX]
+        removed = 0
+        for first in range(0, len(looked_at), TRIMMED_AT_ONCE_MAX):
+            batch = looked_at[first : first + TRIMMED_AT_ONCE_MAX]
+            for outcome in await asyncio.gather(*map(self._trim, batch), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                removed += outcome
+        more = len(due) > len(looked_at)
+        self._looked_at = looked_at[-1].number if more else -1
+        return more or removed > 0
+
+    async def _trim(self, segment: Segment) -> int:
+        """How many runs were removed."""
+        start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
+        # A run that a merge moved here stays until the log knows of the move: else nobody could tell where it went.
+        moved_end = segment.storage_length
+        runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
+        old = [run for run in runs if run.end <= min(start, moved_end)]
+        # The last run stays until tier 2's snapshot has this start: else a store without this log would find
+        # nothing of the segment, and take it for a deleted one.
+        keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
+        gone = old[:-1] if keeps_last else old
+        if gone and not self._container.stored_is_durable:
+            return 0
+        removed = await self._directory.remove(segment.name, gone)
+        if removed == len(old) < RUNS_PER_WRITE_MAX:
+            segment.trimmed_offset = start
+        return removed
 
     def rest_segments(self) -> None:
         """Forget segments that have nothing left to do."""

@@ -166,11 +166,11 @@ class StorageWriter:
         """
         upkeep = self._upkeep
         more = await upkeep.forget_removed()
-        more |= await upkeep.trim_truncated()
         if self._flush_due():
             more |= await upkeep.move_merged()
             more |= await self._flush()
             more |= await upkeep.move_merged()
+        more |= await upkeep.trim_truncated()  # last: after a start there may be much to look at, and bytes wait
         upkeep.rest_segments()
         if self._checkpoints.due:
             self._checkpoints.write()
