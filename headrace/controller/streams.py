@@ -146,7 +146,7 @@ class StreamService:
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
     ) -> ScaleView:
-        """Accept a scale; the very same request gets the same answer while the scale runs.
+        """Accept a scale; the very same request gets the same answer while the scale runs and when it is done.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -174,10 +174,14 @@ class StreamService:
         return _scale_view(epoch)
 
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
-        """Whether the scale that leads to `epoch` is done. Raises NotFoundError if there is no such stream."""
+        """Whether the scale that leads to `epoch` is done; INVALID if it was rolled back.
+
+        Raises NotFoundError if there is no such stream.
+        """
         found = self._records.get(scope, stream).stream
         if 0 <= epoch <= found.epoch.number:
-            return ScaleStatus.SUCCESS
+            is_rolled_back = self._records.history.epoch(found, epoch).changes_nothing
+            return ScaleStatus.INVALID if is_rolled_back else ScaleStatus.SUCCESS
         is_next = epoch == found.epoch.number + 1 and found.state is StreamState.SCALING
         return ScaleStatus.IN_PROGRESS if is_next else ScaleStatus.INVALID
 
@@ -266,7 +270,25 @@ class StreamService:
                 raise ConflictError(f"the scale of {stored.stream.scoped_name} has just ended: repeat the request")
             if is_same_scale(planned, sealed_segment_ids, new_ranges):
                 return _scale_view(planned)
+        done = self._done_scale(stored.stream, sealed_segment_ids, new_ranges)
+        if done is not None:
+            return ScaleView(done.number, ScaleStatus.SUCCESS, done.created)
         return self.scale_unchanged(stored, sealed_segment_ids, new_ranges)
+
+    def _done_scale(
+        self, stream: Stream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
+    ) -> Epoch | None:
+        """The epoch that this very scale has led to; it is looked for only if the segments are not active any more."""
+        ended = next((one for one in sealed_segment_ids if one not in stream.epoch.by_id), None)
+        if ended is None:
+            return None
+        if is_same_scale(stream.epoch, sealed_segment_ids, new_ranges):
+            return stream.epoch
+        sealed = self._records.history.sealed_segments(stream, [ended]).get(ended)
+        if sealed is None or sealed.replaced_in is None or sealed.replaced_in > stream.epoch.number:
+            return None
+        epoch = self._records.history.epoch(stream, sealed.replaced_in)
+        return epoch if is_same_scale(epoch, sealed_segment_ids, new_ranges) else None
 
     def _try_to_seal(self, scope: str, name: str) -> StreamView:
         stored = self._records.get(scope, name)

@@ -23,7 +23,8 @@ class Epoch:
     """`segments` are sorted by key range; `replaced` are the segments of the epoch before that are sealed for this one.
 
     The time is milliseconds since the Unix epoch and grows strictly from epoch to epoch. `duplicate_of` is the number
-    of the epoch whose segments this one repeats, with the same numbers and new ids: see `rolling_transactions`.
+    of the epoch whose segments this one repeats, with the same numbers and new ids: see `rolling_transactions`. A scale
+    that was rolled back leaves an epoch that repeats the one before with the same ids: see `rolled_back_epoch`.
     """
 
     number: int
@@ -51,6 +52,11 @@ class Epoch:
     def reference_epoch(self) -> int:
         """The epoch that stands for this one and all its duplicates: its own number unless it is one itself."""
         return self.number if self.duplicate_of is None else self.duplicate_of
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it has the segments of the epoch before: what is left of a scale that was rolled back."""
+        return not self.created
 
     @property
     def next_segment_number(self) -> int:
@@ -154,6 +160,14 @@ def scaled_epoch(
     created = _new_segments(number, current.next_segment_number, sorted(new_ranges))
     segments = sorted([*kept, *created], key=lambda segment: segment.key_range)
     return Epoch(number, max(now_ms, current.creation_time_ms + 1), tuple(segments), replaced)
+
+
+def rolled_back_epoch(current: Epoch, planned: Epoch) -> Epoch:
+    """What takes the place of `planned` when its scale is rolled back: an epoch with the segments of `current`.
+
+    It uses up the number, so that the scale is never taken for a later one that would get it.
+    """
+    return Epoch(planned.number, planned.creation_time_ms, current.segments, (), current.reference_epoch)
 
 
 def is_same_scale(planned: Epoch, sealed_segment_ids: Iterable[int], new_ranges: Sequence[KeyRange]) -> bool:

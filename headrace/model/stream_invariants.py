@@ -81,7 +81,8 @@ def epoch_is_recorded_before_it_is_active(before: Stream | None, after: Stream) 
     if before is None:
         return True
     ahead = after.recorded_epoch - after.epoch.number
-    if after.recorded_epoch < before.recorded_epoch or after.epoch.number > before.recorded_epoch:
+    goes_too_far = after.epoch.number > before.recorded_epoch and not _changes_nothing(before.epoch, after.epoch)
+    if after.recorded_epoch < before.recorded_epoch or goes_too_far:
         return False
     return ahead == 0 or ahead == _EPOCHS_AHEAD.get(after.state)
 
@@ -120,7 +121,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 def follows(before: Epoch, after: Epoch) -> bool:
     """Whether one epoch is a right successor of another: same space, new numbers, kept segments untouched.
 
-    A duplicate keeps no segment and has numbers that were there before.
+    A duplicate keeps no segment and has numbers that were there before. A scale that was rolled back keeps all.
     """
     if (
         after.number != before.number + 1
@@ -129,6 +130,8 @@ def follows(before: Epoch, after: Epoch) -> bool:
         or merged(one.key_range for one in after.replaced) != merged(one.key_range for one in after.created)
     ):
         return False
+    if after.duplicate_of is not None and after.changes_nothing:
+        return _changes_nothing(before, after)
     if after.duplicate_of is not None:
         return (
             after.duplicate_of < before.number
@@ -140,6 +143,16 @@ def follows(before: Epoch, after: Epoch) -> bool:
     numbers = [segment.number for segment in after.created]
     first = before.next_segment_number
     return set(after.segments) == {*kept, *after.created} and numbers == list(range(first, first + len(numbers)))
+
+
+def _changes_nothing(before: Epoch, after: Epoch) -> bool:
+    """Whether one epoch has the segments of the other, under the next number."""
+    return (after.number, after.segments, after.replaced, after.reference_epoch) == (
+        before.number + 1,
+        before.segments,
+        (),
+        before.reference_epoch,
+    )
 
 
 def repeats(before: Epoch, after: Epoch) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.model.configuration_updates import ConfigurationUpdate
-from headrace.model.epochs import Epoch
+from headrace.model.epochs import Epoch, rolled_back_epoch
 from headrace.model.errors import ConflictError, IllegalStateError, SealedError
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
@@ -140,13 +140,18 @@ def scaled(stream: Stream, epoch: Epoch) -> Stream:
     return replace(stream, state=StreamState.ACTIVE, epoch=epoch, pending=None)
 
 
-def scaling_abandoned(stream: Stream) -> Stream:
-    """Raises IllegalStateError unless a scale runs whose epoch is not on record yet."""
+def scaling_abandoned(stream: Stream, planned: Epoch) -> Stream:
+    """The stream goes over to an epoch that changes nothing, in the place of the one that was planned.
+
+    Raises:
+        IllegalStateError: no scale runs, or its epoch is on record.
+    """
     if stream.state is not StreamState.SCALING or stream.recorded_epoch != stream.epoch.number:
         raise IllegalStateError(
             f"{stream.scoped_name} runs no scale that can be abandoned: a scale whose epoch is on record must complete"
         )
-    return replace(stream, state=StreamState.ACTIVE, pending=None)
+    epoch = rolled_back_epoch(stream.epoch, planned)
+    return replace(stream, state=StreamState.ACTIVE, epoch=epoch, recorded_epoch=epoch.number, pending=None)
 
 
 def start_committing(stream: Stream, version: int) -> Stream:

@@ -1,8 +1,8 @@
 """Gives up a request that cannot get going, so that its stream is usable again: the end of a dead letter.
 
 A scale can be given up while its epoch is not on record yet, for then nothing irrevocable has happened. Segments that
-it may have created stay behind, empty, and are noted: the next scale has the same numbers, takes over what it wants and
-removes the rest (leftovers.py).
+it may have created stay behind, empty, and are noted: the next scale removes them (leftovers.py). An epoch that changes
+nothing uses up its number, so that the scale is never taken for a later one.
 
 An update can be given up while its configuration is not in force, a truncation while its cut is not on record. Segments
 that have learned the rate of such an update keep it until they learn another.
@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.codec.records.stream_record import configuration_fields
 from headrace.metadata import keys
+from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_indexes import unindex_tags
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.errors import ConflictError, IllegalStateError
@@ -66,15 +67,19 @@ def write_undo(records: StreamRecords, stored: StoredStream, undo: Undo, *others
 
 
 def _undo_scale(records: StreamRecords, stream: Stream) -> Undo:
-    after = scaling_abandoned(stream)
     planned = records.transition(stream)
     if planned is None:
         raise ConflictError(f"the scale of {stream.scoped_name} has just ended")
+    after = scaling_abandoned(stream, planned)
     parameters = {
         "sealedSegments": [one.segment_id for one in planned.replaced],
         "newRanges": [[one.key_range.low, one.key_range.high] for one in planned.created],
     }
-    writes = (Delete(keys.transition_key(stream.scope, stream.name), None), note_leftovers(records, stream, planned))
+    writes = (
+        Delete(keys.transition_key(stream.scope, stream.name), None),
+        note_leftovers(records, stream, planned),
+        *create_epoch(stream, after.epoch),
+    )
     return Undo(after, writes, parameters)
 
 

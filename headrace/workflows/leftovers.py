@@ -1,7 +1,8 @@
 """Empty segments that a scale left behind when it was given up: noted with the undo, removed by the next scale.
 
-They can't be removed when the scale is given up: the next one has the same numbers and may be creating them at that
-moment. Once its epoch is on record nobody can want the others any more, since no later scale has their names.
+They can't be removed when the scale is given up: a processor may be creating them at that moment. Older versions did
+not use up the number of its epoch, so that the next scale may want segments of the same names. Once its epoch is on
+record no later scale has the names of the others.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.stream_record import stream_body
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.stream_records import stored_stream
+from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import ABORT, TransactionMessage, message_body
 from headrace.metadata.transaction_records import create_open
 from headrace.model.epochs import Epoch
@@ -144,7 +144,7 @@ def _epochs(first: Epoch) -> list[Epoch]:
 def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
     world: Any, clock: ManualClock, stores: SlowStores, active_stream: str, call: Any, slow_metadata: None
 ):
-    stored = stored_stream(world.store.get(keys.current_key("s", "t")))
+    stored = StreamRecords(world.store).find("s", "t")
     assert stored is not None
     epochs = _epochs(stored.stream.epoch)
     stream = replace(stored.stream, epoch=epochs[-1], recorded_epoch=EPOCHS - 1)

@@ -98,12 +98,19 @@ def test_request_ids_follow_life_and_version():
 
 
 def test_an_abandoned_scale_leads_back():
-    back = streams.scaling_abandoned(SCALING)
-    assert back == ACTIVE
+    planned = scaled_epoch(SCALING.epoch, SCALING.epoch.by_id, [KeyRange(0.0, 1.0)], 5_000)
+    back = streams.scaling_abandoned(SCALING, planned)
+    assert (back.state, back.pending, back.recorded_epoch) == (StreamState.ACTIVE, None, planned.number)
+    assert (back.epoch.number, back.epoch.segments) == (planned.number, ACTIVE.epoch.segments)
+    assert (back.epoch.changes_nothing, ACTIVE.epoch.changes_nothing) == (True, False)
+    assert back.epoch.reference_epoch == ACTIVE.epoch.reference_epoch
     check_write(SCALING, back)
+    for wrong in ({"segments": planned.segments}, {"duplicate_of": None}, {"number": planned.number + 1}):
+        with pytest.raises(CorruptError):
+            check_write(SCALING, replace(back, epoch=replace(back.epoch, **wrong)))
     for other in (ACTIVE, RECORDED, SEALED):
         with pytest.raises(IllegalStateError):
-            streams.scaling_abandoned(other)
+            streams.scaling_abandoned(other, planned)
 
 
 def test_an_update_is_abandoned_until_it_is_in_force():
