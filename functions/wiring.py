@@ -3,11 +3,15 @@
 Everything is built when it is first asked for and then kept for the life of the process, so that a warm function pays
 nothing and a function that does not use S3 never makes an S3 client. Adapters are imported where they are built:
 importing is most of a cold start.
+
+On Lambda a function asks for what it needs while this module is imported: until a function is initialized Lambda gives
+it a whole processor, afterwards only the share that its memory buys, a third.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import random
 import secrets
 import threading
@@ -21,6 +25,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.model.requests import Noun
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
 
     from headrace.controller.auto_scaling import AutoScalingService
@@ -93,17 +98,26 @@ def clock() -> Clock:
 
 
 @_once
+def aws_session() -> Session:
+    """One for all clients: what it reads of botocore's data it reads once."""
+    import botocore.session
+
+    return botocore.session.get_session()
+
+
+@_once
 def metadata_store() -> MetadataStore:
+    from headrace.adapters.dynamodb.client import dynamodb_client
     from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 
-    return DynamoMetadataStore(environment().metadata_table)
+    return DynamoMetadataStore(environment().metadata_table, dynamodb_client(aws_session()))
 
 
 @_once
 def sqs_client() -> SQSClient:
     from headrace.adapters.sqs.client import sqs_client
 
-    return sqs_client()
+    return sqs_client(aws_session())
 
 
 @_once
@@ -261,7 +275,7 @@ def history_service() -> HistoryService:
     from headrace.adapters.s3.client import s3_client
     from headrace.controller.history import HistoryService
 
-    links = S3ChunkLinks(environment().chunk_bucket, s3_client(), CHUNK_LINKS_EXPIRE_S, clock())
+    links = S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
     return HistoryService(metadata_store(), links)
 
 
@@ -332,3 +346,19 @@ def request_processor() -> RequestProcessor:
     from headrace.workflows.request_processor import request_processor
 
     return request_processor(metadata_store(), segment_stores(), clock(), request_queue)
+
+
+def build_what_is_needed(declared: topology.Function) -> None:
+    """Build what nearly every call of this function uses, as its grants say."""
+    if "metadata:read" in declared.grants:
+        metadata_store()
+    if any(grant in topology.SENDS_TO for grant in declared.grants):
+        sqs_client()
+    if "chunks:read" in declared.grants:
+        history_service()
+    if declared.reaches_segment_stores:
+        segment_stores()
+
+
+if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+    build_what_is_needed(topology.function(os.environ["POWERTOOLS_SERVICE_NAME"]))

@@ -7,6 +7,7 @@ those for type checkers only. Importing a module imports the packages that it is
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def import_closure(root: Path, modules: Iterable[str]) -> list[Path]:
         found[module] = source
         waiting += filter(None, (module.rpartition(".")[0], *run_time_imports(ast.parse(source.read_bytes()))))
     return sorted(found.values())
+
+
+def imported_from_outside(root: Path, files: Iterable[Path]) -> set[str]:
+    """Top-level names of the installed modules that these sources below `root` may import."""
+    names = {name.partition(".")[0] for file in files for name in run_time_imports(ast.parse(file.read_bytes()))}
+    return {name for name in names if name not in sys.stdlib_module_names and not (root / name).is_dir()}
 
 
 def run_time_imports(tree: ast.Module) -> set[str]:

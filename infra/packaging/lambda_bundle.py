@@ -1,8 +1,12 @@
-"""The one bundle that all Lambda functions share: the library, the handlers and their locked dependencies.
+"""The one bundle that all Lambda functions share: the handlers, what they import, and their locked dependencies.
 
 Built by uv on the machine that synthesizes, for the machine that runs it: wheels only, checked against the hashes of
 requirements.lock, no docker. One asset for all functions, because most of it is the same SDK, and because one hash says
 which version of the whole control plane is deployed. An unchanged bundle is not built again.
+
+A cold start unpacks, compiles and imports the bundle, so it holds byte code, and of botocore's data only the services
+in use. The byte code needs an interpreter of Lambda's version on the machine that synthesizes. Without one the bundle
+works all the same, twice as slow to start, and has another name.
 """
 
 from __future__ import annotations
@@ -18,80 +22,125 @@ import aws_cdk as cdk
 import jsii
 from aws_cdk import aws_lambda as lambda_
 
+from headrace import topology
+from infra.packaging import botocore_data, byte_code
+from infra.packaging.import_closure import import_closure, imported_from_outside
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
-from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT, source_files
+from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
 PYTHON_VERSION = "3.13"
 PYTHON_PLATFORM = "aarch64-manylinux2014"
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURE = lambda_.Architecture.ARM_64
 
-SOURCE_PACKAGES = ("headrace", "functions")
+DEPLOYED_TO = "/var/task"
+"""Where Lambda unpacks a bundle."""
 _EXTRA = "controller"
 _INSTALL_TIMEOUT_S = 300
+UNUSED = (
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",
+    "aws_lambda_powertools/utilities/auth_alpha",
+    "aws_lambda_powertools/utilities/feature_flags",
+    "aws_lambda_powertools/utilities/idempotency",
+    "aws_lambda_powertools/utilities/parameters",
+    "dateutil/zoneinfo",
+    "pydantic/mypy.py",
+    "pydantic/v1",
+)
+"""Large parts of packages that no handler imports: a fifth of the bundle."""
+_RECIPE = (__file__, botocore_data.__file__, byte_code.__file__)
+"""The modules that decide what becomes of the same requirements and sources."""
 
 
 def lambda_code() -> lambda_.AssetCode:
     """The bundle as code of functions of one stack; stacks that ask again get the same asset."""
-    requirements = _requirements()
+    requirements, interpreter = bundle_requirements(), byte_code.find_interpreter(PYTHON_VERSION)
+    if interpreter is None:
+        print(f"no Python {PYTHON_VERSION} found: the functions get no byte code and start slowly", file=sys.stderr)
     return lambda_.Code.from_asset(
         str(ROOT / "functions"),
-        asset_hash=_fingerprint(requirements),
+        asset_hash=_fingerprint(requirements, has_byte_code=interpreter is not None),
         asset_hash_type=cdk.AssetHashType.CUSTOM,
         bundling=cdk.BundlingOptions(
             # Demanded by the type and never pulled: the local bundling below always succeeds or raises.
             image=cdk.DockerImage.from_registry("never-used"),
-            local=_UvBundling(requirements),
+            local=_UvBundling(requirements, interpreter),
         ),
     )
 
 
-def build_bundle(target: Path, requirements: str) -> None:
-    """Fill `target` with what the functions import.
+def build_bundle(target: Path, requirements: str, interpreter: Path | None, platform: str = PYTHON_PLATFORM) -> None:
+    """Fill `target` with what the functions import, compiled by `interpreter`.
 
     Raises:
-        RuntimeError: uv is missing, or a package cannot be installed; the message holds what uv said.
+        RuntimeError: uv is missing, or a package cannot be installed or compiled; the message says why.
+        FileNotFoundError: botocore does not hold its data as it used to.
     """
     requirements_file = target / "requirements.txt"
     requirements_file.write_text(requirements)
-    command = [_uv(), "pip", "install", "--quiet", "--target", str(target), "--no-deps", "--require-hashes"]
-    command += ["--python-version", PYTHON_VERSION, "--python-platform", PYTHON_PLATFORM, "--only-binary", ":all:"]
+    # Copies, not hard links: what is reduced in the bundle must stay whole in uv's cache and every environment.
+    command = [_uv(), "pip", "install", "--quiet", "--link-mode", "copy", "--target", str(target)]
+    command += ["--no-deps", "--require-hashes"]
+    command += ["--python-version", PYTHON_VERSION, "--python-platform", platform, "--only-binary", ":all:"]
     command += ["--requirement", str(requirements_file)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, check=False)
     if finished.returncode != 0:
         raise RuntimeError(f"bundling the Lambda functions failed: {finished.stderr.strip()}")
     (target / ".lock").unlink(missing_ok=True)
     shutil.rmtree(target / "bin", ignore_errors=True)
-    for relative, file in source_files(*SOURCE_PACKAGES):
-        copy = target / relative
+    for part in UNUSED:
+        _remove(target / part)
+    for record in target.glob("*.dist-info/RECORD"):  # it lists what is no longer there
+        record.unlink()
+    botocore_data.reduce_botocore_data(target / "botocore" / "data")
+    for file in bundle_sources():
+        copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
+    if interpreter is not None:
+        byte_code.compile_sources(target, interpreter, DEPLOYED_TO)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def bundle_sources() -> list[Path]:
+    """The modules of all handlers, and those of this project that they import."""
+    return import_closure(ROOT, [declared.handler.rpartition(".")[0] for declared in topology.FUNCTIONS])
+
+
+def bundle_requirements() -> str:
+    """What the handlers import from outside, and what that needs: of the declared requirements no others."""
+    declared = declared_requirements(PYPROJECT_FILE.read_text(), _EXTRA)
+    imported = {name.replace("_", "-") for name in imported_from_outside(ROOT, bundle_sources())}
+    if undeclared := imported - declared:
+        raise RuntimeError(f"functions import what pyproject.toml does not declare: {', '.join(sorted(undeclared))}")
+    return requirements_text(closure(read_lock(LOCK_FILE.read_text()), imported))
 
 
 @jsii.implements(cdk.ILocalBundling)
 class _UvBundling:
     """Builds the bundle where the CDK would start a container."""
 
-    def __init__(self, requirements: str) -> None:
+    def __init__(self, requirements: str, interpreter: Path | None) -> None:
         self._requirements = requirements
+        self._interpreter = interpreter
 
     def try_bundle(self, output_dir: str, *_options: Any, **_more_options: Any) -> bool:
-        build_bundle(Path(output_dir), self._requirements)
+        build_bundle(Path(output_dir), self._requirements, self._interpreter)
         return True
 
 
-def _requirements() -> str:
-    roots = declared_requirements(PYPROJECT_FILE.read_text(), _EXTRA)
-    return requirements_text(closure(read_lock(LOCK_FILE.read_text()), roots))
-
-
-def _fingerprint(requirements: str) -> str:
+def _fingerprint(requirements: str, *, has_byte_code: bool) -> str:
     """Changes with everything that decides what the bundle holds, this module included."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    digest.update(requirements.encode())
-    for relative, file in source_files(*SOURCE_PACKAGES):
+    digest = hashlib.sha256(f"{requirements}\0{has_byte_code}".encode())
+    for file in (*map(Path, _RECIPE), *bundle_sources()):
         content = file.read_bytes()
-        digest.update(f"\0{relative}\0{len(content)}\0".encode())
+        digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
 

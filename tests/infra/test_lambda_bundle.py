@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import shutil
+import zipfile
 from pathlib import Path
 
+import botocore.loaders
+import botocore.session
 import pytest
 
 from headrace import topology
+from infra.packaging.botocore_data import SERVICES, reduce_botocore_data
+from infra.packaging.byte_code import find_interpreter
+from infra.packaging.lambda_bundle import UNUSED, _fingerprint, bundle_sources
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
-from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE
+from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
+
+ZIPPED_BYTES_MAX = 8_000_000
+PYTHON_3_13_MAGIC = (3571).to_bytes(2, "little") + b"\r\n"
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -20,22 +32,146 @@ def bundle(assembly) -> Path:
     return handler_package.parents[1]
 
 
-def test_the_bundle_holds_the_sources(bundle, project):
-    for package in ("headrace", "functions"):
-        for file in (project / package).rglob("*.py"):
-            assert (bundle / file.relative_to(project)).read_bytes() == file.read_bytes()
-    assert not list(bundle.rglob("__pycache__"))
+def test_the_bundle_holds_the_sources_that_handlers_import(bundle, project):
+    sources = [file.relative_to(ROOT) for file in bundle_sources()]
+    assert {
+        path.relative_to(bundle) for name in ("headrace", "functions") for path in (bundle / name).rglob("*.py")
+    } == {*sources}
+    for source in sources:
+        assert (bundle / source).read_bytes() == (project / source).read_bytes()
     assert not (bundle / "infra").exists()
+    assert not (bundle / "headrace" / "client").exists(), "a change there would replace all functions"
 
 
 def test_the_bundle_holds_the_locked_versions_and_no_others(bundle):
-    roots = declared_requirements(PYPROJECT_FILE.read_text(), "controller")
+    roots = {"aws-lambda-powertools", "botocore", "mmh3", "pydantic"}
+    assert roots <= declared_requirements(PYPROJECT_FILE.read_text(), "controller")
     locked = {(package.name, package.version) for package in closure(read_lock(LOCK_FILE.read_text()), roots)}
     installed = set()
     for info in bundle.glob("*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
         installed.add((name.replace("_", "-").lower(), version))
     assert installed == locked
+
+
+def test_every_source_has_byte_code_that_lambda_takes_unchecked(bundle):
+    """Only with a Python 3.13 on this machine, as the one that deploys should have: see docs/operating/deploy.md."""
+    compiled = 0
+    for source in bundle.rglob("*.py"):
+        compiled_file = source.parent / "__pycache__" / f"{source.stem}.cpython-313.pyc"
+        header = compiled_file.read_bytes()[:8]
+        assert header == PYTHON_3_13_MAGIC + (1).to_bytes(4, "little"), source
+        compiled += 1
+    assert compiled > 500
+
+
+def test_the_zip_is_small(bundle, tmp_path):
+    with zipfile.ZipFile(tmp_path / "bundle.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(path for path in bundle.rglob("*") if path.is_file()):
+            archive.write(file, file.relative_to(bundle))
+    assert (tmp_path / "bundle.zip").stat().st_size <= ZIPPED_BYTES_MAX
+
+
+REFUSE_UNUSED = """
+import importlib, sys
+unused = sys.argv[1].split(",")
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == each or name.startswith(each + ".") for each in unused):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Refuse())
+for handler in sys.argv[2:]:
+    importlib.import_module(handler)
+from functions import wiring
+wiring.history_service(), wiring.sqs_client()
+"""
+
+
+def test_what_is_left_out_is_not_imported(bundle, run_python):
+    """The same versions are imported on this machine, where the left-out parts are refused."""
+    assert not [part for part in UNUSED if (bundle / part).exists()]
+    modules = [part.removesuffix(".py").replace("/", ".") for part in UNUSED if not part.endswith(".js")]
+    handlers = [declared.handler.rpartition(".")[0] for declared in topology.FUNCTIONS]
+    variables = {"HEADRACE_METADATA_TABLE": "t", "HEADRACE_CHUNK_BUCKET": "b"}
+    arguments = f"import sys; sys.argv[1:] = {[','.join(modules), *handlers]!r}\n"
+    finished = run_python(arguments + REFUSE_UNUSED, **variables)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_only_models_of_services_in_use_are_there(bundle):
+    data = bundle / "botocore" / "data"
+    assert {path.name for path in data.iterdir() if path.is_dir()} == SERVICES == _services_of_adapters(bundle)
+    endpoints = json.loads((data / "endpoints.json").read_text())
+    for partition in endpoints["partitions"]:
+        assert set(partition["services"]) <= SERVICES
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES))
+def test_a_reduced_model_says_what_the_whole_one_does(bundle, service):
+    """Every operation with every member of its input and output, and every endpoint."""
+    whole = botocore.loaders.Loader(include_default_search_paths=True)
+    reduced = botocore.loaders.Loader([str(bundle / "botocore" / "data")], include_default_search_paths=False)
+    for kind in ("service-2", "endpoint-rule-set-1", "paginators-1"):
+        expected, found = (each.load_service_model(service, kind) for each in (whole, reduced))
+        assert _without_documentation(expected) == _without_documentation(found)
+    assert set(_documentation(reduced.load_service_model(service, "service-2"))) == {""}
+    session = botocore.session.Session()
+    session.register_component("data_loader", reduced)
+    client = session.create_client(service, region_name="us-east-1")
+    assert client.meta.endpoint_url.startswith("https://")
+
+
+def _documentation(node):
+    """The prose in a model; a member of that name is none."""
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
+        if name == "documentation" and isinstance(value, str):
+            yield value
+        yield from _documentation(value)
+
+
+def test_what_is_reduced_stays_whole_where_it_is_installed(tmp_path):
+    """An installer may link files: writing into one would change it in every environment of the machine."""
+    installed = Path(botocore.__file__).parent / "data"
+    data, linked = tmp_path / "data", tmp_path / "linked"
+    for name in SERVICES:
+        shutil.copytree(installed / name, linked / name)
+    shutil.copyfile(installed / "endpoints.json", linked / "endpoints.json")
+    shutil.copytree(linked, data, copy_function=os.link)
+    reduce_botocore_data(data)
+    for file in (path for path in linked.rglob("*") if path.is_file()):
+        assert file.read_bytes() == (installed / file.relative_to(linked)).read_bytes()
+    sizes = [(path / "endpoints.json").stat().st_size for path in (data, linked)]
+    assert sizes[0] < sizes[1]
+
+
+def test_a_botocore_without_a_service_is_refused(tmp_path):
+    (tmp_path / "sqs").mkdir()
+    with pytest.raises(FileNotFoundError):
+        reduce_botocore_data(tmp_path)
+
+
+def _without_documentation(node):
+    if isinstance(node, dict):
+        return {k: _without_documentation(v) for k, v in node.items() if k != "documentation" or isinstance(v, dict)}
+    return [_without_documentation(each) for each in node] if isinstance(node, list) else node
+
+
+def _services_of_adapters(bundle) -> set[str]:
+    """The services that clients are made of, read from the sources."""
+    return {
+        call.args[0].value
+        for source in (bundle / "headrace" / "adapters").rglob("*.py")
+        for call in ast.walk(ast.parse(source.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "create_client"
+    }
+
+
+def test_a_bundle_without_byte_code_has_another_name():
+    assert _fingerprint("r", has_byte_code=True) != _fingerprint("r", has_byte_code=False)
+
+
+def test_no_interpreter_is_found_for_a_version_that_is_not_there():
+    assert find_interpreter("3.1") is None
 
 
 def test_native_modules_are_for_python_3_13_on_arm(bundle):

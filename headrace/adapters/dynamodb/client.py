@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from mypy_boto3_dynamodb import DynamoDBClient
 
 CONNECT_TIMEOUT_S = 1.0
@@ -17,8 +18,12 @@ READ_TIMEOUT_S = 5.0
 CONNECTIONS_MAX_DEFAULT = 16
 
 
-def dynamodb_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> DynamoDBClient:
+def dynamodb_client(
+    session: Session | None = None, *, connections_max: int = CONNECTIONS_MAX_DEFAULT
+) -> DynamoDBClient:
     """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
+
+    Clients that share a session share the models that it has read.
 
     botocore is imported here and not with the module: an import of wiring code stays cheap until a client is needed,
     and boto3's layer of resources is never paid for.
@@ -34,5 +39,6 @@ def dynamodb_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> Dynamo
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
     )
-    client: DynamoDBClient = botocore.session.get_session().create_client("dynamodb", config=config)  # type: ignore[assignment]
+    session = session or botocore.session.get_session()
+    client: DynamoDBClient = session.create_client("dynamodb", config=config)  # type: ignore[assignment]
     return client

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from mypy_boto3_s3 import S3Client
 
 CONNECT_TIMEOUT_S = 2.0
@@ -18,8 +19,11 @@ ATTEMPTS_MAX = 4
 CONNECTIONS_MAX_DEFAULT = 32
 
 
-def s3_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:
-    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads."""
+def s3_client(session: Session | None = None, *, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:
+    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
+
+    Clients that share a session share the models that it has read.
+    """
     import botocore.session
     from botocore.config import Config
 
@@ -35,5 +39,6 @@ def s3_client(*, connections_max: int = CONNECTIONS_MAX_DEFAULT) -> S3Client:
         # Objects are sent with a CRC-32C and over TLS; a SHA-256 of every body would double the cost of an upload.
         s3={"payload_signing_enabled": False},
     )
-    client: S3Client = botocore.session.get_session().create_client("s3", config=config)  # type: ignore[assignment]
+    session = session or botocore.session.get_session()
+    client: S3Client = session.create_client("s3", config=config)  # type: ignore[assignment]
     return client

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
 
 CONNECT_TIMEOUT_S = 1
@@ -15,8 +16,11 @@ CALL_S_MAX = 12.0
 """All attempts of one call with botocore's pauses between them, of at most 1 s and 2 s."""
 
 
-def sqs_client() -> SQSClient:
-    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads."""
+def sqs_client(session: Session | None = None) -> SQSClient:
+    """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
+
+    Clients that share a session share the models that it has read.
+    """
     import botocore.session
     from botocore.config import Config
 
@@ -27,5 +31,6 @@ def sqs_client() -> SQSClient:
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
         tcp_keepalive=True,
     )
-    client: SQSClient = botocore.session.get_session().create_client("sqs", config=config)  # type: ignore[assignment]
+    session = session or botocore.session.get_session()
+    client: SQSClient = session.create_client("sqs", config=config)  # type: ignore[assignment]
     return client

@@ -1,0 +1,84 @@
+"""What a function does before its first call, counted in a process of its own: clients, sessions, modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import topology
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START = """
+import importlib, json, sys
+import botocore.session
+made, sessions = [], set()
+create_client = botocore.session.Session.create_client
+def counted(session, name, *arguments, **more):
+    made.append(name)
+    sessions.add(id(session))
+    return create_client(session, name, *arguments, **more)
+botocore.session.Session.create_client = counted
+importlib.import_module(sys.argv[1])
+before = list(made)
+from functions import wiring
+for build in sys.argv[2:]:
+    getattr(wiring, build)()
+print(json.dumps({"before": before, "after": made, "sessions": len(sessions), "modules": sorted(sys.modules)}))
+"""
+ENVIRONMENT = {
+    "HEADRACE_METADATA_TABLE": "t",
+    "HEADRACE_CHUNK_BUCKET": "b",
+    **{f"HEADRACE_{name}_QUEUE_URL": "https://q/1" for name in ("REQUESTS", "TABLES", "COMMITS", "ABORTS", "TICKS")},
+}
+
+
+def _start(name: str, *builds: str, **variables: str) -> dict[str, Any]:
+    declared = topology.function(name)
+    environment = {**os.environ, **ENVIRONMENT, "POWERTOOLS_SERVICE_NAME": name, **variables}
+    module = declared.handler.rpartition(".")[0]
+    finished = subprocess.run(
+        [sys.executable, "-c", START, module, *builds],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    found: dict[str, Any] = json.loads(finished.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "builds", "clients"),
+    [
+        ("scopes", ("scope_service", "scope_deletion_service"), ["dynamodb", "sqs"]),
+        ("segments", ("segment_service",), ["dynamodb"]),
+        ("history", ("history_service",), ["dynamodb", "s3"]),
+        ("stream-requests", ("request_processor",), ["dynamodb", "sqs"]),
+        ("schedule-ticks", ("sqs_client",), ["sqs"]),
+    ],
+)
+def test_clients_are_built_before_the_first_call(name: str, builds: tuple[str, ...], clients: list[str]):
+    """After the import Lambda gives a function a third of a processor: the first call builds none."""
+    started = _start(name, *builds, AWS_LAMBDA_FUNCTION_NAME=f"headrace-{name}")
+    assert sorted(started["before"]) == clients
+    assert started["after"] == started["before"]
+    assert started["sessions"] == 1, "each session reads botocore's data again"
+    loaded = {module.partition(".")[0] for module in started["modules"]}
+    assert not loaded & {"boto3", "s3transfer", "httpx", "aws_xray_sdk", "moto"}
+    assert ("headrace.adapters.tcp.segment_stores" in started["modules"]) == topology.function(
+        name
+    ).reaches_segment_stores
+
+
+def test_elsewhere_importing_a_handler_builds_nothing():
+    """Tests and the local stack import handlers before there is anything to connect to."""
+    assert _start("scopes")["before"] == []
