@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from headrace.model.errors import CorruptError, IllegalStateError
 LAYOUT_NAME: Final = "layout.json"
 _LOCK_NAME: Final = ".layout.lock"
 _VOLUME_NAME: Final = "volume-id"
+_SERVED_NAME: Final = "served"
 _LOG_PATTERNS: Final = ("journal/journal-*", "process-*/journal/journal-*")
 _SINGLE_PROCESS: Final = "journal"
 
@@ -48,8 +49,7 @@ def settle_layout(data_dir: Path, layout: Layout) -> None:
         found = _read(data_dir / LAYOUT_NAME)
         if found == wanted:
             return
-        files = [path for pattern in _LOG_PATTERNS for path in data_dir.glob(pattern)]
-        logs = sorted({str(path.parent.relative_to(data_dir)) for path in files})
+        logs = sorted({str(path.parent.relative_to(data_dir)) for path in _log_files(data_dir)})
         of_older_version = found is None and list(wanted) == logs == [_SINGLE_PROCESS]
         if logs and not of_older_version:
             raise IllegalStateError(
@@ -62,6 +62,25 @@ def settle_layout(data_dir: Path, layout: Layout) -> None:
         _write(data_dir, wanted)
     finally:
         os.close(lock)
+
+
+def has_logs(data_dir: Path) -> bool:
+    """Whether a process has ever begun a journal on this volume."""
+    return any(_log_files(data_dir))
+
+
+def mark_served(data_dir: Path) -> None:
+    """Note that a process accepts connections: from now on the volume may have the only copy of an event.
+
+    Raises:
+        OSError: the volume does not take it.
+    """
+    (data_dir / _SERVED_NAME).touch()
+
+
+def was_served(data_dir: Path) -> bool:
+    """Whether a process has ever accepted connections on this volume."""
+    return (data_dir / _SERVED_NAME).exists()
 
 
 def volume_id(data_dir: Path, random_id: str) -> str:
@@ -77,6 +96,10 @@ def volume_id(data_dir: Path, random_id: str) -> str:
         os.link(unfinished, path)  # of processes that start at the same moment one is the first
     unfinished.unlink()
     return path.read_text()
+
+
+def _log_files(data_dir: Path) -> Iterator[Path]:
+    return (path for pattern in _LOG_PATTERNS for path in data_dir.glob(pattern))
 
 
 def _read(path: Path) -> Any:

@@ -25,7 +25,7 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
-from segmentstore_fargate.layout import settle_layout, volume_id
+from segmentstore_fargate.layout import mark_served, settle_layout, volume_id
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import own_task
@@ -126,6 +126,7 @@ class SegmentStoreProcess:
             self._store, self._metadata_store, self._clock, identity, place, self._membership_failed
         )
         await self._membership.join()
+        mark_served(config.data_dir)
         await self._listener.start(bound)
         self._collector.start()
         self._scaling_reports.start()

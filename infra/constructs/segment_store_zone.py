@@ -4,7 +4,8 @@ One service per zone, because placement on Fargate is best effort and a store mu
 tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
 an empty volume. A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
 journal again; a task that is replaced does not. The health check is therefore patient: half an hour without service,
-for example because DynamoDB or S3 do not answer, costs less than the events that only the journal has.
+for example because DynamoDB or S3 do not answer, costs less than the events that only the journal has. A task that
+never served has no such events and ends by itself, so that a bad image is rolled back in minutes.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.codec import wire_commands as wire
 from headrace.model.names import container_of_segment
+from segmentstore_fargate.layout import was_served
 
 WAIT_S = 60.0
 CONTAINERS = 4
@@ -90,6 +91,7 @@ def _length(port: int, container: int) -> int:
 def test_each_process_has_its_containers_and_survives_the_others(supervise, tmp_path: Path) -> None:
     supervisor = supervise()
     processes = _ready(supervisor, 2)
+    assert was_served(tmp_path / "data"), "or its supervisor could give up a volume with events"
     assert {number: containers for number, (_, containers) in processes.items()} == {0: (0, 2), 1: (1, 3)}
     for port, containers in processes.values():
         _write(port, containers[0])

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from segmentstore_fargate import supervised
+from segmentstore_fargate.layout import mark_served
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
@@ -117,6 +119,85 @@ def test_one_bad_end_is_a_bad_end(supervise):
         process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 3
+
+
+SUPERVISE_A_VOLUME = """
+import pathlib, sys
+from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
+from segmentstore_fargate import supervised
+from segmentstore_fargate.layout import mark_served
+from segmentstore_fargate.layout import has_logs, was_served
+volume = pathlib.Path(sys.argv[1])
+was_empty = not has_logs(volume)
+sys.exit(
+    supervised.Supervisor(
+        [sys.executable, "-c", *sys.argv[3:]],
+        [{"PATH": ""}],
+        lambda: was_empty and not was_served(volume),
+        pause_s=0,
+        first_service_s=float(sys.argv[2]),
+    ).run()
+)
+"""
+DIES_AND_COUNTS = """
+import pathlib, sys
+marks = pathlib.Path(sys.argv[1])
+marks.write_text(marks.read_text() + "x")
+sys.exit(0 if len(marks.read_text()) == 20 else 1)
+"""
+HANGS = """
+import signal
+signal.pause()
+"""
+LATER_S, AT_ONCE_S = 3600.0, 0.0
+
+
+@pytest.fixture
+def volume(tmp_path):
+    made = tmp_path / "volume"
+    made.mkdir()
+    return made
+
+
+def _supervise(volume, first_service_s: float, *program: str) -> int:
+    command = [sys.executable, "-c", SUPERVISE_A_VOLUME, str(volume), str(first_service_s), *program]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False).returncode
+
+
+def test_an_image_that_never_serves_is_given_up(volume, tmp_path):
+    """ECS counts the task as failed within minutes, where the health check would take 35."""
+    starts = tmp_path / "starts"
+    starts.write_text("")
+    assert _supervise(volume, LATER_S, DIES_AND_COUNTS, str(starts)) == supervised.GIVEN_UP
+    assert len(starts.read_text()) == supervised.EARLY_DEATHS_MAX
+
+
+def test_a_process_that_never_gets_to_serve_is_given_up(volume):
+    assert _supervise(volume, AT_ONCE_S, HANGS) == supervised.GIVEN_UP
+
+
+def test_a_volume_with_a_journal_is_never_given_up(volume, tmp_path):
+    """It was not empty when the task began: it may have the only copy of an event."""
+    starts = tmp_path / "starts"
+    starts.write_text("")
+    (volume / "journal").mkdir()
+    (volume / "journal" / "journal-0000000001").touch()
+    assert _supervise(volume, AT_ONCE_S, DIES_AND_COUNTS, str(starts)) == 0
+    assert len(starts.read_text()) == 20
+
+
+def test_a_task_that_has_served_is_never_given_up(volume, tmp_path):
+    starts = tmp_path / "starts"
+    starts.write_text("")
+    mark_served(volume)
+    assert _supervise(volume, AT_ONCE_S, DIES_AND_COUNTS, str(starts)) == 0
+    assert len(starts.read_text()) == 20
+
+
+def test_patience_covers_what_a_good_store_waits_for():
+    """A new store may wait for its former self, and for the others to take over from it."""
+    assert supervised.FIRST_SERVICE_S >= 2 * TAKE_OVER_AFTER_DEFAULT_S
+    assert supervised.EARLY_DEATHS_MAX * supervised.RESTART_PAUSE_S >= 60
 
 
 def test_the_image_starts_the_supervisor_and_that_the_store():
