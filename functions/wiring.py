@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_sqs import SQSClient
 
+    from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.controller.auto_scaling import AutoScalingService
     from headrace.controller.cluster import ClusterService
     from headrace.controller.dead_letters import DeadLetterService
@@ -51,16 +52,20 @@ if TYPE_CHECKING:
     from headrace.ports.metadata_store import MetadataStore
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
+    from headrace.ports.workers import Workers
     from headrace.workflows.abort_transaction import TransactionAborts
-    from headrace.workflows.advance_watermarks import WatermarkAdvancer
     from headrace.workflows.apply_retention import RetentionTicks
     from headrace.workflows.commit_transactions import CommitProcessor
+    from headrace.workflows.due_work import DueWorkTicks
     from headrace.workflows.request_processor import RequestProcessor
     from headrace.workflows.steps import Tools
+    from headrace.workflows.watermark_ticks import ScheduleEntry
 
 T = TypeVar("T")
 
 CHUNK_LINKS_EXPIRE_S = 900
+WORKERS_PER_TICK = 32
+"""As many as the DynamoDB client keeps connections."""
 
 
 _lock = threading.RLock()
@@ -147,11 +152,28 @@ def request_queues() -> RequestQueues:
 
 
 @_once
-def segment_stores() -> SegmentStores:
+def _tcp_segment_stores() -> TcpSegmentStores:
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
     from headrace.adapters.tcp.store_calls import locate_by_claims
 
     return TcpSegmentStores(locate_by_claims(metadata_store()), environment().container_count)
+
+
+def segment_stores() -> SegmentStores:
+    return _tcp_segment_stores()
+
+
+def is_store_away(segment: str) -> bool:
+    """Whether the store of the segment has just not answered: a tick has other streams to look at meanwhile."""
+    return _tcp_segment_stores().is_away(segment)
+
+
+@_once
+def workers() -> Workers:
+    """For ticks, which wait for other services most of their time."""
+    from headrace.adapters.worker_threads import WorkerThreads
+
+    return WorkerThreads(WORKERS_PER_TICK)
 
 
 @_once
@@ -227,10 +249,12 @@ def watermark_service() -> WatermarkService:
 
 
 @_once
-def watermark_advancer() -> WatermarkAdvancer:
+def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
     from headrace.workflows.advance_watermarks import WatermarkAdvancer
+    from headrace.workflows.watermark_ticks import watermark_ticks
 
-    return WatermarkAdvancer(metadata_store(), segment_stores(), clock())
+    advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_away)
+    return watermark_ticks(metadata_store(), clock(), advancer.advance, workers())
 
 
 @_once

@@ -35,7 +35,7 @@ def _expire_transactions(bucket: int) -> bool:
 
 
 def _advance_watermarks(bucket: int) -> bool:
-    return wiring.watermark_advancer().run(bucket)
+    return wiring.watermark_ticks().run(bucket)
 
 
 def _apply_retention(bucket: int) -> bool:

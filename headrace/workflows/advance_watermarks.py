@@ -1,4 +1,4 @@
-"""The tick that computes watermarks: for each stream of a bucket with marks, the next one, if it is time for it.
+"""Computes the next watermark of a stream with marks of writers, if it is time for it: work of the tick.
 
 The mark segment is the truth: a watermark counts once it lies there, behind the one before it. The record of the state
 only remembers where that was. Whoever finds something else at the end than expected has lost against somebody else, or
@@ -7,8 +7,7 @@ is late, and goes on from what lies there.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.codec.events import frame_event, iter_events
@@ -16,8 +15,6 @@ from headrace.codec.records.watermark_record import watermark_state_body, waterm
 from headrace.codec.records.watermark_schedule_record import (
     ScheduledStream,
     watermark_schedule_body,
-    watermark_schedule_of_body,
-    watermark_schedule_partition,
 )
 from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER_MARKS_LAST, writer_mark_of_body
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
@@ -25,43 +22,23 @@ from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import make_mark_segment
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.model.errors import ConflictError, CorruptError, HeadraceError, NotFoundError, TruncatedError
+from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
 from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState, next_round
 from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write, WriteConflictError
+from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write
 from headrace.ports.segment_stores import SegmentStores
-from headrace.workflows.bucket_lease import under_lease
+from headrace.workflows.watermark_ticks import ScheduleEntry
 
-TICK_KIND = "watermarks"
-
-STREAMS_PER_TICK_MAX = 500
-WORK_MS_MAX = 25_000
-"""A tick begins no further stream after so long: the last one may still wait for a segment store that is away."""
-
-STREAMS_READ_PER_TICK_MAX = 10_000
 _RECORDS_PER_READ = 1_000
 _MARKS_REMOVED_AT_ONCE = 90
 """Below WRITES_PER_TRANSACTION_MAX, with room for the schedule."""
 
-_ROTATION_MS = 10_000
-"""When more streams are scheduled than one tick looks at, each tick of about this spacing begins at another place."""
-
 REVISION_MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
 """The attribute of the mark segment where Pravega's clients begin to read it: the offset of the newest watermark."""
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A stream on the schedule, as it was read."""
-
-    scheduled: ScheduledStream
-    record: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,52 +52,33 @@ class _StoredState:
 class WatermarkAdvancer:
     """Safe for any number of threads and processes, also on the same stream at the same time."""
 
-    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        segment_stores: SegmentStores,
+        clock: Clock,
+        is_away: Callable[[str], bool] = lambda _segment: False,
+    ) -> None:
+        """`is_away` says whether the store of a segment is known not to answer: then nothing is read for the stream."""
+        self._is_away = is_away
         self._store = store
         self._records = StreamRecords(store)
         self._history = self._records.history
         self._segment_stores = segment_stores
         self._clock = clock
 
-    def run(self, bucket: int) -> bool:
-        """Look at the scheduled streams of a bucket, once each and within bounds; False: the next tick is soon enough.
+    def advance(self, entry: ScheduleEntry) -> None:
+        """One read and one query; for a watermark one write and two requests to its segment store.
 
-        A stream that cannot be helped now is left to a later tick. One query, and if there are streams a lease; per
-        stream one read and one query, for a watermark one write and two requests to its segment store.
+        Raises:
+            WriteConflictError: what was read was changed meanwhile; look again.
+            UnavailableError, ThrottledError: a store does not answer.
+            CorruptError: stored records do not fit.
         """
-        entries = self._scheduled(bucket)
-        if not entries:
-            return False
-        start = self._clock.now_ms() // _ROTATION_MS * STREAMS_PER_TICK_MAX % len(entries)
-        chosen = (entries[start:] + entries[:start])[:STREAMS_PER_TICK_MAX]
-        return under_lease(self._store, self._clock, TICK_KIND, bucket, lambda: self._advance_all(chosen))
-
-    def _scheduled(self, bucket: int) -> list[_Entry]:
-        entries: list[_Entry] = []
-        first: str | None = ""
-        while first is not None and len(entries) < STREAMS_READ_PER_TICK_MAX:
-            page = self._store.query(watermark_schedule_partition(bucket), first=first, limit=_RECORDS_PER_READ)
-            entries += [_Entry(watermark_schedule_of_body(record.body), record) for record in page.records]
-            first = None if page.next_after is None else f"{page.next_after}\0"
-        return entries
-
-    def _advance_all(self, entries: Sequence[_Entry]) -> bool:
-        until_ms = self._clock.now_ms() + WORK_MS_MAX
-        for entry in entries:
-            if self._clock.now_ms() >= until_ms:
-                break
-            try:
-                self._advance(entry)
-            except WriteConflictError:
-                continue  # Somebody else changed what was read: the next tick looks again.
-            except HeadraceError as error:
-                name = f"{entry.scheduled.scope}/{entry.scheduled.stream}"
-                _log.warning("no watermark for %s now: %s", name, error)
-        return False
-
-    def _advance(self, entry: _Entry) -> None:
         scheduled = entry.scheduled
         scope, name = scheduled.scope, scheduled.stream
+        if self._is_away(mark_segment_name(scope, name)):
+            raise UnavailableError(f"the segment store of the watermarks of {scope}/{name} is away")
         current, record = self._store.get_many([keys.current_key(scope, name), keys.watermark_key(scope, name)])
         stored = self._records.stored(current)
         if stored is None or stored.stream.is_deleting:
@@ -236,7 +194,7 @@ class WatermarkAdvancer:
         else:
             self._store.write(Replace(key, body, before.version))
 
-    def _remove(self, entry: _Entry, stream: Stream, gone: Sequence[Record], left: int) -> None:
+    def _remove(self, entry: ScheduleEntry, stream: Stream, gone: Sequence[Record], left: int) -> None:
         """Forget marks, and the stream on the schedule with the last one, unless one came meanwhile."""
         key, version = entry.record.key, entry.record.version
         for start in range(0, len(gone), _MARKS_REMOVED_AT_ONCE):

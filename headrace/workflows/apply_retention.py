@@ -29,7 +29,7 @@ from headrace.model.truncation import Truncation
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore, Write, WriteConflictError
 from headrace.ports.segment_stores import SegmentStores
-from headrace.workflows.bucket_lease import under_lease
+from headrace.workflows.bucket_lease import Done, under_lease
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class RetentionTicks:
         due = self._records.due(bucket, self._clock.now_ms(), STREAMS_PER_TICK_MAX + 1)
         if not due:
             return False
-        return under_lease(self._store, self._clock, RETENTION, bucket, lambda: self._work(due))
+        return under_lease(self._store, self._clock, RETENTION, bucket, lambda _turn: Done(self._work(due)))
 
     def _work(self, due: Sequence[DueStream]) -> bool:
         begin_s = self._clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""A lease on a bucket, so that a tick which overlaps a slow one does nothing.
+"""A lease on a bucket, so that a tick which overlaps a slow one does nothing, and the place where the next one goes on.
 
 It saves double work, nothing more: a worker that stalls may outlive its lease, so whatever is written under one is
 conditional all the same. A tick takes it only when it has found due work; an idle bucket costs no write.
@@ -7,8 +7,9 @@ conditional all the same. A tick takes it only when it has found due work; an id
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.codec.records.bucket_lease_record import bucket_lease_body, bucket_lease_of_body
+from headrace.codec.records.bucket_lease_record import BucketLease, bucket_lease_body, bucket_lease_of_body
 from headrace.metadata import keys
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
@@ -18,40 +19,62 @@ LEASE_MS = 75_000
 """Longer than the function may run that works on ticks; after a crash the bucket rests until the lease is over."""
 
 
-def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work: Callable[[], bool]) -> bool:
-    """What `work` returns, done while no other tick of this kind works on the bucket; False if one does.
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a tick begins: behind `position` in the index, with the entry `crashes` places behind the first.
 
-    One read and two writes, beside what `work` does. An error of `work` gives the lease back, and is raised.
+    A tick that kills its process would do so again and again with the same entry, before it comes to the others.
+    """
+
+    position: str
+    crashes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a tick leaves over: whether there is more to do at once, and from where the next one goes on."""
+
+    more: bool
+    position: str = ""
+
+
+def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work: Callable[[Turn], Done]) -> bool:
+    """Whether `work`, done while no other tick of this kind works on the bucket, left more; False if another one does.
+
+    One read and two writes, in addition to what `work` does. An error of `work` gives the lease back, and is raised.
     """
     key = keys.bucket_lease_key(kind, bucket)
-    version = _take(store, clock, key)
-    if version is None:
+    taken = _take(store, clock, key)
+    if taken is None:
         return False
+    turn, version = taken
     try:
-        more = work()
+        done = work(turn)
     except HeadraceError:
-        _give_back(store, key, version)
+        _give_back(store, key, version, turn.position)
         raise
-    _give_back(store, key, version)
-    return more
+    _give_back(store, key, version, done.position)
+    return done.more
 
 
-def _take(store: MetadataStore, clock: Clock, key: Key) -> int | None:
-    """The version of the lease that was taken; None if somebody else has it."""
+def _take(store: MetadataStore, clock: Clock, key: Key) -> tuple[Turn, int] | None:
+    """The turn and the version of the lease that was taken; None if another tick has it."""
     found = store.get(key)
     now_ms = clock.now_ms()
-    if found is not None and bucket_lease_of_body(found.body) > now_ms:
+    before = BucketLease(0) if found is None else bucket_lease_of_body(found.body)
+    if before.until_ms > now_ms:
         return None
-    body = bucket_lease_body(now_ms + LEASE_MS)
+    crashes = before.crashes + 1 if before.until_ms else 0
+    body = bucket_lease_body(BucketLease(now_ms + LEASE_MS, before.position, crashes))
     try:
         store.write(Create(key, body) if found is None else Replace(key, body, found.version))
     except WriteConflictError:
         return None
-    return 0 if found is None else found.version + 1
+    return Turn(before.position, crashes), 0 if found is None else found.version + 1
 
 
-def _give_back(store: MetadataStore, key: Key, version: int) -> None:
+def _give_back(store: MetadataStore, key: Key, version: int, position: str) -> None:
     try:
-        store.write(Replace(key, bucket_lease_body(0), version))
+        store.write(Replace(key, bucket_lease_body(BucketLease(0, position)), version))
     except WriteConflictError:
-        return  # The lease ran out and somebody else has it now: it is theirs to give back.
+        return  # The lease ran out and another tick has it now, which gives it back itself.

@@ -18,7 +18,7 @@ from headrace.metadata.transaction_records import StoredTransaction, Transaction
 from headrace.model.transactions import CHECK_EVERY_MS, COMMIT_SET_KEPT_MS, Due, due, marked_for_abort, next_check_ms
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
-from headrace.workflows.bucket_lease import under_lease
+from headrace.workflows.bucket_lease import Done, under_lease
 
 TICK = "transactions"
 ENTRIES_PER_TICK_MAX = 200
@@ -44,7 +44,7 @@ def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: 
             caretaker.look_after(page.records[start : start + _ENTRIES_PER_READ])
         return page.next_after is not None
 
-    return under_lease(store, clock, TICK, bucket, work)
+    return under_lease(store, clock, TICK, bucket, lambda _turn: Done(work()))
 
 
 class _Caretaker:

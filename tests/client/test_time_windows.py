@@ -51,7 +51,7 @@ def headrace(real: RealCluster) -> Iterator[Headrace]:
 
 def _tick() -> None:
     for bucket in range(topology.BUCKET_COUNT):
-        wiring.watermark_advancer().run(bucket)
+        wiring.watermark_ticks().run(bucket)
 
 
 def test_the_window_moves_with_the_reader(headrace: Headrace) -> None:
@@ -87,7 +87,7 @@ def test_a_reader_finds_its_watermark_among_many(
     bucket = bucket_of_stream("shop/orders", topology.BUCKET_COUNT)
     for time in range(1, count + 1):
         headrace.admin.watermarks.note_position("shop", "orders", "w", time, {0: 10 * time, 1: 5 * time})
-        wiring.watermark_advancer().run(bucket)
+        wiring.watermark_ticks().run(bucket)
     newest = headrace.admin.watermarks.newest("shop", "orders")
     record_bytes = newest.offset // (count - 1)
     if truncated:

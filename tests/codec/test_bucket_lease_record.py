@@ -6,13 +6,24 @@ from typing import Any
 
 import pytest
 
-from headrace.codec.records.bucket_lease_record import bucket_lease_body, bucket_lease_of_body, bucket_lease_sort
+from headrace.codec.records.bucket_lease_record import (
+    BucketLease,
+    bucket_lease_body,
+    bucket_lease_of_body,
+    bucket_lease_sort,
+)
 from headrace.model.errors import CorruptError
 
 
 def test_golden():
-    assert bucket_lease_body(1_700_000_000_000) == {"format": 1, "until": 1_700_000_000_000}
-    assert bucket_lease_of_body(bucket_lease_body(7)) == 7
+    assert bucket_lease_body(BucketLease(1_700_000_000_000)) == {"format": 1, "until": 1_700_000_000_000}
+    stopped = BucketLease(7, "s/t", 2)
+    assert bucket_lease_body(stopped) == {"format": 1, "until": 7, "position": "s/t", "crashes": 2}
+
+
+@pytest.mark.parametrize("lease", [BucketLease(0), BucketLease(7, "s/t"), BucketLease(7, "", 1)])
+def test_there_and_back(lease: BucketLease):
+    assert bucket_lease_of_body(bucket_lease_body(lease)) == lease
 
 
 def test_kinds_and_buckets_have_their_own():

@@ -87,4 +87,4 @@ def test_unknown_streams(call: Callable[..., Any], active_stream: str):
 
 
 def test_the_advancer_is_kept_from_tick_to_tick(world: Any):
-    assert wiring.watermark_advancer() is wiring.watermark_advancer()
+    assert wiring.watermark_ticks() is wiring.watermark_ticks()

@@ -15,6 +15,7 @@ from headrace.model.names import mark_segment_name
 from headrace.model.watermarks import Watermark
 from headrace.workflows.advance_watermarks import REVISION_MARK, WatermarkAdvancer
 from headrace.workflows.bucket_lease import LEASE_MS
+from headrace.workflows.watermark_ticks import watermark_ticks
 
 SILENT_MS = 600_000
 """Far longer than a crash of a tick delays its bucket."""
@@ -31,7 +32,8 @@ class WatermarkWorld:
         self.world = world
         self.calls: Calls = world.calls
         self.service = WatermarkService(world.store)
-        self.advancer = WatermarkAdvancer(world.store, world.segment_stores, world.clock)
+        advancer = WatermarkAdvancer(world.store, world.segment_stores, world.clock)
+        self.ticks = watermark_ticks(world.store, world.clock, advancer.advance)
 
     def note(self, writer: str, time: int, offsets: dict[int, int], stream: str = "t") -> None:
         self.service.note_position("s", stream, writer, time, offsets)
@@ -39,7 +41,7 @@ class WatermarkWorld:
     def tick(self, stream: str = "t", after_ms: int = 10_000) -> None:
         """The tick of the stream's bucket, some time later."""
         self.world.clock.advance(after_ms)
-        self.advancer.run(bucket_of_stream(f"s/{stream}", topology.BUCKET_COUNT))
+        self.ticks.run(bucket_of_stream(f"s/{stream}", topology.BUCKET_COUNT))
 
     def tick_after_a_crash(self, stream: str = "t") -> None:
         """When the lease of the one that died has run out."""

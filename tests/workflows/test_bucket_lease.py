@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from headrace.model.errors import UnavailableError
-from headrace.workflows.bucket_lease import LEASE_MS, under_lease
+from headrace.workflows.bucket_lease import LEASE_MS, Done, Turn, under_lease
 
 
 def _tick(world: Any, work: Any, kind: str = "some", bucket: int = 0) -> bool:
-    return under_lease(world.store, world.clock, kind, bucket, work)
+    return under_lease(world.store, world.clock, kind, bucket, lambda _turn: Done(work()))
 
 
 def _never() -> bool:
@@ -102,3 +102,27 @@ def test_what_it_costs(world: Any):
     world.calls.counts.clear()
     _tick(world, lambda: bool(_tick(world, _never)) or True)
     assert dict(world.calls.counts) == {"read": 2, "write": 2}
+
+
+def test_the_next_tick_goes_on_where_the_last_one_stopped(world: Any, stream_world: Any):
+    turns: list[Turn] = []
+
+    def work(turn: Turn, position: str) -> Done:
+        turns.append(turn)
+        return Done(True, position)
+
+    def die(turn: Turn) -> Done:
+        turns.append(turn)
+        raise stream_world.Crash
+
+    def tick(work: Any) -> bool:
+        return under_lease(world.store, world.clock, "some", 0, work)
+
+    assert tick(lambda turn: work(turn, "b"))
+    for _ in range(2):
+        with pytest.raises(stream_world.Crash):
+            tick(die)
+        world.clock.advance(LEASE_MS)
+    assert tick(lambda turn: work(turn, ""))
+    assert tick(lambda turn: work(turn, "a"))
+    assert turns == [Turn("", 0), Turn("b", 0), Turn("b", 1), Turn("b", 2), Turn("", 0)]

@@ -49,6 +49,10 @@ class TcpSegmentStores:
         """Closes all connections; the next call opens new ones."""
         self._calls.close()
 
+    def is_away(self, name: str) -> bool:
+        """Whether the segment's store has just not answered, and other callers are trying it again."""
+        return self._calls.is_away(name)
+
     # Life cycle
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:

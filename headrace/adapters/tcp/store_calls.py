@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headrace.adapters.tcp.away_containers import AwayContainers
 from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.codec import wire_commands as wire
@@ -92,6 +93,7 @@ class StoreCalls:
         self._lock = threading.Lock()
         self._stores: dict[tuple[str, int], _Store] = {}
         self._addresses: dict[int, Address] = {}
+        self._away = AwayContainers(monotonic_s)
 
     def close(self) -> None:
         """Closes all connections; the next call opens new ones."""
@@ -103,12 +105,23 @@ class StoreCalls:
                 if store.connection is not None:
                     store.connection.close()
 
+    def is_away(self, segment: str) -> bool:
+        """Whether the segment's store has just not answered anyone, and it is not this caller's turn to try again."""
+        return self._away.is_away(container_of_segment(segment, self._container_count))
+
     def call(self, requests: list[tuple[str, Request]]) -> list[wire.WireCommand]:
         """The final reply of each request, given with its segment; WrongHost and lost connections are not final."""
         if not requests:
             return []
         replies: dict[int, wire.WireCommand] = {}
-        self._repeat(requests[0][0], lambda deadline_s: self._attempt(requests, replies, deadline_s))
+        try:
+            self._repeat(requests[0][0], lambda deadline_s: self._attempt(requests, replies, deadline_s))
+        except UnavailableError:
+            self._away.note_failure(
+                self._containers(name for index, (name, _) in enumerate(requests) if index not in replies)
+            )
+            raise
+        self._away.note_answer(self._containers(name for name, _ in requests))
         return [replies[index] for index in range(len(requests))]
 
     def converse(self, segment: str, talk: Callable[[Ask], Result]) -> Result:
@@ -134,8 +147,16 @@ class StoreCalls:
                 return problem
             return None
 
-        self._repeat(segment, attempt)
+        try:
+            self._repeat(segment, attempt)
+        except UnavailableError:
+            self._away.note_failure(self._containers([segment]))
+            raise
+        self._away.note_answer(self._containers([segment]))
         return results[0]
+
+    def _containers(self, segments: Iterable[str]) -> set[int]:
+        return {container_of_segment(segment, self._container_count) for segment in segments}
 
     def _repeat(self, segment: str, attempt: Callable[[float], UnavailableError | None]) -> None:
         """Attempts, with growing pauses, until there is no problem left."""

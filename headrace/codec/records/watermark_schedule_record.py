@@ -13,12 +13,17 @@ from headrace.codec.records.bodies import Body, decoded, versioned
 
 @dataclass(frozen=True, slots=True)
 class ScheduledStream:
-    """`writers` have a mark in the life of the stream that begins at `first_segment_number`."""
+    """`writers` have a mark in the incarnation of the stream that begins at `first_segment_number`.
+
+    `failures` looks in a row have failed, and the next one waits until `not_before_ms` since the Unix epoch.
+    """
 
     scope: str
     stream: str
     first_segment_number: int
     writers: int
+    failures: int = 0
+    not_before_ms: int = 0
 
 
 def watermark_schedule_partition(bucket: int) -> str:
@@ -31,6 +36,7 @@ def watermark_schedule_body(scheduled: ScheduledStream) -> dict[str, Any]:
         stream=scheduled.stream,
         first_number=scheduled.first_segment_number,
         writers=scheduled.writers,
+        **({"failures": scheduled.failures, "not_before": scheduled.not_before_ms} if scheduled.failures else {}),
     )
 
 
@@ -39,4 +45,11 @@ def watermark_schedule_of_body(body: Body) -> ScheduledStream:
 
 
 def _scheduled(body: Body) -> ScheduledStream:
-    return ScheduledStream(str(body["scope"]), str(body["stream"]), int(body["first_number"]), int(body["writers"]))
+    return ScheduledStream(
+        str(body["scope"]),
+        str(body["stream"]),
+        int(body["first_number"]),
+        int(body["writers"]),
+        int(body.get("failures", 0)),
+        int(body.get("not_before", 0)),
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from watermark_world import SILENT_MS, WatermarkWorld
 
+from headrace.model.due_work import BACK_OFF_FIRST_MS, BACK_OFF_MAX_MS
 from headrace.model.errors import UnavailableError
-from headrace.workflows import advance_watermarks
+from headrace.workflows.due_work import WORK_S_MAX
 
 
 def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
@@ -28,30 +30,59 @@ def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
         marks.tick(stream)
     assert [stream for stream in streams if marks.written(stream)] == ["t", "v", "w"]
     del marks.world.bare_segment_stores.append
-    marks.tick("u")
+    marks.tick("u", after_ms=BACK_OFF_FIRST_MS)
     assert marks.bounds("u") == [(1, 1)]
 
 
-def test_every_stream_has_its_turn(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(advance_watermarks, "STREAMS_PER_TICK_MAX", 1)
-    monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
-    streams = [f"u{number}" for number in range(5)]
-    for stream in streams:
-        marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
-        marks.note("a", 1, {0: 1}, stream=stream)
-    for _ in streams:
-        marks.tick()
-    assert [len(marks.written(stream)) for stream in streams] == [1] * 5
+def test_a_stream_that_fails_is_put_off_for_longer_each_time(marks: WatermarkWorld):
+    marks.note("a", 1, {0: 1})
+    tried: list[int] = []
+
+    def broken(name: str, data: bytes, offset: int) -> int:
+        tried.append(marks.world.clock.now_ms())
+        raise UnavailableError("its segment store is away")
+
+    marks.world.bare_segment_stores.append = broken
+    for _ in range(30):
+        marks.tick(after_ms=10_000)
+    gaps = [after - before for before, after in pairwise(tried)]
+    assert gaps[:3] == [BACK_OFF_FIRST_MS, 2 * BACK_OFF_FIRST_MS, 4 * BACK_OFF_FIRST_MS]
+    assert set(gaps[3:]) == {BACK_OFF_MAX_MS}
+    del marks.world.bare_segment_stores.append
+    marks.tick(after_ms=BACK_OFF_MAX_MS)
+    assert marks.bounds() == [(1, 1)]
 
 
-def test_a_tick_ends_in_time(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
+def test_a_tick_ends_in_time_and_the_next_one_goes_on(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
     streams = [f"u{number}" for number in range(3)]
     for stream in streams:
-        marks.world.create(stream)
+        marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
         marks.note("a", 1, {0: 1}, stream=stream)
     marks.world.calls.after = lambda kind: (
-        marks.world.clock.advance(advance_watermarks.WORK_MS_MAX) if kind == "segment store append" else None
+        marks.world.clock.advance(int(WORK_S_MAX * 1000)) if kind == "segment store append" else None
     )
-    marks.tick()
-    assert sum(len(marks.written(stream)) for stream in streams) == 1
+    for count in range(1, 4):
+        marks.tick()
+        assert [len(marks.written(stream)) for stream in streams] == [1] * count + [0] * (3 - count)
+
+
+def test_a_stream_that_kills_its_process_does_not_stop_the_others(
+    marks: WatermarkWorld, stream_world: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
+    streams = [f"u{number}" for number in range(3)]
+    for stream in streams:
+        marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
+        marks.note("a", 1, {0: 1}, stream=stream)
+
+    def deadly(name: str, data: bytes, offset: int, append: Any = marks.world.bare_segment_stores.append) -> int:
+        if "_MARKu0" in name:
+            raise stream_world.Crash
+        return append(name, data, offset)
+
+    marks.world.bare_segment_stores.append = deadly
+    for _ in range(2):
+        with pytest.raises(stream_world.Crash):
+            marks.tick_after_a_crash()
+    assert [len(marks.written(stream)) for stream in streams] == [0, 1, 1]

@@ -1,0 +1,57 @@
+"""Workers: every item once, at the same time where there are threads, and none begun when time is short."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.worker_threads import WorkerThreads
+from headrace.ports.deadlines import time_left_s, time_limit
+from headrace.ports.workers import InTurn, Workers
+
+ALL = [InTurn(), WorkerThreads(1), WorkerThreads(4)]
+
+
+@pytest.mark.parametrize("workers", ALL)
+def test_every_item_is_worked_on_once(workers: Workers):
+    done: list[int] = []
+    workers.each(done.append, iter(range(100)))
+    assert sorted(done) == list(range(100))
+
+
+@pytest.mark.parametrize("workers", ALL)
+def test_none_begins_when_time_is_short(workers: Workers):
+    clock, items, done = ManualClock(), iter(range(10)), []
+    with time_limit(clock, 30):
+
+        def work(item: int) -> None:
+            done.append(item)
+            clock.advance(30_000)
+
+        workers.each(work, items)
+    assert len(done) <= 4
+    assert len([*items]) == 10 - len(done)
+
+
+def test_threads_work_at_the_same_time_within_the_deadline_of_the_caller():
+    clock, together = ManualClock(), threading.Barrier(4, timeout=30)
+    left_s: list[float] = []
+
+    def work(_item: int) -> None:
+        together.wait()
+        left_s.append(time_left_s())
+
+    with time_limit(clock, 30):
+        WorkerThreads(4).each(work, iter(range(4)))
+    assert left_s == [30] * 4
+
+
+def test_an_error_is_raised_when_all_have_ended():
+    def work(item: int) -> None:
+        if item == 1:
+            raise ValueError(item)
+
+    with pytest.raises(ValueError, match="1"):
+        WorkerThreads(2).each(work, iter(range(4)))
