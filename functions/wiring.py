@@ -290,7 +290,7 @@ def retention_ticks() -> RetentionTicks:
     from headrace.workflows.apply_retention import RetentionTicks
 
     truncate, period_ms = stream_service().truncate_stream, environment().retention_period_ms
-    return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms)
+    return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms, workers())
 
 
 @_once

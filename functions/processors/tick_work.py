@@ -17,21 +17,23 @@ RESEND_AFTER_MS = 30_000
 
 # Workflows are imported where they are needed: importing is most of a cold start.
 def _resend_intents(bucket: int) -> bool:
-    from headrace.workflows.resend_intents import resend_intents
+    from headrace.workflows.resend_intents import IntentSweep
 
-    sent = resend_intents(
-        wiring.metadata_store(), wiring.request_queues(), wiring.clock(), bucket, older_than_ms=RESEND_AFTER_MS
+    sweep = IntentSweep(
+        wiring.metadata_store(), wiring.request_queues(), wiring.clock(), RESEND_AFTER_MS, wiring.workers()
     )
+    sent, more = sweep.run(bucket)
     if sent:
         count("IntentsResent", sent)
         logger.info("sent %d intents of bucket %d again", sent, bucket)
-    return False  # What is left over is the next tick's: the queue drops what was sent minutes ago.
+    return more
 
 
 def _expire_transactions(bucket: int) -> bool:
-    from headrace.workflows.expire_transactions import expire_transactions
+    from headrace.workflows.expire_transactions import transaction_ticks
 
-    return expire_transactions(wiring.metadata_store(), wiring.transaction_queues(), wiring.clock(), bucket)
+    ticks = transaction_ticks(wiring.metadata_store(), wiring.transaction_queues(), wiring.clock(), wiring.workers())
+    return ticks.run(bucket)
 
 
 def _advance_watermarks(bucket: int) -> bool:

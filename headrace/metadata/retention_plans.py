@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
 from headrace.metadata.subscriber_records import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
-from headrace.model.retention import Cuts, Decision, Measures, RetentionCase, RetentionCut, decide
+from headrace.model.retention import Counting, Cuts, Decision, Measures, RetentionCase, RetentionCut, decide
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
@@ -55,17 +55,22 @@ class RetentionPlanner:
         Raises:
             UnavailableError: a segment between is just being sealed.
         """
-        running = running_truncation(place, 0, before)
-        total = (before.size_bytes if before else 0) + bytes_cut_off(running)
-        for start in range(running.epochs.start, running.epochs.stop, _EPOCHS_PER_PIECE):
-            numbers = range(start, min(start + _EPOCHS_PER_PIECE, running.epochs.stop))
-            epochs = self._history.epochs(stream, numbers)
-            gone = [one.segment_id for epoch in epochs for one in segments_that_go(running, epoch)]
-            sealed = self._history.sealed_segments(stream, gone)
-            if len(sealed) < len(gone):
-                raise UnavailableError(f"segments of {stream.scoped_name} are just being sealed: repeat soon")
-            total += bytes_that_go(running, {identifier: one.length for identifier, one in sealed.items()})
-        return total
+        counting = start_counting(place, 0, before)
+        while not counting.is_done:
+            counting = self.count_piece(stream, counting, before)
+        return counting.size_bytes
+
+    def count_piece(self, stream: Stream, counting: Counting, before: Truncation | None) -> Counting:
+        """Count the bytes of some epochs more; `before` is where the count has begun. Raises as `size_at` does."""
+        running = running_truncation(counting.place, 0, before)
+        numbers = range(counting.next_epoch, min(counting.next_epoch + _EPOCHS_PER_PIECE, running.epochs.stop))
+        epochs = self._history.epochs(stream, numbers)
+        gone = [one.segment_id for epoch in epochs for one in segments_that_go(running, epoch)]
+        sealed = self._history.sealed_segments(stream, gone)
+        if len(sealed) < len(gone):
+            raise UnavailableError(f"segments of {stream.scoped_name} are just being sealed: repeat soon")
+        size = bytes_that_go(running, {identifier: one.length for identifier, one in sealed.items()})
+        return replace(counting, next_epoch=numbers.stop, size_bytes=counting.size_bytes + size)
 
     def plan(self, retained: RetainedStream, cuts: Cuts, known: Mapping[RetentionCut, Truncation], now_ms: int) -> Plan:
         """What is to go now. `cuts` lie after the head; `known` holds those of them whose positions are at hand.
@@ -147,6 +152,13 @@ class _AtBound:
                 key=lambda one: compare_cuts(self._bound, self._find(one).head) is not CutOrder.EQUAL_OR_AFTER,
             )
         return self._passed
+
+
+def start_counting(place: PlacedCut, first_epoch: int, before: Truncation | None) -> Counting:
+    """A count of what lies before `place`, on from `before` (None: the beginning), that has come nowhere yet."""
+    running = running_truncation(place, first_epoch, before)
+    before_bytes = before.size_bytes if before else 0
+    return Counting(place, first_epoch, before_bytes, running.epochs.start, before_bytes + bytes_cut_off(running))
 
 
 def tail_of(segment_stores: SegmentStores, stream: Stream) -> PlacedCut:

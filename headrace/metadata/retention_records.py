@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 
 from headrace.codec.records.retention_record import (
     DueStream,
@@ -24,7 +25,7 @@ from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
 DUE_AT_ONCE_MS = 0
 
@@ -35,6 +36,14 @@ class StoredRetention:
 
     state: RetentionState
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDue:
+    """An entry of the index, and where it is stored."""
+
+    due: DueStream
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,11 @@ class RetentionRecords:
         self._store = store
         self._streams = StreamRecords(store)
 
-    def due(self, bucket: int, now_ms: int, limit: int) -> list[DueStream]:
-        """At most `limit` streams of a bucket that are due, longest due first; one query."""
-        page = self._store.query(retention_due_partition(bucket), last=retention_due_last(now_ms + 1), limit=limit)
-        return [retention_due_of_body(record.body) for record in page.records]
+    def due(self, bucket: int, now_ms: int, after: str, limit: int) -> tuple[list[StoredDue], str | None]:
+        """At most `limit` streams of a bucket that are due, longest due first, and where to go on; one query."""
+        first, last = f"{after}\0" if after else "", retention_due_last(now_ms + 1)
+        page = self._store.query(retention_due_partition(bucket), first=first, last=last, limit=limit)
+        return [StoredDue(retention_due_of_body(one.body), one.key) for one in page.records], page.next_after
 
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
         """A stream in the life with this first segment number; one batch read. None if that life is over."""
@@ -99,9 +109,14 @@ class RetentionRecords:
         """
         self._store.write(*writes_of_state(stream, before, after), *others)
 
-    def forget_due(self, due: DueStream) -> None:
-        """Remove the entry of a life that is over."""
-        self._store.write(Delete(keys.retention_due_key(due), None))
+    def put_off(self, stream: Stream, before: StoredRetention, due_ms: int, failures: int) -> None:
+        """Look at the stream again at `due_ms`; `failures` looks in a row have failed. Raises as `replace` does."""
+        after = dataclass_replace(before.state, due_ms=due_ms)
+        self._store.write(*writes_of_state(stream, before, after, failures))
+
+    def forget_due(self, due: StoredDue) -> None:
+        """Remove an entry that no state leads to: its incarnation is over, or the number of buckets has changed."""
+        self._store.write(Delete(due.key, None))
 
 
 def check_retention(stream: Stream, retention: StoredRetention) -> Check:
@@ -139,7 +154,7 @@ def retention_writes_of_update(store: MetadataStore, stream: Stream, after: Stre
     due_ms = None if after.retention is None else DUE_AT_ONCE_MS
     if found is None:
         return writes_of_state(stream, None, RetentionState(due_ms, stream.creation_time_ms))
-    return writes_of_state(stream, found, replace(found.state, due_ms=due_ms))
+    return writes_of_state(stream, found, dataclass_replace(found.state, due_ms=due_ms))
 
 
 def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]:
@@ -147,10 +162,12 @@ def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]
     found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
     if found is None or found.state.due_ms is None:
         return []
-    return writes_of_state(stream, found, replace(found.state, due_ms=None))
+    return writes_of_state(stream, found, dataclass_replace(found.state, due_ms=None))
 
 
-def writes_of_state(stream: Stream, before: StoredRetention | None, after: RetentionState) -> list[Write]:
+def writes_of_state(
+    stream: Stream, before: StoredRetention | None, after: RetentionState, failures: int = 0
+) -> list[Write]:
     """The state, and its entry in the index if that moves."""
     key = keys.retention_key(stream.scope, stream.name, stream.first_segment_number)
     body = retention_body(after)
@@ -160,13 +177,13 @@ def writes_of_state(stream: Stream, before: StoredRetention | None, after: Reten
         if due_before_ms is not None:
             writes.append(Delete(keys.retention_due_key(_due(stream, due_before_ms)), None))
         if after.due_ms is not None:
-            due = _due(stream, after.due_ms)
+            due = _due(stream, after.due_ms, failures)
             writes.append(Create(keys.retention_due_key(due), retention_due_body(due)))
     return writes
 
 
-def _due(stream: Stream, due_ms: int) -> DueStream:
-    return DueStream(due_ms, stream.scope, stream.name, stream.first_segment_number)
+def _due(stream: Stream, due_ms: int, failures: int = 0) -> DueStream:
+    return DueStream(due_ms, stream.scope, stream.name, stream.first_segment_number, failures)
 
 
 def _stored_retention(record: Record | None) -> StoredRetention | None:

@@ -39,6 +39,25 @@ Cuts = tuple[RetentionCut, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """How far the bytes before `place`, a cut that is to join the set, are counted: over many epochs it takes a while.
+
+    No segment of `first_epoch` lies behind the cut. It is counted on from a place before which `before_bytes` lie;
+    `size_bytes` are counted, and the epochs from `next_epoch` on are missing.
+    """
+
+    place: PlacedCut
+    first_epoch: int
+    before_bytes: int
+    next_epoch: int
+    size_bytes: int
+
+    @property
+    def is_done(self) -> bool:
+        return self.next_epoch > self.place.cut.last_epoch
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionState:
     """Where a stream's retention is. Times are milliseconds since the Unix epoch.
 
@@ -49,6 +68,7 @@ class RetentionState:
     due_ms: int | None
     head_time_ms: int
     cuts: Cuts = ()
+    counting: Counting | None = None
 
 
 class RetentionCase(StrEnum):

@@ -55,6 +55,7 @@ class DueWork(Generic[E]):
     work_on: Callable[[E], None]
     put_off: Callable[[E, HeadraceError], None]
     is_round: bool = False
+    entry_s_max: float = ENTRY_S_MAX
 
 
 class DueWorkTicks(Generic[E]):
@@ -94,7 +95,7 @@ class DueWorkTicks(Generic[E]):
 
     def _work_on(self, entry: E) -> None:
         try:
-            with time_limit(self._clock, ENTRY_S_MAX):
+            with time_limit(self._clock, self._due_work.entry_s_max):
                 self._due_work.work_on(entry)
         except WriteConflictError:
             return  # It was changed at this moment: the next tick looks again.

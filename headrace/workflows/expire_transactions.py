@@ -15,36 +15,52 @@ from headrace.metadata import transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.model.errors import HeadraceError
 from headrace.model.transactions import CHECK_EVERY_MS, COMMIT_SET_KEPT_MS, Due, due, marked_for_abort, next_check_ms
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
-from headrace.workflows.bucket_lease import Done, under_lease
+from headrace.ports.workers import Workers
+from headrace.workflows.due_work import DuePage, DueWork, DueWorkTicks
 
 TICK = "transactions"
-ENTRIES_PER_TICK_MAX = 200
-_ENTRIES_PER_READ = 50
+ENTRIES_PER_READ_MAX = 200
+_ENTRIES_PER_BATCH = 50
 """Two records may have to be read for each."""
 
 _log = logging.getLogger(__name__)
 
 
+def transaction_ticks(
+    store: MetadataStore, queues: TransactionQueues, clock: Clock, workers: Workers | None = None
+) -> DueWorkTicks[Sequence[Record]]:
+    """Ticks that do what is due in a shard, in batches of entries that are read together."""
+
+    def read(shard: int, after: str) -> DuePage[Sequence[Record]]:
+        first = f"{after}\0" if after else ""
+        page = store.query(due_partition(shard), first=first, last=due_last(clock.now_ms()), limit=ENTRIES_PER_READ_MAX)
+        batches = [
+            page.records[start : start + _ENTRIES_PER_BATCH]
+            for start in range(0, len(page.records), _ENTRIES_PER_BATCH)
+        ]
+        return DuePage([(batch[-1].key.sort, batch) for batch in batches], page.next_after)
+
+    def look_after(batch: Sequence[Record]) -> None:
+        _Caretaker(store, queues, clock).look_after(batch)
+
+    def put_off(batch: Sequence[Record], error: HeadraceError) -> None:
+        """What was looked at has moved on; the others stay due, behind nothing that could keep them from their turn."""
+        _log.warning("up to %d due transactions wait for a later tick: %s", len(batch), error)
+
+    return DueWorkTicks(store, clock, DueWork(TICK, read, look_after, put_off), workers)
+
+
 def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: Clock, bucket: int) -> bool:
-    """Do what is due in a bucket; whether more is due than one tick does.
+    """One tick; whether more is due than it did.
 
     Raises:
-        UnavailableError, ThrottledError: the store or a queue does not answer; a later tick goes on.
+        UnavailableError, ThrottledError: the store does not answer; a later tick goes on.
     """
-    page = store.query(due_partition(bucket), last=due_last(clock.now_ms()), limit=ENTRIES_PER_TICK_MAX)
-    if not page.records:
-        return False
-    caretaker = _Caretaker(store, queues, clock)
-
-    def work() -> bool:
-        for start in range(0, len(page.records), _ENTRIES_PER_READ):
-            caretaker.look_after(page.records[start : start + _ENTRIES_PER_READ])
-        return page.next_after is not None
-
-    return under_lease(store, clock, TICK, bucket, lambda _turn: Done(work()))
+    return transaction_ticks(store, queues, clock).run(bucket)
 
 
 class _Caretaker:
@@ -74,7 +90,7 @@ class _Caretaker:
                 self._queues.send(message, attempt=self._clock.now_ms() // CHECK_EVERY_MS)
 
     def _is_news(self, message: TransactionMessage) -> bool:
-        """One commit message works on everything that is marked on a stream: one per stream and tick is enough."""
+        """One commit message works on everything that is marked on a stream: one per stream and batch is enough."""
         if message.kind != COMMIT:
             return True
         stream = message.scope, message.stream

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from headrace import topology
-from headrace.adapters.memory.request_queue import MemoryRequestQueue
+from headrace.codec.records.bucket_lease_record import BUCKET_LEASES_PARTITION
 from headrace.codec.records.intent_record import Intent, intent_body, intents_partition
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.errors import UnavailableError
 from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
+from headrace.ports.deadlines import PIECE_S
 from headrace.ports.metadata_store import Create, Key
-from headrace.workflows.resend_intents import INTENTS_SENT_PER_TICK_MAX, resend_intents
+from headrace.workflows.due_work import WORK_S_MAX
+from headrace.workflows.resend_intents import IntentSweep, resend_intents
 
 OLDER_THAN_MS = 30_000
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
@@ -31,15 +30,19 @@ def _lose_the_message(world: Any) -> None:
     world.queue.is_down = False
 
 
+def _without_leases(world: Any) -> Any:
+    return {key: value for key, value in world.everything().items() if key[0] != BUCKET_LEASES_PARTITION}
+
+
 def test_a_lost_message_is_sent_again_once_it_is_old(world: Any):
     _lose_the_message(world)
     world.clock.advance(OLDER_THAN_MS)
     assert _sweep(world) == 0
     world.clock.advance(1)
     assert [_sweep(world, bucket) for bucket in range(topology.BUCKET_COUNT) if bucket != BUCKET] == [0] * 7
-    before = world.everything()
+    before = _without_leases(world)
     assert _sweep(world) == 1
-    assert world.everything() == before
+    assert _without_leases(world) == before
     (message,) = world.bare_queue.receive()
     assert message.group == "s/t"
     assert message.body == {"kind": "create_stream", "scope": "s", "stream": "t", "request": message.body["request"]}
@@ -55,27 +58,32 @@ def test_sending_what_is_queued_anyway_is_dropped_by_the_queue(world: Any):
     assert world.drain() == 1
 
 
-def test_a_queue_that_is_down_is_an_error_of_the_tick(world: Any):
+def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: Any):
     _lose_the_message(world)
     world.clock.advance(OLDER_THAN_MS + 1)
     world.queue.is_down = True
-    with pytest.raises(UnavailableError):
-        _sweep(world)
+    assert _sweep(world) == 0
+    world.queue.is_down = False
+    assert _sweep(world) == 1
 
 
-def test_one_tick_is_bounded_and_ticks_take_turns(world: Any):
-    stuck = 3 * INTENTS_SENT_PER_TICK_MAX + 1
+def test_a_tick_ends_in_time_and_the_next_one_goes_on(world: Any):
+    stuck, per_tick = 1_500, 100
     for index in range(stuck):
         request = PendingRequest(RequestKind.SEAL_STREAM, f"seal_stream-0-{index}")
         intent = Intent("s", f"stuck-{index:04d}", request, world.clock.now_ms())
         key = Key(intents_partition(BUCKET), intent.scoped_name)
         world.bare_store.write(Create(key, intent_body(intent)))
     world.clock.advance(OLDER_THAN_MS + 1)
-    sent: set[str] = set()
-    for _ in range(40):
-        queue = MemoryRequestQueue()
-        queues = dict.fromkeys(Noun, queue)
-        assert resend_intents(world.store, queues, world.clock, BUCKET, OLDER_THAN_MS) == INTENTS_SENT_PER_TICK_MAX
-        sent |= {message.body["stream"] for message in queue.receive(stuck)}
-        world.clock.advance(10_000)
-    assert len(sent) == stuck
+    sent: list[str] = []
+
+    class SlowQueue:
+        def send(self, *, group: str, body: Any, deduplication_id: str) -> None:
+            sent.append(group)
+            world.clock.advance(int((WORK_S_MAX - PIECE_S) * 1000 / per_tick) + 1)
+
+    sweep = IntentSweep(world.store, dict.fromkeys(Noun, SlowQueue()), world.clock, OLDER_THAN_MS)
+    outcomes = [sweep.run(BUCKET) for _ in range(stuck // per_tick + 1)]
+    assert outcomes[:-1] == [(per_tick, True)] * (stuck // per_tick)
+    assert sent[:stuck] == sorted(sent[:stuck])
+    assert len(set(sent)) == stuck

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 from headrace.codec.records.truncation_record import placed_cut_fields, placed_cut_of_fields
-from headrace.model.retention import RetentionCut, RetentionState
+from headrace.model.retention import Counting, RetentionCut, RetentionState
 from headrace.model.truncation import Truncation
 
 _TIME_DIGITS = 20
@@ -19,12 +19,16 @@ _TIME_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class DueStream:
-    """A stream whose retention is to be looked at, from `due_ms` since the Unix epoch on."""
+    """A stream whose retention is to be looked at, from `due_ms` since the Unix epoch on.
+
+    `failures` looks in a row have failed before.
+    """
 
     due_ms: int
     scope: str
     stream: str
     first_segment_number: int
+    failures: int = 0
 
 
 def retention_sort(first_segment_number: int) -> str:
@@ -51,7 +55,10 @@ def retention_due_last(time_ms: int) -> str:
 
 def retention_body(state: RetentionState) -> dict[str, Any]:
     return versioned(
-        due=state.due_ms, head_time=state.head_time_ms, cuts=[[cut.time_ms, cut.size_bytes] for cut in state.cuts]
+        due=state.due_ms,
+        head_time=state.head_time_ms,
+        cuts=[[cut.time_ms, cut.size_bytes] for cut in state.cuts],
+        **({"counting": _counting_fields(state.counting)} if state.counting else {}),
     )
 
 
@@ -75,7 +82,13 @@ def retention_cut_of_body(body: Body) -> Truncation:
 
 
 def retention_due_body(due: DueStream) -> dict[str, Any]:
-    return versioned(due=due.due_ms, scope=due.scope, stream=due.stream, first_number=due.first_segment_number)
+    return versioned(
+        due=due.due_ms,
+        scope=due.scope,
+        stream=due.stream,
+        first_number=due.first_segment_number,
+        **({"failures": due.failures} if due.failures else {}),
+    )
 
 
 def retention_due_of_body(body: Body) -> DueStream:
@@ -83,7 +96,11 @@ def retention_due_of_body(body: Body) -> DueStream:
         "due retention",
         body,
         lambda fields: DueStream(
-            int(fields["due"]), str(fields["scope"]), str(fields["stream"]), int(fields["first_number"])
+            int(fields["due"]),
+            str(fields["scope"]),
+            str(fields["stream"]),
+            int(fields["first_number"]),
+            int(fields.get("failures", 0)),
         ),
     )
 
@@ -94,4 +111,25 @@ def _state(body: Body) -> RetentionState:
         due_ms=None if due is None else int(due),
         head_time_ms=int(body["head_time"]),
         cuts=tuple(RetentionCut(int(time_ms), int(size_bytes)) for time_ms, size_bytes in body["cuts"]),
+        counting=_counting_of_fields(body["counting"]) if "counting" in body else None,
+    )
+
+
+def _counting_fields(counting: Counting) -> dict[str, Any]:
+    return {
+        "place": placed_cut_fields(counting.place),
+        "first_epoch": counting.first_epoch,
+        "before_bytes": counting.before_bytes,
+        "next_epoch": counting.next_epoch,
+        "size_bytes": counting.size_bytes,
+    }
+
+
+def _counting_of_fields(fields: Body) -> Counting:
+    return Counting(
+        placed_cut_of_fields(fields["place"]),
+        int(fields["first_epoch"]),
+        int(fields["before_bytes"]),
+        int(fields["next_epoch"]),
+        int(fields["size_bytes"]),
     )

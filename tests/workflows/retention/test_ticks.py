@@ -8,11 +8,16 @@ import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
 
 from headrace import topology
+from headrace.metadata import retention_plans
+from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.model.buckets import bucket_of_stream
+from headrace.model.due_work import back_off_ms
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.workflows.apply_retention import PUT_OFF_MS, STREAMS_PER_TICK_MAX, WORK_S_MAX, RetentionTicks
+from headrace.workflows import apply_retention
+from headrace.workflows.apply_retention import LOOK_S_MAX, PUT_OFF_MS, RetentionTicks
 from headrace.workflows.bucket_lease import LEASE_MS
+from headrace.workflows.due_work import WORK_S_MAX
 
 
 def test_a_stream_without_a_policy_costs_nothing(world: Any, retention: Retention):
@@ -70,9 +75,13 @@ def test_one_that_fails_does_not_stop_the_others(world: Any, retention: Retentio
     world.segment_stores.segment_infos = away
     retention.tick()
     now_ms = world.clock.now_ms()
-    assert retention.due() == [("a", now_ms + PERIOD_MS), ("b", now_ms + PUT_OFF_MS), ("c", now_ms + PERIOD_MS)]
+    later_ms = now_ms + PERIOD_MS
+    assert sorted(retention.due()) == [("a", later_ms), ("b", now_ms + back_off_ms(1)), ("c", later_ms)]
+    world.clock.advance(back_off_ms(1))
+    retention.tick()
+    assert ("b", world.clock.now_ms() + back_off_ms(2)) in retention.due()
     del world.segment_stores.segment_infos
-    world.clock.advance(PUT_OFF_MS)
+    world.clock.advance(back_off_ms(2))
     retention.tick()
     assert sizes(retention.state("b")) == [100]
 
@@ -89,16 +98,15 @@ def _due_in_one_bucket(world: Any, count: int) -> int:
     raise AssertionError("no bucket holds so many")
 
 
-def test_a_tick_is_bounded_and_says_that_more_is_due(world: Any, retention: Retention):
-    bucket = _due_in_one_bucket(world, STREAMS_PER_TICK_MAX + 1)
-    assert retention.ticks.run(bucket) is True
-    assert len([due for _, due in retention.due() if due <= world.clock.now_ms()]) == 1
+def test_a_tick_does_all_that_is_due(world: Any, retention: Retention, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(apply_retention, "_STREAMS_PER_READ", 2)
+    bucket = _due_in_one_bucket(world, 5)
     assert retention.ticks.run(bucket) is False
     assert [due for _, due in retention.due() if due <= world.clock.now_ms()] == []
 
 
-def test_slow_streams_take_no_more_than_their_time_and_ticks_take_turns(world: Any, retention: Retention):
-    """Each stream takes as long as a tick may work: then a tick does one, and does not begin with the same again."""
+def test_slow_streams_take_no_more_than_their_time(world: Any, retention: Retention):
+    """Each stream takes as long as a tick may work: then a tick does one, and the next one begins with another."""
     bucket = _due_in_one_bucket(world, 4)
     begun: list[str] = []
 
@@ -106,14 +114,56 @@ def test_slow_streams_take_no_more_than_their_time_and_ticks_take_turns(world: A
         def segment_infos(self, names: list[str]) -> Any:
             begun.append(names[0])
             world.clock.advance(int(WORK_S_MAX * 1_000) + 1)
-            raise RuntimeError("the function runs out of time")
+            return world.segment_stores.segment_infos(names)
 
     ticks = RetentionTicks(world.store, Slow(), world.clock, world.streams.truncate_stream, PERIOD_MS)  # type: ignore[arg-type]
-    for _ in range(12):
-        with pytest.raises(RuntimeError):
+    assert [ticks.run(bucket) for _ in range(4)] == [True] * 4
+    assert len(set(begun)) == len(begun) == 4
+
+
+def test_a_stream_that_kills_its_process_does_not_stop_the_others(world: Any, retention: Retention, stream_world: Any):
+    bucket = _due_in_one_bucket(world, 4)
+    begun: list[str] = []
+
+    class Deadly:
+        def segment_infos(self, names: list[str]) -> Any:
+            begun.append(names[0])
+            raise stream_world.Crash
+
+    ticks = RetentionTicks(world.store, Deadly(), world.clock, world.streams.truncate_stream, PERIOD_MS)  # type: ignore[arg-type]
+    for _ in range(4):
+        with pytest.raises(stream_world.Crash):
             ticks.run(bucket)
-        world.clock.advance(LEASE_MS + 10_000)
+        world.clock.advance(LEASE_MS)
     assert len(set(begun)) == 4
+
+
+def test_a_long_count_goes_on_where_it_stopped(world: Any, retention: Retention, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention_plans, "_EPOCHS_PER_PIECE", 2)
+    world.create(segments=1, retention=BY_SIZE)
+    for _ in range(9):
+        world.append(world.tail_ids()[0], 10)
+        world.scale(world.tail_ids(), [0.0, 1.0])
+    world.append(world.tail_ids()[0], 10)
+    counted: list[range] = []
+    count = RetentionPlanner.count_piece
+
+    def slow(planner: Any, stream: Any, counting: Any, before: Any) -> Any:
+        after = count(planner, stream, counting, before)
+        counted.append(range(counting.next_epoch, after.next_epoch))
+        world.clock.advance(int(LOOK_S_MAX * 1_000))
+        return after
+
+    monkeypatch.setattr(RetentionPlanner, "count_piece", slow)
+    for _ in range(20):
+        retention.tick()
+        if retention.state().cuts:
+            break
+        world.clock.advance(PUT_OFF_MS)
+        world.append(world.tail_ids()[0], 10)
+    assert [epoch for piece in counted for epoch in piece] == [*range(1, 10)]
+    assert sizes(retention.state()) == [100]
+    assert retention.state().counting is None
 
 
 def test_an_overlapping_tick_is_a_no_op(world: Any, retention: Retention):
