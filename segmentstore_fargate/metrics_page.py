@@ -65,6 +65,12 @@ def _by_source(all_of_them: int, from_tier_2: int) -> Mapping[tuple[str, ...], V
     return {("memory",): all_of_them - from_tier_2, ("tier2",): from_tier_2}
 
 
+def _oldest_file_bytes(measured: MeasuredStore) -> Mapping[tuple[str, ...], Value]:
+    """Also of containers that are not served here any more, but have a log here."""
+    needed = measured.journal.oldest_needed_bytes
+    return {(str(number),): needed.get(number, 0) for number in sorted(needed.keys() | measured.store.owned.keys())}
+
+
 STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric("gauge", "headrace_ready", "1 while every claimed container is served", lambda s: s.serves()),
     Metric("gauge", "headrace_connections", "open connections", lambda s: s.store.metrics.connections),
@@ -103,6 +109,43 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "headrace_log_queued_entries",
         "log entries that wait for the commit under way to end",
         lambda s: s.journal.queued_entries,
+    ),
+    Metric(
+        "gauge",
+        "headrace_journal_bytes",
+        "what the files of the journal take on the volume, spare ones too",
+        lambda s: s.journal.space().volume_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_journal_log_bytes",
+        "the journal from its oldest file that is needed to its end",
+        lambda s: s.journal.space().log_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_journal_log_bytes_max",
+        "how long the journal may be: clients wait then",
+        lambda s: s.journal.space().client_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_journal_oldest_file_bytes",
+        "what a container needs of the oldest journal file: no file is freed before",
+        _oldest_file_bytes,
+        ("container",),
+    ),
+    Metric(
+        "counter",
+        "headrace_journal_copied_bytes_total",
+        "entries that were copied into the newest journal file, so that the oldest could be freed",
+        lambda s: s.journal.copied_bytes,
+    ),
+    Metric(
+        "gauge",
+        "headrace_throttle_level",
+        "the fullest of cache, journal and the containers' shares of it: appends slow down from 0.75 on, wait at 1",
+        lambda s: s.store.throttle.level,
     ),
     Metric(
         "gauge",

@@ -54,6 +54,7 @@ class SegmentStoreProcess:
             lambda: secrets.randbits(64),
             self._loop.call_soon_threadsafe,
             file_bytes=config.journal_file_bytes,
+            logs_on_volume=len(config.layout),
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
         self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())

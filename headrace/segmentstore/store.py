@@ -20,6 +20,7 @@ from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
@@ -100,7 +101,8 @@ class SegmentStore:
         self._scaling_reports = scaling_reports
         self._ordering_clock = OrderingClock(clock)
         self._owned: dict[int, OwnedContainer] = {}
-        self.throttle = Throttle(pool, lambda: (each.container for each in self._owned.values()))
+        self._log_room = LogRoom(ledgers.space, lambda: (each.container.log.ledger for each in self._owned.values()))
+        self.throttle = Throttle(pool, self._log_room, lambda: [each.container for each in self._owned.values()])
         self._background: set[asyncio.Task[None]] = set()
         self._opening: dict[int, int] = {}
         self._handed_over: dict[int, OwnedContainer] = {}  # what they hold back is acknowledged under their claim
@@ -166,6 +168,7 @@ class SegmentStore:
             self.pool,
             self.clock,
             self._container_failed,
+            self._log_room,
         )
         segment_container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
@@ -182,6 +185,7 @@ class SegmentStore:
             segment_container.rates.start(self._scaling_reports)
         segment_container.metrics.recovery_s = self.clock.monotonic_s() - started_s
         self._owned[container] = owned
+        self._log_room.look(self.clock.monotonic_s())
         unstored.start(segment_container.log)
         owned.writer.start()
         owned.chores.start()
@@ -322,6 +326,7 @@ class SegmentStore:
 
     def tick_rates(self) -> None:
         """Bring the rates of the segments up to date; to be called about every model.rates.TICK_S."""
+        self._log_room.look(self.clock.monotonic_s())
         for each in self._owned.values():
             each.container.rates.tick()
 

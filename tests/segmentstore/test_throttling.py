@@ -12,7 +12,7 @@ from store_machine_doubles import Replies
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import ThrottledError, UnavailableError
-from headrace.segmentstore.containers import container as container_module
+from headrace.segmentstore.containers import log_room
 from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
 from headrace.segmentstore.sessions.session import Session
 from headrace.segmentstore.storage import throttle as throttle_module
@@ -129,8 +129,8 @@ def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monke
             store, delays, unstored, held = running.store, [], [], []
             honest = store.throttle.delay_s
 
-            def noted(now_s):
-                delays.append(honest(now_s))
+            def noted(now_s, appended):
+                delays.append(honest(now_s, appended))
                 unstored.append(store.pool.unstored_bytes)
                 held.append(store.owned[0].container.log.ledger.held_bytes)
                 return delays[-1]
@@ -145,7 +145,7 @@ def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monke
             assert max(held) < 2 * store.pool.capacity_bytes
             assert store.owned[0].container.failure is None
             assert await client.read_all(SEGMENT) == b"".join(blocks)
-            assert honest(store.clock.monotonic_s()) < THROTTLE_DELAY_S_MAX
+            assert honest(store.clock.monotonic_s(), list) < THROTTLE_DELAY_S_MAX
 
     run(scenario())
 
@@ -154,9 +154,8 @@ def test_a_log_that_fills_up_slows_appends_before_they_would_be_refused(make_wor
     """Many small operations: the cache has room, but tier 2 does not let go of the log."""
     limit = 100_000
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)
-    monkeypatch.setattr(throttle_module, "LOG_LOOKED_AT_EVERY_S", 0.0)
-    monkeypatch.setattr(throttle_module, "HELD_LOG_BYTES_MAX", limit)
-    monkeypatch.setattr(container_module, "HELD_LOG_BYTES_MAX", limit * 10)
+    monkeypatch.setattr(log_room, "LOOKED_AT_EVERY_S", 0.0)
+    monkeypatch.setattr(log_room, "HELD_LOG_BYTES_MAX", limit)
     world = make_world(container_count=1, file_bytes=64 << 10)
     world.limits = replace(world.limits, checkpoint_every_bytes=20_000)
     world.chunks = troubled = Troubled(world.chunks, UnavailableError("S3 is away"))
@@ -169,11 +168,11 @@ def test_a_log_that_fills_up_slows_appends_before_they_would_be_refused(make_wor
             throttle = running.store.throttle
             honest, troubled.put = troubled.put, refused
             number = 0
-            while not throttle.log_is_full:
+            while not throttle.log_is_full(list):
                 client.send(wire.AppendBlockEnd(WRITER, 2000, b"x" * 2000, 1, number, number))
                 await client.receive()
                 number += 1
-                throttle.delay_s(running.store.clock.monotonic_s())
+                throttle.delay_s(running.store.clock.monotonic_s(), list)
             client.send(wire.AppendBlockEnd(WRITER, 2000, b"y" * 2000, 1, number, number))
             client.send(wire.AppendBlockEnd(WRITER, 2000, b"z" * 2000, 1, number + 1, number + 1))
             troubled.put = honest
@@ -182,7 +181,7 @@ def test_a_log_that_fills_up_slows_appends_before_they_would_be_refused(make_wor
             while acknowledged < number + 1:  # nothing was refused, nobody had to connect again
                 acknowledged = (await client.receive()).event_number
             await running.flush()
-            await running.until(lambda: throttle.delay_s(running.store.clock.monotonic_s()) == 0)
+            await running.until(lambda: throttle.delay_s(running.store.clock.monotonic_s(), list) == 0)
 
     run(scenario())
 

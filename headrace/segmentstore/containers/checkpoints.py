@@ -15,6 +15,9 @@ from headrace.model.errors import HeadraceError
 from headrace.segmentstore.containers.container import SegmentContainer
 
 CHECKPOINT_EVERY_BYTES: Final = 64 << 20
+CHECKPOINTS_PER_SHARE: Final = 4
+"""On a small volume a container's share of the log is small: it must not be full before there is a checkpoint."""
+
 CHECKPOINTS_KEPT_MAX: Final = 64
 """While tier 2 is away the older ones are worth nothing once there are newer ones to be waited for."""
 
@@ -34,7 +37,8 @@ class Checkpoints:
     def due(self) -> bool:
         """Whether enough was logged since the last one, or the log needs space that only this container holds."""
         ledger = self._container.log.ledger
-        if ledger.held_bytes - self._held_bytes_after >= self._every_bytes:
+        every_bytes = min(self._every_bytes, self._container.log_room.container_bytes_max // CHECKPOINTS_PER_SHARE)
+        if ledger.held_bytes - self._held_bytes_after >= every_bytes:
             return True
         # An idle container moves its checkpoint on too, but never has two of them under way for that.
         return ledger.wants_truncation and self._newest <= self._truncated_before

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from headrace.codec import data_frames
 from headrace.codec.data_frames import Operation
@@ -33,6 +32,7 @@ from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, 
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.idle_segments import IdleSegments
+from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, PendingOperation, unwatched
@@ -43,8 +43,6 @@ from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.reading.reservations import Reservation, WriterMark
 
 _log = logging.getLogger(__name__)
-
-HELD_LOG_BYTES_MAX: Final = 4 << 30
 
 
 class SegmentContainer:
@@ -59,12 +57,14 @@ class SegmentContainer:
         pool: BlockPool,
         clock: Clock,
         on_failure: Callable[[SegmentContainer, HeadraceError], None],
+        log_room: LogRoom,
     ) -> None:
         self.container = container
         self.epoch = epoch
         self.metadata = metadata
         self.pool = pool
         self.log = log
+        self.log_room = log_room
         log.on_failure = self._stopped
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
@@ -185,11 +185,9 @@ class SegmentContainer:
         """Data is bounded by the cache; this bounds operations without data while tier 2 is away."""
         if self._left is not None:
             raise self._left
-        if self.log.ledger.held_bytes > HELD_LOG_BYTES_MAX:
-            raise ThrottledError(
-                f"container {self.container} keeps {self.log.ledger.held_bytes} bytes of log that tier 2 has not "
-                "taken: try again when it has"
-            )
+        ledger = self.log.ledger
+        if self.log_room.refuses(ledger) and (reason := self.log_room.refusal(ledger)) is not None:
+            raise ThrottledError(f"container {self.container} takes nothing: {reason}; try again later")
 
     def _check_appendable(self, segment: Segment, writer_id: int, previous_number: int) -> None:
         self._check_log_space()

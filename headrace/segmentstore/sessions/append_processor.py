@@ -66,6 +66,10 @@ class AppendProcessor:
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
 
+    def containers(self) -> set[SegmentContainer]:
+        """Those of the writers that have set up."""
+        return {writer.container for writer in self._writers.values()}
+
     def close(self) -> None:
         for writer in self._without_segment:
             self._release_waiting(writer)

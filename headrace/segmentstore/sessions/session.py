@@ -96,7 +96,7 @@ class Session:
         self._guarded(lambda: self.assembler.received(count))
         assembler = self.assembler
         self._pace.received(now_s, assembler.owed_command, count if assembler.receives_owed else 0)
-        if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s)):
+        if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s, self._appends.containers)):
             self._throttle(delay_s)
 
     def writing_paused(self) -> None:
@@ -236,8 +236,8 @@ class Session:
 
     def _throttle_ended(self) -> None:
         self._throttled = None
-        delay_s = self.store.throttle.delay_s(self.store.clock.monotonic_s())
-        if self.store.throttle.log_is_full:
+        delay_s = self.store.throttle.delay_s(self.store.clock.monotonic_s(), self._appends.containers)
+        if self.store.throttle.log_is_full(self._appends.containers):
             self._throttle(delay_s)
         else:
             self._check_receiving()

@@ -2,21 +2,22 @@
 
 The fuller it gets, the longer a connection that appends is left alone after each piece that was received from it. It
 settles where as much comes in as tier 2 takes, and ends by itself. Reads, and whoever only reads, are never slowed.
+A container that holds its share of the log slows down only the connections that append to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
-from headrace.segmentstore.containers.container import HELD_LOG_BYTES_MAX, SegmentContainer
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.reading.block_pool import BlockPool
 
 THROTTLE_FROM_FILL: Final = 0.75
 """Storage writers hurry from half of the cache on: below this they still have a chance to catch up."""
 
 THROTTLE_DELAY_S_MAX: Final = 1.0
-LOG_LOOKED_AT_EVERY_S: Final = 0.1
 
 
 def throttle_delay_s(fill: float) -> float:
@@ -28,27 +29,35 @@ def throttle_delay_s(fill: float) -> float:
     return THROTTLE_DELAY_S_MAX * above * above if above > 0 else 0.0
 
 
-class Throttle:
-    """Of all connections of a store."""
+Appended = Callable[[], Collection[SegmentContainer]]
+"""The containers that a connection appends to; none if that is not known."""
 
-    def __init__(self, pool: BlockPool, containers: Callable[[], Iterable[SegmentContainer]]) -> None:
+
+class Throttle:
+    """Of all connections of a store. `containers` are all that it serves."""
+
+    def __init__(self, pool: BlockPool, room: LogRoom, containers: Appended) -> None:
         self._pool = pool
+        self._room = room
         self._containers = containers
         self._calm_bytes = int(THROTTLE_FROM_FILL * pool.capacity_bytes)
-        self._log_fill = 0.0
-        self._log_due_s = 0.0
 
-    def delay_s(self, now_s: float) -> float:
-        """How long to receive nothing after appends; 0 as long as tier 2 keeps up."""
-        if now_s >= self._log_due_s:
-            self._log_due_s = now_s + LOG_LOOKED_AT_EVERY_S
-            held_bytes = max((each.log.ledger.held_bytes for each in self._containers()), default=0)
-            self._log_fill = held_bytes / HELD_LOG_BYTES_MAX
-        if self._pool.unstored_bytes <= self._calm_bytes and self._log_fill <= THROTTLE_FROM_FILL:
+    def delay_s(self, now_s: float, appended: Appended) -> float:
+        """How long to receive nothing after appends to these containers; 0 as long as tier 2 keeps up."""
+        self._room.look(now_s)
+        if self._pool.unstored_bytes <= self._calm_bytes and self._room.greatest_fill <= THROTTLE_FROM_FILL:
             return 0.0
-        return throttle_delay_s(max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._log_fill))
+        return throttle_delay_s(max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._log_fill(appended)))
+
+    def log_is_full(self, appended: Appended) -> bool:
+        """Whether appends to these containers would be refused: wait on."""
+        return self._room.greatest_fill >= 1.0 and self._log_fill(appended) >= 1.0
 
     @property
-    def log_is_full(self) -> bool:
-        """Whether appends would be refused: wait on."""
-        return self._log_fill >= 1.0
+    def level(self) -> float:
+        """The fill that slows some connection down most; none is slowed below `THROTTLE_FROM_FILL`."""
+        return max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._room.greatest_fill)
+
+    def _log_fill(self, appended: Appended) -> float:
+        containers = appended() or self._containers()
+        return max([self._room.fill, *(self._room.fill_of(each.log.ledger) for each in containers)])

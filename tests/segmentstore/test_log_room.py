@@ -1,0 +1,195 @@
+"""A container that lags is slowed down alone, all are before the volume is full, and a full volume comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import lt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec import wire_commands as wire
+from headrace.model.log_space import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
+from headrace.model.names import container_of_segment
+from headrace.segmentstore.containers import log_room
+from headrace.segmentstore.storage import throttle as throttle_module
+from headrace.segmentstore.storage.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
+
+FILE_BYTES = 64 << 10
+WRITER = 5
+DATA = b"x" * 4000
+SEGMENTS = {container_of_segment(name, 2): name for name in (f"scope/stream/{number}.#epoch.0" for number in range(20))}
+
+spaces = st.builds(
+    LogSpace, st.integers(0, 1 << 40), st.just(0), st.integers(0, 1 << 40), st.sampled_from([1 << 20, 64 << 20])
+)
+
+
+@given(spaces, st.integers(1, 100))
+def test_the_shares_of_all_containers_are_half_of_what_clients_have(space, containers):
+    assert 2 * containers * space.container_bytes_max(containers) <= space.client_bytes
+    assert space.client_bytes + 3 * space.file_bytes <= max(space.room_bytes, 4 * space.file_bytes)
+
+
+@given(spaces)
+def test_clients_wait_before_they_are_refused(space):
+    assert not space.is_exhausted or space.fill > 1
+
+
+def test_a_volume_is_shared_by_its_logs():
+    assert room_bytes(1000, 900, 100, 1) == 1000
+    assert room_bytes(1000, 900, 100, 4) == 250
+    assert room_bytes(1000, 0, 100, 4) == 100  # the others have taken the rest
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(1, 1000))
+def test_copying_never_writes_more_than_it_frees(log_bytes, needed_bytes, files):
+    if copying_pays(log_bytes, needed_bytes, files, COPY_FROM_FILES):
+        assert needed_bytes <= log_bytes - needed_bytes
+        assert files >= COPY_FROM_FILES
+
+
+@pytest.fixture
+def small_world(make_world, monkeypatch):
+    """A volume of 40 files, on which the throttle looks at once and never waits long."""
+    monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.002)
+    monkeypatch.setattr(log_room, "LOOKED_AT_EVERY_S", 0.0)
+    return make_world(file_bytes=FILE_BYTES, disk=MemoryJournalDisk(capacity_bytes=40 * FILE_BYTES))
+
+
+async def writer_of(running, container):
+    client = await running.connect()
+    await client.create(SEGMENTS[container])
+    await client.set_up(SEGMENTS[container], WRITER)
+    return client
+
+
+class Appender:
+    """Appends to one container, one block after the other, in a task of its own."""
+
+    def __init__(self, client):
+        self.acknowledged = -1
+        self._client = client
+        self._stopping = False
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self):
+        number = 0
+        while not self._stopping:
+            self._client.send(wire.AppendBlockEnd(WRITER, len(DATA), DATA, 1, number, number))
+            reply = await self._client.receive()
+            assert isinstance(reply, wire.DataAppended), reply
+            self.acknowledged = number
+            number += 1
+
+    async def stop(self):
+        """End with the append that is under way."""
+        self._stopping = True
+        await self._task
+
+    @property
+    def failed(self):
+        return self._task.done()
+
+
+def test_a_container_that_lags_is_slowed_down_alone(small_world, run):
+    async def scenario():
+        async with small_world.running() as running:
+            store, throttle = running.store, running.store.throttle
+            lagging, busy = Appender(await writer_of(running, 0)), Appender(await writer_of(running, 1))
+            await store.owned[0].writer.stop()
+            mine, others = (lambda: [store.owned[0].container]), (lambda: [store.owned[1].container])
+            await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), 20)
+            stopped_at, others_at = lagging.acknowledged, busy.acknowledged
+            assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 37 / 2
+            # The other one appends several times what the volume has, and is never slowed down.
+            await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), 60)
+            assert throttle.delay_s(store.clock.monotonic_s(), others) < THROTTLE_DELAY_S_MAX
+            assert not throttle.log_is_full(others)
+            assert lagging.acknowledged <= stopped_at + 2
+            assert throttle.level >= 1.0
+            assert not lagging.failed
+            assert running.journal.failure is None
+            store.owned[0].writer.start()
+            await asyncio.wait_for(reached(running, lambda: lagging.acknowledged > stopped_at + 100), 20)
+            await lagging.stop()
+            await busy.stop()
+
+    run(scenario())
+
+
+async def reached(running, condition):
+    """Tier 2 takes what it is given meanwhile."""
+    while not condition():
+        running.world.clock.advance(1e7)
+        await asyncio.sleep(0.001)
+
+
+def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world, run):
+    """Something else has taken the room: no container holds its share."""
+
+    async def scenario():
+        async with small_world.running() as running:
+            store, throttle, disk = running.store, running.store.throttle, small_world.disk
+            appenders = [Appender(await writer_of(running, container)) for container in (0, 1)]
+            for container in (0, 1):
+                await store.owned[container].writer.stop()
+            await reached(running, lambda: running.journal.space().log_bytes > 6 * FILE_BYTES)
+            disk.capacity_bytes -= disk.space().free_bytes - 8 * FILE_BYTES
+            delays = []
+
+            def is_full():
+                delays.append(throttle.delay_s(store.clock.monotonic_s(), list))
+                return throttle.log_is_full(list)
+
+            await asyncio.wait_for(reached(running, is_full), 20)
+            assert any(0 < delay < throttle_module.THROTTLE_DELAY_S_MAX for delay in delays)
+            assert delays == sorted(delays)
+            assert disk.space().free_bytes >= FILE_BYTES
+            assert running.journal.failure is None
+            assert not any(each.failed for each in appenders)
+            goals = [each.acknowledged + 50 for each in appenders]
+            for container in (0, 1):
+                store.owned[container].writer.start()
+            goes_on = reached(running, lambda: all(map(lt, goals, [each.acknowledged for each in appenders])))
+            await asyncio.wait_for(goes_on, 20)
+            for each in appenders:
+                await each.stop()
+
+    run(scenario())
+
+
+def test_a_full_volume_starts_recovers_tiers_and_frees(small_world, run):
+    """As something else on the volume, or a version that did not account for it, may have left it."""
+
+    async def scenario():
+        disk = small_world.disk
+        async with small_world.running(graceful=False) as running:
+            client = await writer_of(running, 0)
+            await running.store.owned[0].writer.stop()
+            for number in range(60):
+                await client.append(WRITER, number, DATA)
+        for name in disk.names():
+            if name.startswith("spare-"):
+                disk.remove(name)
+        disk.capacity_bytes -= disk.space().free_bytes
+        before = len(disk.names())
+        async with small_world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == DATA * 60
+            reply = await client.call(wire.CreateSegment(7, "scope/other/0.#epoch.0", 0, 0))
+            assert not isinstance(reply, wire.SegmentCreated), "there is only room for what frees other files"
+            await running.flush()
+            await running.until(lambda: running.journal.space().log_bytes < 2 * FILE_BYTES)
+            assert len([name for name in disk.names() if name.startswith("journal-")]) < before
+            client = await running.connect()
+            assert await client.set_up(SEGMENTS[0], WRITER) == 59
+            await client.append(WRITER, 60, DATA)
+
+    run(scenario())
+
+
+def test_the_bounds_are_in_order():
+    assert THROTTLE_FROM_FILL < 1.0 < log_room.REFUSED_FROM_FILL
