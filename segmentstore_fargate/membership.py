@@ -159,13 +159,15 @@ class Membership:
     async def _settle_once(self) -> bool:
         """Do what the map says about each container; whether another look may find more to do.
 
-        Costs nothing while the map is as it was and every container of this store is served.
+        Costs nothing while the map is as it was, every container of this store is served, and no log of another one
+        is here: such a log is looked at again until tier 2 has newer state, since it keeps files of the journal.
         """
         container_map, version = self._map.map, self._map.version
-        if self._leaving or (version == self._map_done and not self.missing):
+        unsettled = sorted({*self.missing, *self._store.logs_at_rest})
+        if self._leaving or (version == self._map_done and not unsettled):
             return False
         closed = [each for each in range(self._place.container_count) if each not in self._store.owned]
-        wanted = closed if version != self._map_done else self.missing
+        wanted = closed if version != self._map_done else unsettled
         opened = False
         for state in await self._in_thread(lambda: self._records.containers(wanted)):
             opened |= await self._open_if_due(state, container_map)

@@ -21,6 +21,10 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreState, lost
+from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer, snapshot_body, snapshot_sort
+from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.segmentstore.log.journal import Journal
+from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
 
 def test_a_single_store_takes_everything_without_a_tick_and_again_after_a_stop(world, run):
@@ -106,6 +110,39 @@ def test_a_store_that_stays_away_loses_what_tier_2_had_not_and_lets_go_of_its_lo
                 await b.serves(2, 3)
                 assert await content((await owner(a, b)).running) == b"stored"
                 assert b.running.store.logs_at_rest == []
+
+    run(scenario())
+
+
+async def log_on(disk, container, epoch):
+    """A log of one entry, as a store of that epoch left it."""
+    loop = asyncio.get_running_loop()
+    journal = Journal(disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=4 << 20)
+    journal.start()
+    durable = loop.create_future()
+    JournalLedgers(journal).open(container, epoch).append([b"entry"], lambda _error: durable.set_result(None))
+    await durable
+    await asyncio.to_thread(journal.close)
+
+
+def test_a_log_at_rest_is_looked_at_again_while_the_map_stays_as_it_is(world, run):
+    """It keeps files until tier 2 has what came after it, which may be long after the map has changed."""
+
+    async def scenario():
+        disk = MemoryJournalDisk()
+        await log_on(disk, 0, epoch=50)
+        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b", disk=disk) as b:
+            for each in (a, b, a, b):
+                await each.beat()
+            await a.serves(0, 1)
+            await b.serves(2, 3)
+            assert b.running.store.logs_at_rest == [0]
+            key, body = Key(CLUSTER_PARTITION, snapshot_sort(0)), snapshot_body(SnapshotPointer("x", 1, 0, 51, False))
+            found = world.metadata.get(key)
+            world.metadata.write(Create(key, body) if found is None else Replace(key, body, found.version))
+            await b.beat()
+            await b.running.until(lambda: b.running.store.logs_at_rest == [])
+            await b.running.until(lambda: 0 not in b.running.journal.oldest_needed_bytes)
 
     run(scenario())
 
