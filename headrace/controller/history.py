@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headrace.controller.paging import PageRoom
 from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
@@ -78,16 +79,17 @@ class HistoryService:
         if from_offset == stop:
             return ChunkPage((), from_offset, None)
         runs, more = self._runs(name, from_offset, stop, limit)
-        pieces = list(_contiguous(runs, from_offset, stop))
-        if not pieces:
-            return ChunkPage((), from_offset, None)
-        reached = pieces[-1].end
-        complete = reached >= stop or (not more and reached >= runs[-1].end)
-        return ChunkPage(
-            tuple(self._linked(piece) for piece in pieces),
-            reached,
-            None if complete else reached,
-        )
+        linked: list[LinkedChunk] = []
+        room = PageRoom()
+        reached = from_offset
+        for piece in _contiguous(runs, from_offset, stop):
+            if room.is_full:
+                break
+            linked.append(self._linked(piece))
+            room.take(len(linked[-1].link.url))
+            reached = piece.end
+        complete = not linked or reached >= stop or (not more and reached >= runs[-1].end)
+        return ChunkPage(tuple(linked), reached, None if complete else reached)
 
     def _runs(self, name: str, from_offset: int, to_offset: int, limit: int) -> tuple[list[ChunkRun], bool]:
         """At most `limit` runs, the first one holding `from_offset`, and whether more of the range may follow."""

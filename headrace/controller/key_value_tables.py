@@ -16,6 +16,7 @@ from headrace.metadata.key_value_table_records import KeyValueTableRecords, no_s
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.model.errors import AlreadyExistsError, CorruptError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState, new_table, start_deleting
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_table_name
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
@@ -65,7 +66,12 @@ class KeyValueTableService:
             NotFoundError: there is no such scope.
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
-        page = self._store.query(keys.tables_partition(scope), first=first_after(after), limit=check_page_limit(limit))
+        page = self._store.query(
+            keys.tables_partition(scope),
+            first=first_after(after),
+            limit=check_page_limit(limit),
+            bytes_max=PAGE_BYTES_MAX,
+        )
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)

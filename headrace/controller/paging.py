@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.limits import PAGE_ITEMS_MAX
+from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name
 
 T = TypeVar("T")
@@ -21,6 +21,21 @@ class Listing(Generic[T]):
 
     items: tuple[T, ...]
     next_after: str | None
+
+
+@dataclass(slots=True)
+class PageRoom:
+    """What a page still has room for, where its items are more than the records of one query."""
+
+    left_bytes: int = PAGE_BYTES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the page ends; it holds an item by then."""
+        return self.left_bytes <= 0
+
+    def take(self, length_bytes: int) -> None:
+        self.left_bytes -= length_bytes
 
 
 def check_page_limit(limit: int) -> int:

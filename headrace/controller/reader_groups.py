@@ -18,6 +18,7 @@ from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
     GroupStream,
@@ -76,7 +77,10 @@ class ReaderGroupService:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
         page = self._store.query(
-            keys.reader_groups_partition(scope), first=first_after(after), limit=check_page_limit(limit)
+            keys.reader_groups_partition(scope),
+            first=first_after(after),
+            limit=check_page_limit(limit),
+            bytes_max=PAGE_BYTES_MAX,
         )
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.codec.records.history_record import history_of_body, history_sort, time_of_history_sort
-from headrace.controller.paging import check_page_limit
+from headrace.controller.paging import PageRoom, check_page_limit
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.epochs import Epoch
@@ -15,6 +14,9 @@ from headrace.model.segments import StreamSegment
 from headrace.ports.metadata_store import MetadataStore
 
 TIME_MS_MAX = (1 << 63) - 1
+
+SEGMENT_BYTES = 128
+"""A segment of an event as JSON, with room: an id, two bounds and their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +67,24 @@ class ScalingEventService:
             limit=limit,
         )
         numbers = [history_of_body(record.body) for record in page.records]
-        epochs = self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number])
+        events: list[ScalingEvent] = []
+        room = PageRoom()
+        for epoch in self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number]):
+            if room.is_full:
+                return ScalingEvents(tuple(events), epoch.creation_time_ms)
+            if epoch.duplicate_of is None:
+                events.append(_event(epoch))
+                room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
         following = None if page.next_after is None else time_of_history_sort(page.next_after) + 1
-        return ScalingEvents(tuple(_events(epochs)), following)
+        return ScalingEvents(tuple(events), following)
 
 
-def _events(epochs: Iterable[Epoch]) -> Iterable[ScalingEvent]:
-    for epoch in epochs:
-        if epoch.duplicate_of is None:
-            yield ScalingEvent(
-                epoch.creation_time_ms,
-                epoch.number,
-                tuple(segment.segment_id for segment in epoch.replaced),
-                epoch.created,
-                splits=sum(len(epoch.successors_of(segment)) > 1 for segment in epoch.replaced),
-                merges=sum(len(epoch.predecessors_of(segment)) > 1 for segment in epoch.created),
-            )
+def _event(epoch: Epoch) -> ScalingEvent:
+    return ScalingEvent(
+        epoch.creation_time_ms,
+        epoch.number,
+        tuple(segment.segment_id for segment in epoch.replaced),
+        epoch.created,
+        splits=sum(len(epoch.successors_of(segment)) > 1 for segment in epoch.replaced),
+        merges=sum(len(epoch.predecessors_of(segment)) > 1 for segment in epoch.created),
+    )

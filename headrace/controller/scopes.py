@@ -19,6 +19,7 @@ from headrace.codec.records.scope_record import (
 from headrace.controller.paging import Listing, check_page_limit, first_after
 from headrace.metadata import keys
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name
 from headrace.ports.metadata_store import (
     Check,
@@ -60,7 +61,9 @@ class ScopeService:
 
     def list_scopes(self, limit: int, after: str | None = None) -> Listing[str]:
         """Names in order, those after `after`; raises InvalidRequestError for a limit outside 1..PAGE_ITEMS_MAX."""
-        page = self._store.query(SCOPES_PARTITION, first=first_after(after), limit=check_page_limit(limit))
+        page = self._store.query(
+            SCOPES_PARTITION, first=first_after(after), limit=check_page_limit(limit), bytes_max=PAGE_BYTES_MAX
+        )
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)
 
     def delete_scope(self, scope: str) -> None:

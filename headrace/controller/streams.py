@@ -7,12 +7,13 @@ sweeper sends what the intent says.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.acceptance import send_or_leave
-from headrace.controller.paging import Listing, check_page_limit, names_with_prefix
+from headrace.controller.paging import Listing, PageRoom, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys
@@ -33,6 +34,7 @@ from headrace.metadata.stream_records import (
 from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import AlreadyExistsError, ConflictError
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import StreamConfiguration, check_tag
@@ -97,14 +99,19 @@ class StreamService:
         """
         first, last = names_with_prefix(prefix, after)
         partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
-        page = self._store.query(partition, first=first, last=last, limit=check_page_limit(limit))
+        page = self._store.query(
+            partition, first=first, last=last, limit=check_page_limit(limit), bytes_max=PAGE_BYTES_MAX
+        )
         # A scope that is not there is told apart from an empty one only when that matters: one read less for the rest.
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
-        entries = page.records if tag is None else self._entries(scope, [record.key.sort for record in page.records])
+        entries, next_after = page.records, page.next_after
+        if tag is not None:
+            entries, left_off_after = self._entries(scope, [record.key.sort for record in page.records])
+            next_after = left_off_after or next_after
         found = (StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries)
         # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
-        return Listing(tuple(one for one in found if tag is None or tag in one.tags), page.next_after)
+        return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
 
     def update_stream(
         self, scope: str, stream: str, configuration: StreamConfiguration, expected_version: int | None = None
@@ -316,13 +323,22 @@ class StreamService:
         self._records.replace(stored, after, *writes, write)
         send_or_leave(self._queue, intent)
 
-    def _entries(self, scope: str, names: list[str]) -> list[Record]:
-        """The list entries of these streams; one that has gone since is left out."""
+    def _entries(self, scope: str, names: list[str]) -> tuple[list[Record], str | None]:
+        """The list entries of these streams; one that has gone since is left out.
+
+        With the name after which they were left off, if they are too much for a page.
+        """
         entries: list[Record] = []
+        room = PageRoom()
         for start in range(0, len(names), _RECORDS_PER_READ):
             batch = [keys.listing_key(scope, name) for name in names[start : start + _RECORDS_PER_READ]]
-            entries += [record for record in self._store.get_many(batch) if record is not None]
-        return entries
+            for record in self._store.get_many(batch):
+                if room.is_full:
+                    return entries, entries[-1].key.sort
+                if record is not None:
+                    room.take(len(json.dumps(record.body)))
+                    entries.append(record)
+        return entries, None
 
 
 def _scale_view(epoch: Epoch) -> ScaleView:

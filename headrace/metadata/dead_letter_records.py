@@ -14,6 +14,7 @@ from headrace.codec.records.dead_letter_record import (
     pointer_partition,
 )
 from headrace.model.dead_letters import DeadLetter, died_again
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page, Replace, Write
 
 
@@ -43,7 +44,7 @@ class DeadLetterRecords:
 
     def page(self, first: str, limit: int) -> Page:
         """Letters by id, which is by the time of their first death; one query."""
-        return self._store.query(DEAD_LETTERS_PARTITION, first=first, limit=limit)
+        return self._store.query(DEAD_LETTERS_PARTITION, first=first, limit=limit, bytes_max=PAGE_BYTES_MAX)
 
 
 def put_letter(known: StoredLetter | None, letter: DeadLetter) -> tuple[Write, ...]:

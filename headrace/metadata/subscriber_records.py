@@ -8,6 +8,7 @@ from headrace.codec.records.subscriber_record import subscriber_body, subscriber
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.streams import Stream
 from headrace.model.subscribers import Subscriber, check_not_newer, registered_again
 from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, Write
@@ -63,11 +64,13 @@ class SubscriberRecords:
         return StoredSubscriber(subscriber_of_body(subscriber.body), subscriber.version), retention
 
     def page(self, stream: Stream, limit: int, after: str | None = None) -> SubscriberPage:
-        """At most `limit` subscribers, those after the name `after`; one query."""
+        """At most `limit` subscribers and about PAGE_BYTES_MAX, those after the name `after`; one query."""
         prefix = subscribers_prefix(stream.first_segment_number)
         partition = keys.stream_partition(stream.scope, stream.name)
         first = prefix if after is None else f"{prefix}{after}\0"
-        found = self.store.query(partition, first=first, last=f"{prefix}\U0010ffff", limit=limit)
+        found = self.store.query(
+            partition, first=first, last=f"{prefix}\U0010ffff", limit=limit, bytes_max=PAGE_BYTES_MAX
+        )
         next_after = None if found.next_after is None else found.next_after.removeprefix(prefix)
         return SubscriberPage(tuple(subscriber_of_body(record.body) for record in found.records), next_after)
 

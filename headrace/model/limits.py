@@ -29,6 +29,12 @@ SEGMENTS_PER_STREAM_MAX = 1_000
 
 PAGE_ITEMS_DEFAULT = 100
 PAGE_ITEMS_MAX = 1_000
+PAGE_BYTES_MAX = 1024 * 1024
+"""After so many bytes of records a page of any list ends, whatever number was asked for.
+
+A Lambda function answers with at most 6 MB. An answer may exceed this bound by one record of 400 KB, and JSON within
+JSON doubles what consists of quotes and backslashes.
+"""
 
 EPOCHS_BETWEEN_MAX = 10_000
 """Epochs that one question for the segments between two stream cuts may span (ours: bounds its time)."""

@@ -114,9 +114,18 @@ class MetadataStore(Protocol):
         ...
 
     def query(
-        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+        self,
+        partition: str,
+        *,
+        first: str = "",
+        last: str | None = None,
+        limit: int,
+        descending: bool = False,
+        bytes_max: int | None = None,
     ) -> Page:
         """Records with first <= sort <= last (no upper bound for None), at most `limit`, in sort order or its reverse.
+
+        With `bytes_max` a page ends with the record with which its bodies hold so many bytes, as compact ASCII JSON.
 
         `next_after` of a page is the sort key of its last record when more may follow; continue ascending with
         `first=next_after + "\\0"`.

@@ -216,6 +216,27 @@ def test_a_query_is_not_cut_short_by_the_size_of_its_records(store: MetadataStor
     assert [record.key.sort for record in store.query(partition, limit=5).records] == list("01234")
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("bytes_max", "records"), [(1, 1), (300_000, 1), (300_008, 1), (300_009, 2), (1 << 20, 4)])
+def test_a_query_ends_with_the_record_that_reaches_its_bytes(
+    store: MetadataStore, partition: str, bytes_max: int, records: int, descending: bool
+):
+    """Six bodies of 300,008 bytes: also where that is inside or behind one answer of DynamoDB."""
+    for n in range(6):
+        store.write(Create(Key(partition, f"{n}"), {"x": "." * 300_000}))
+    expected = "543210" if descending else "012345"
+    page = store.query(partition, limit=6, descending=descending, bytes_max=bytes_max)
+    assert [record.key.sort for record in page.records] == list(expected[:records])
+    assert page.next_after == expected[records - 1]
+
+
+def test_a_query_that_its_bytes_end_at_the_last_record_has_no_more(store: MetadataStore, partition: str):
+    for n in range(2):
+        store.write(Create(Key(partition, f"{n}"), {"x": "." * 100}))
+    page = store.query(partition, limit=6, bytes_max=109)
+    assert (len(page.records), page.next_after) == (2, None)
+
+
 def test_concurrent_replacements_lose_nothing(store: MetadataStore, partition: str):
     key = Key(partition, "counter")
     store.write(Create(key, {"n": 0}))

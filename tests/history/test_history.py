@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from headrace.controller import paging
 from headrace.controller.history import OFFSET_MAX, ChunkPage
 from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
@@ -235,3 +236,18 @@ def test_links_open_nothing_but_the_clipped_range(history: Any):
     page = history.chunks(3, 6)
     assert page.chunks[0].link.headers == {"Range": f"bytes={run.position + 3}-{run.position + 5}"}
     assert history.fetch(page) == b"345"
+
+
+def test_a_page_of_links_is_bounded_by_bytes(history: Any, monkeypatch: pytest.MonkeyPatch):
+    """Links of AWS hold a session token of a kilobyte or two."""
+    monkeypatch.setattr(paging.PageRoom, "__init__", lambda room: setattr(room, "left_bytes", 200))
+    for number in range(20):
+        history.add(10 * number, b"%010d" % number)
+    found, start, pages = b"", 0, 0
+    while start is not None:
+        page = history.chunks(start, limit=20)
+        assert sum(len(chunk.link.url) for chunk in page.chunks[:-1]) < 200
+        found += history.fetch(page)
+        start, pages = page.next_offset, pages + 1
+    assert found == b"".join(b"%010d" % number for number in range(20))
+    assert pages > 2

@@ -157,11 +157,20 @@ class WatchedStore:
         return self._calls("read", lambda: self._inner.get_many(keys))
 
     def query(
-        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+        self,
+        partition: str,
+        *,
+        first: str = "",
+        last: str | None = None,
+        limit: int,
+        descending: bool = False,
+        bytes_max: int | None = None,
     ) -> Page:
         return self._calls(
             "query",
-            lambda: self._inner.query(partition, first=first, last=last, limit=limit, descending=descending),
+            lambda: self._inner.query(
+                partition, first=first, last=last, limit=limit, descending=descending, bytes_max=bytes_max
+            ),
         )
 
     def write(self, *writes: Write) -> None:

@@ -148,6 +148,11 @@ def _item(write: Create | Replace, write_id: str) -> dict[str, Any]:
     }
 
 
+def body_bytes(item: Mapping[str, Any]) -> int:
+    """The length of the body of an item that `record` has read."""
+    return len(item[_BODY]["S"])
+
+
 def _text(write: Create | Replace) -> str:
     """The body as JSON in ASCII, whose length in characters is its length in bytes."""
     text = json.dumps(dict(write.body), separators=(",", ":"), allow_nan=False)

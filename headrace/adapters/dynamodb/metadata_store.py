@@ -7,6 +7,7 @@ recognised by its `write_id`, so that a caller never sees a conflict with itself
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,14 @@ class DynamoMetadataStore:
         return [found.get(key) for key in keys]
 
     def query(
-        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+        self,
+        partition: str,
+        *,
+        first: str = "",
+        last: str | None = None,
+        limit: int,
+        descending: bool = False,
+        bytes_max: int | None = None,
     ) -> Page:
         if limit < 1:
             raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
@@ -101,11 +109,17 @@ class DynamoMetadataStore:
             return Page([], None)
         request = self._query_request(partition, first, last, descending)
         records: list[Record] = []
+        bytes_left = math.inf if bytes_max is None else bytes_max
         while True:
             request["Limit"] = limit - len(records)
             answer = self._ask(f"querying {partition}", self._client.query, request)
-            records += [items.record(item) for item in answer["Items"]]
             resume = answer.get("LastEvaluatedKey")
+            for position, item in enumerate(answer["Items"], 1):
+                records.append(items.record(item))
+                bytes_left -= items.body_bytes(item)
+                if bytes_left <= 0:
+                    more = resume or position < len(answer["Items"])
+                    return Page(records, records[-1].key.sort if more else None)
             if not resume:
                 return Page(records, None)
             if len(records) >= limit:

@@ -7,6 +7,7 @@ through a reference that it kept. Nothing is durable.
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 from bisect import bisect_left, bisect_right, insort
@@ -88,7 +89,14 @@ class MemoryMetadataStore:
             return [self._read(key) for key in keys]
 
     def query(
-        self, partition: str, *, first: str = "", last: str | None = None, limit: int, descending: bool = False
+        self,
+        partition: str,
+        *,
+        first: str = "",
+        last: str | None = None,
+        limit: int,
+        descending: bool = False,
+        bytes_max: int | None = None,
     ) -> Page:
         if limit < 1:
             raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
@@ -99,8 +107,15 @@ class MemoryMetadataStore:
             inside = sorts[start:stop]
             if descending:
                 inside.reverse()
-            records = [record for sort in inside[:limit] if (record := self._read(Key(partition, sort)))]
-        return Page(records, records[-1].key.sort if len(inside) > limit else None)
+            records: list[Record] = []
+            bytes_left = math.inf if bytes_max is None else bytes_max
+            for sort in inside[:limit]:
+                if (record := self._read(Key(partition, sort))) is not None:
+                    records.append(record)
+                    bytes_left -= len(json.dumps(record.body, separators=(",", ":")))
+                if bytes_left <= 0:
+                    break
+        return Page(records, records[-1].key.sort if len(inside) > len(records) else None)
 
     def write(self, *writes: Write) -> None:
         keys = {write.key for write in writes}
