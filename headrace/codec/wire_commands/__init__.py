@@ -90,6 +90,7 @@ from headrace.codec.wire_commands.segments import (
     UpdateSegmentAttribute,
     UpdateSegmentPolicy,
 )
+from headrace.codec.wire_commands.table_changes import Change, TableChanges
 from headrace.codec.wire_commands.table_fields import (
     NO_VERSION,
     NOT_EXISTS,
@@ -143,6 +144,7 @@ __all__ = [
     "AttributeUpdate",
     "AuthTokenCheckFailed",
     "Buffer",
+    "Change",
     "ConditionalAppend",
     "ConditionalBlockEnd",
     "ConditionalCheckFailed",
@@ -191,6 +193,7 @@ __all__ = [
     "SegmentsMerged",
     "SetupAppend",
     "StreamSegmentInfo",
+    "TableChanges",
     "TableEntriesDeltaRead",
     "TableEntriesRead",
     "TableEntriesUpdated",

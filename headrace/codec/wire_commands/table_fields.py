@@ -7,6 +7,7 @@ values are views of the payload.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ def _read_counted(payload: memoryview, position: int, overhead_bytes: int) -> tu
     return payload[position:end], end
 
 
-def _read_key(payload: memoryview, position: int) -> tuple[TableKey, int]:
+def read_key(payload: memoryview, position: int) -> tuple[TableKey, int]:
     key, position = _read_counted(payload, position, _KEY_OVERHEAD_BYTES)
     return TableKey(bytes(key), _INT64.unpack_from(payload, position)[0]), position + _INT64.size
 
@@ -68,8 +69,8 @@ def _write_key(key: TableKey | TableEntry, sink: Sink) -> None:
     sink.put(_LENGTHS.pack(length + _KEY_OVERHEAD_BYTES, length) + key.key + _INT64.pack(key.version))
 
 
-def _read_entry(payload: memoryview, position: int) -> tuple[TableEntry, int]:
-    key, position = _read_key(payload, position)
+def read_entry(payload: memoryview, position: int) -> tuple[TableEntry, int]:
+    key, position = read_key(payload, position)
     value, position = _read_counted(payload, position, _VALUE_OVERHEAD_BYTES)
     return TableEntry(key.key, key.version, value), position
 
@@ -91,6 +92,14 @@ def _write_version(version: int, sink: Sink) -> None:
     sink.put(_INT64.pack(version))
 
 
+class _VersionsStep(ListStep):
+    """As a ListStep; written at once, since an update of very many entries is answered with as many."""
+
+    def write(self, values: Sequence[Any], sink: Sink) -> None:
+        versions = values[0]
+        sink.put(Struct(f">i{len(versions)}q").pack(len(versions), *versions))
+
+
 class _TableListStep(ListStep):
     """As a ListStep; with so many elements at most that their Python objects do not outgrow their bytes by far."""
 
@@ -102,10 +111,10 @@ class _TableListStep(ListStep):
         return super().read(payload, position, values)
 
 
-_KEY_BYTES_MIN = _LENGTHS.size + _INT64.size
+KEY_BYTES_MIN = _LENGTHS.size + _INT64.size
+ENTRY_BYTES_MIN = KEY_BYTES_MIN + _LENGTHS.size
+"""What a key, and an entry, take in a command besides their bytes."""
 
-TableKeys = Annotated[tuple[TableKey, ...], _TableListStep(_KEY_BYTES_MIN, _read_key, _write_key)]
-TableEntries = Annotated[
-    tuple[TableEntry, ...], _TableListStep(_KEY_BYTES_MIN + _LENGTHS.size, _read_entry, _write_entry)
-]
-Versions = Annotated[tuple[int, ...], ListStep(_INT64.size, _read_version, _write_version)]
+TableKeys = Annotated[tuple[TableKey, ...], _TableListStep(KEY_BYTES_MIN, read_key, _write_key)]
+TableEntries = Annotated[tuple[TableEntry, ...], _TableListStep(ENTRY_BYTES_MIN, read_entry, _write_entry)]
+Versions = Annotated[tuple[int, ...], _VersionsStep(_INT64.size, _read_version, _write_version)]

@@ -161,6 +161,16 @@ class Session:
         if change_bytes > 0 or self._receiving_paused:
             self._check_receiving()
 
+    def commands_possible(self) -> None:
+        """What kept commands from being accepted may be over."""
+        self._check_receiving()
+
+    def refuse_protocol(self, error: wire.WireFormatError) -> None:
+        """What the peer sent is not this protocol."""
+        self.store.metrics.protocol_errors += 1
+        _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
+        self.close()
+
     async def finish(self) -> None:
         """Take no more commands; return when no request is under way. Appends are answered when the log has them."""
         self._finishing = True
@@ -270,9 +280,7 @@ class Session:
         try:
             step()
         except wire.WireFormatError as error:
-            self.store.metrics.protocol_errors += 1
-            _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
-            self.close()
+            self.refuse_protocol(error)
         except HeadraceError as error:
             _log.warning("event=connection_closed peer=%s code=%s error=%r", self.peer, error.code, error.message)
             self.close()

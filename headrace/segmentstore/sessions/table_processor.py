@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from headrace.segmentstore.reading.reservations import Reservation
 from headrace.segmentstore.sessions.receive_memory import ReceivedBytes
 from headrace.segmentstore.sessions.segment_processor import checked_name, error_reply
 from headrace.segmentstore.tables import table_reads, table_updates
-from headrace.segmentstore.tables.batches import Batch, Change
+from headrace.segmentstore.tables.batches import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.sessions.session import Session
@@ -33,7 +34,7 @@ class TableProcessor:
         self._taken = asyncio.Event()
         self._taken.set()
         self._held: set[Callable[[], None]] = set()
-        self._large: set[ReceivedBytes] = set()
+        self._large: set[ReceivedBytes | Batch] = set()
 
     def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
         handled: dict[type[wire.WireCommand], Callable[[Any], Awaitable[None]]] = {
@@ -53,26 +54,24 @@ class TableProcessor:
         Raises:
             WireFormatError: it is not laid out as its type demands.
         """
-        parts = received.parts
         try:
-            command: Command = wire.decode(type_code, parts[0] if len(parts) == 1 else memoryview(b"".join(parts)))
+            changes = wire.TableChanges(type_code, received.parts)
+            batch = Batch(self._pool, received, changes)
+            more = batch.read_slice()
         except wire.WireFormatError:
             self._pool.release(received)
             raise
-        changes: list[Change]
-        if isinstance(command, wire.UpdateTableEntries):
-            changes = [(entry.key, entry.version, entry.value) for entry in command.entries]
-        else:
-            changes = [(key.key, key.version, None) for key in command.keys]
-        try:
-            batch = Batch(self._pool, received, changes)
         except HeadraceError as error:
             self._pool.release(received)
-            self._session.send(error_reply(error, command.request_id, command.segment))
+            self._session.send(error_reply(error, changes.request_id, changes.segment))
             return
-        request = _Update(command.request_id, command.segment, command.table_segment_offset, type_code, batch)
-        self._session.count_outstanding(batch.length)
-        self._run_holding(batch.release, self._update, request)
+        request = _Update(changes.request_id, changes.segment, type_code, batch)
+        if more:
+            self._large.add(batch)
+            self._run_holding(batch.release, self._update_large, request)
+        else:
+            self._session.count_outstanding(batch.length)
+            self._run_holding(batch.release, self._update, request)
 
     def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
         """Answer a question for many keys. What it was received into is kept for it, and nothing else is accepted until
@@ -130,10 +129,27 @@ class TableProcessor:
 
     # Changes
 
-    async def _update(self, update: _Update) -> None:
+    async def _update_large(self, update: _Update) -> None:
+        """Read the other changes too, a slice in each turn of the loop; the commands behind this one have to wait until
+        the batch has its place."""
+        slots = self._session.store.table_memory.large_batches
+        with ExitStack() as held:
+            held.callback(self._let_next, update.batch)
+            await slots.acquire()
+            held.callback(slots.release)
+            while update.batch.read_slice():
+                await asyncio.sleep(0)
+            self._session.count_outstanding(update.batch.length)
+            await self._update(update, held.close)
+
+    def _let_next(self, batch: Batch) -> None:
+        self._large.discard(batch)
+        self._session.commands_possible()
+
+    async def _update(self, update: _Update, entered: Callable[[], None] = lambda: None) -> None:
         try:
             async with self._tables(update.segment).use(update.segment) as table:
-                versions = await table_updates.update(table, update.batch, update.expected_length)
+                versions = await table_updates.update(table, update.batch, entered)
         finally:
             self._session.count_outstanding(-update.batch.length)
         self._session.send(
@@ -218,6 +234,8 @@ class TableProcessor:
     async def _answer(self, handler: Callable[[Any], Awaitable[None]], command: Command) -> None:
         try:
             await handler(command)
+        except wire.WireFormatError as error:
+            self._session.refuse_protocol(error)
         except HeadraceError as error:
             self._session.send(_error_reply(error, command.request_id, command.segment))
 
@@ -228,7 +246,6 @@ class _Update:
 
     request_id: int
     segment: str
-    expected_length: int
     type_code: int
     batch: Batch
 

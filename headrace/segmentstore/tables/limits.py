@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+SLICE_CHANGES_MAX: Final = 500
+"""Changes of one batch that are read, checked or entered before the event loop has a turn: a few milliseconds."""
+
+SLICE_BYTES_MAX: Final = 1 << 20
+"""Of the entries that are made at once."""
+
+LARGE_BATCHES_AT_ONCE_MAX: Final = 2
+"""Of a process: batches of more than one slice, from their first change that is read until they are in their table. It
+bounds what their keys and places take besides the bytes that they came in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
 from headrace.codec.table_entries import Place, decode_entries
@@ -25,7 +25,7 @@ from headrace.segmentstore.tables.index_reader import IndexReader, Window
 from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.segment_reads import read_segment
-from headrace.segmentstore.tables.tail import Tail
+from headrace.segmentstore.tables.tail import Tail, TailAddition
 
 REPLAY_READ_BYTES: Final = 1 << 20
 LOOK_UPS_AT_ONCE_MAX: Final = 16
@@ -118,8 +118,10 @@ class Table:
             length = min(REPLAY_READ_BYTES, self.segment.length - position)
             data = unread + await read_segment(self.segment, self.reader, position, length)
             entries, used = decode_entries(memoryview(data), position - len(unread))
+            addition = TailAddition(tail)
             for key, place in entries:
-                tail.put(key, place)
+                addition.put(key, place)
+            tail.enter(addition)
             position += length
             unread = data[used:]
         return tail
@@ -222,16 +224,13 @@ class Table:
             self.segment.unstored_since_s = -math.inf
             self.container.tell_news()
 
-    def append(
-        self, data: Reservation, changes: Sequence[tuple[bytes, Place]], done: Callable[[HeadraceError | None], None]
-    ) -> None:
-        """Append entries, whose places are known; `data` and `done` as in `SegmentContainer.append`, which see."""
+    def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:
+        """Append entries, whose places in the newest tail are known; `data` and `done` as in
+        `SegmentContainer.append`, which see."""
         segment = self.segment
         batches = segment.attribute(TABLE_BATCHES)
         self.container.append(segment, TABLE_BATCHES, batches, max(batches, 0) + 1, 0, data, done)
-        tail = self.tails[0]
-        for key, place in changes:
-            tail.put(key, place)
+        addition.tail.enter(addition)
         self.freeze_if_full()
 
     def freeze_if_full(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.tables.index_reader import IndexReader
-from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, TableLimits
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.upkeep import TableUpkeep
 
@@ -44,6 +44,7 @@ class TableMemory:
     def __init__(self, objects: ChunkStorage, limits: TableLimits) -> None:
         self.limits = limits
         self.index = IndexReader(objects, limits.cached_blocks_bytes)
+        self.large_batches = asyncio.Semaphore(LARGE_BATCHES_AT_ONCE_MAX)
         self.upkeep_slots = asyncio.Semaphore(UPKEEPS_AT_ONCE_MAX)
         self.used_bytes = 0
         self._residents: OrderedDict[tuple[int, str], Resident] = OrderedDict()

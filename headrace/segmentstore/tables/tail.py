@@ -11,6 +11,35 @@ KEY_CHARGE_BYTES: Final = 300
 """What a key costs in Python objects beside its own bytes."""
 
 
+class TailAddition:
+    """Entries that are to enter `tail`, which stays as it is until then, and by how much they change its sizes.
+
+    Many are put together in steps, while readers of the tail see none of them.
+    """
+
+    __slots__ = ("live", "live_bytes", "memory_bytes", "places", "tail")
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.places: dict[bytes, Place] = {}
+        self.memory_bytes = 0
+        self.live = 0
+        self.live_bytes = 0
+
+    def put(self, key: bytes, place: Place) -> None:
+        """Add an entry that is behind all others."""
+        former = self.places.get(key) or self.tail.places.get(key)
+        if former is None:
+            self.memory_bytes += len(key) + KEY_CHARGE_BYTES
+        elif not former.removed:
+            self.live -= 1
+            self.live_bytes -= entry_bytes(key, former)
+        self.places[key] = place
+        if not place.removed:
+            self.live += 1
+            self.live_bytes += entry_bytes(key, place)
+
+
 class Tail:
     """The stretch from `start` on. Sizes are in bytes: `memory_bytes` here, `live_bytes` in the segment."""
 
@@ -24,19 +53,14 @@ class Tail:
         self.live_bytes = 0
         self._sorted: list[bytes] | None = None
 
-    def put(self, key: bytes, place: Place) -> None:
-        """Enter an entry that lies behind all others."""
-        former = self.places.get(key)
-        if former is None:
-            self.memory_bytes += len(key) + KEY_CHARGE_BYTES
+    def enter(self, addition: TailAddition) -> None:
+        """Enter entries that are behind all others, all at once."""
+        self.places.update(addition.places)
+        self.memory_bytes += addition.memory_bytes
+        self.live += addition.live
+        self.live_bytes += addition.live_bytes
+        if addition.memory_bytes:
             self._sorted = None
-        elif not former.removed:
-            self.live -= 1
-            self.live_bytes -= entry_bytes(key, former)
-        self.places[key] = place
-        if not place.removed:
-            self.live += 1
-            self.live_bytes += entry_bytes(key, place)
 
     def keys(self, first: bytes, end: bytes | None) -> list[bytes]:
         """Keys from `first` on and before `end` (None has no end) in order of their bytes, removed ones too."""

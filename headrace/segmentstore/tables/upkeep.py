@@ -19,6 +19,7 @@ from headrace.segmentstore.tables.run_writer import RunWriter
 from headrace.segmentstore.tables.segment_reads import read_segment
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.table_reads import ENTRY_BYTES_MAX
+from headrace.segmentstore.tables.tail import TailAddition
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -164,12 +165,12 @@ class TableUpkeep:
     def _append_again(self, live: list[tuple[bytes, Place]], data: memoryview, start: int) -> bool:
         table = self._table
         parts: list[Buffer] = []
-        changes: list[tuple[bytes, Place]] = []
+        addition = TailAddition(table.tails[0])
         offset = table.segment.length
         for key, place in live:
             value_at = value_offset(key, place) - start
             parts.extend(encode_entry(key, data[value_at : value_at + place.value_length], place.version))
-            changes.append((key, place._replace(offset=offset)))
+            addition.put(key, place._replace(offset=offset))
             offset += entry_bytes(key, place)
         encoded = memoryview(b"".join(parts))
         reservation = table.container.pool.reserve(len(encoded))
@@ -179,7 +180,7 @@ class TableUpkeep:
             part[:] = encoded[: len(part)]
             encoded = encoded[len(part) :]
         try:
-            table.append(reservation, changes, _unwatched)
+            table.append(reservation, addition, _unwatched)
         except HeadraceError:
             table.container.pool.release(reservation)
             raise

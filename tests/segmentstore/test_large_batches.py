@@ -1,0 +1,226 @@
+"""An update of very many entries shares the event loop with all others, and is done as a whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from session_channels import feed, open_session
+from small_tables import ANY, NONE, TABLE, resident
+from table_client import TableClient
+
+from headrace.codec import wire_commands as wire
+from headrace.segmentstore.tables import batches
+from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
+from headrace.segmentstore.tables.table import Table
+from headrace.segmentstore.tables.tail import TailAddition
+
+COUNT = 60_000
+KEYS = [b"%06d" % number for number in range(COUNT)]
+
+
+class Turns:
+    """Counts the turns of the event loop, and calls `look` in each."""
+
+    def __init__(self, look=lambda: None):
+        self.number = 0
+        self._look = look
+        self._handle = asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self):
+        self.number += 1
+        self._look()
+        self._handle = asyncio.get_running_loop().call_soon(self._turn)
+
+    def stop(self):
+        self._handle.cancel()
+
+
+@pytest.fixture
+def on_table(world, run):
+    def runner(scenario):
+        async def whole():
+            async with world.running() as running:
+                client = await running.connect()
+                tables = TableClient(client, TABLE)
+                await tables.create()
+                await tables.put((b"first", ANY, b"v"))
+                await scenario(running, client, tables)
+
+        run(whole())
+
+    return runner
+
+
+def update(keys, version=NONE, request_id=3):
+    entries = tuple(wire.TableEntry(key, version, b"v" + key) for key in keys)
+    return wire.UpdateTableEntries(request_id, TABLE, "", entries)
+
+
+def test_work_on_a_batch_is_done_in_slices(on_table, monkeypatch):
+    done: Counter[tuple[str, int]] = Counter()
+    turns = None
+
+    def counting(name, original):
+        def wrapper(*arguments):
+            done[name, turns.number if turns else 0] += 1
+            return original(*arguments)
+
+        return wrapper
+
+    monkeypatch.setattr(batches, "encode_entry", counting("read", batches.encode_entry))
+    monkeypatch.setattr(Table, "check_key", counting("checked", Table.check_key))
+    monkeypatch.setattr(TailAddition, "put", counting("entered", TailAddition.put))
+
+    async def scenario(running, client, tables):
+        nonlocal turns
+        turns = Turns()
+        done.clear()
+        reply = await client.call(update(KEYS))
+        turns.stop()
+        assert len(reply.versions) == COUNT
+        for name in ("read", "checked", "entered"):
+            slices = [count for (what, _), count in done.items() if what == name]
+            assert sum(slices) == COUNT, name
+            assert max(slices) <= SLICE_CHANGES_MAX, name
+        done.clear()
+        turns = Turns()
+        removed = wire.RemoveTableKeys(4, TABLE, "", tuple(wire.TableKey(key) for key in KEYS))
+        assert isinstance(await client.call(removed), wire.TableKeysRemoved)
+        turns.stop()
+        assert max(done.values()) <= SLICE_CHANGES_MAX
+
+    on_table(scenario)
+
+
+def test_nothing_of_a_batch_is_visible_before_all_of_it(on_table):
+    seen = set()
+
+    async def scenario(running, client, tables):
+        table = resident(running).table
+
+        def look():
+            found = sum(table.peek(key) is not None for key in (KEYS[0], KEYS[COUNT // 2], KEYS[-1]))
+            seen.add((found, table.entry_count, table.segment.length == before))
+
+        before = table.segment.length
+        turns = Turns(look)
+        versions = (await client.call(update(KEYS))).versions
+        turns.stop()
+        assert seen == {(0, 1, True), (3, COUNT + 1, False)}
+        assert await tables.get(KEYS[0], KEYS[-1]) == [
+            (key, versions[index], b"v" + key) for key, index in ((KEYS[0], 0), (KEYS[-1], -1))
+        ]
+        assert versions[0] == before
+
+    on_table(scenario)
+
+
+def test_one_condition_that_does_not_hold_refuses_the_whole_batch(on_table):
+    async def scenario(running, client, tables):
+        table, pool = resident(running).table, running.store.pool
+        before, unstored = table.segment.length, pool.unstored_bytes
+        reply = await client.call(update([*KEYS[:5000], b"first"]))
+        assert isinstance(reply, wire.TableKeyBadVersion)
+        assert (table.segment.length, table.entry_count, pool.unstored_bytes) == (before, 1, unstored)
+        too_long = (*update(KEYS[:5000]).entries, wire.TableEntry(bytes(9000), NONE, b""))
+        reply = await client.call(wire.UpdateTableEntries(5, TABLE, "", too_long))
+        assert isinstance(reply, wire.ErrorMessage)
+        assert (table.segment.length, table.entry_count, pool.unstored_bytes) == (before, 1, unstored)
+        assert len((await client.call(update(KEYS[:5000]))).versions) == 5000
+
+    on_table(scenario)
+
+
+def test_commands_behind_a_large_batch_come_after_it(on_table):
+    async def scenario(running, client, tables):
+        client.send(
+            update(KEYS[:5000], request_id=1),
+            wire.UpdateTableEntries(2, TABLE, "", (wire.TableEntry(KEYS[4999], ANY, b"newest"),)),
+            wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(KEYS[0], NONE, b"not missing"),)),
+            wire.ReadTable(4, TABLE, "", (wire.TableKey(KEYS[4999]),)),
+        )
+        replies = {reply.request_id: reply for reply in [await client.receive() for _ in range(4)]}
+        assert len(replies[1].versions) == 5000
+        assert replies[2].versions[0] > replies[1].versions[-1]
+        assert replies[3] == wire.TableKeyBadVersion(3, TABLE)
+        assert bytes(replies[4].entries[0].value) == b"newest"
+
+    on_table(scenario)
+
+
+def test_a_batch_that_is_broken_in_the_middle_closes_the_connection(on_table):
+    async def scenario(running, client, tables):
+        table, pool = resident(running).table, running.store.pool
+        before, unstored = table.segment.length, pool.unstored_bytes
+        frame = bytearray(wire.encode(update(KEYS[:5000])))
+        middle = frame.index(KEYS[2500]) - 8
+        frame[middle : middle + 4] = b"\x00\x00\x00\x01"
+        session, channel = open_session(running)
+        await feed(session, channel, bytes(frame))
+        await running.until(lambda: channel.closed)
+        assert not channel.sent
+        assert (table.segment.length, table.entry_count) == (before, 1)
+        await running.until(lambda: pool.unstored_bytes == unstored)
+        assert len((await client.call(update(KEYS[:5000]))).versions) == 5000  # its slot is free again
+
+    on_table(scenario)
+
+
+def test_few_large_batches_are_read_at_once(on_table, monkeypatch):
+    reading = Counter()
+    most = 0
+    original = batches.Batch.read_slice
+
+    def read_slice(batch):
+        nonlocal most
+        more = original(batch)
+        if len(batch) > SLICE_CHANGES_MAX:  # the first slice is read before it is known how many there are
+            reading[id(batch)] = 1
+            most = max(most, len(reading))
+            if not more:
+                del reading[id(batch)]
+        return more
+
+    monkeypatch.setattr(batches.Batch, "read_slice", read_slice)
+
+    async def scenario(running, client, tables):
+        clients = [await running.connect() for _ in range(5)]
+        for number, each in enumerate(clients):
+            each.send(update(KEYS[5000 * number : 5000 * (number + 1)]))
+        for each in clients:
+            assert len((await each.receive()).versions) == 5000
+        assert most == LARGE_BATCHES_AT_ONCE_MAX
+
+    on_table(scenario)
+
+
+@pytest.mark.parametrize("after", [600, 4000])
+def test_a_compaction_in_the_middle_moves_the_batch(on_table, monkeypatch, after):
+    """It appends copies while the places of a batch are prepared: those have to begin behind the copies then."""
+    original, put = TailAddition.put, 0
+
+    async def scenario(running, client, tables):
+        upkeep = resident(running).upkeep
+        compacted = []
+
+        def counted(addition, key, place):
+            nonlocal put
+            put += 1
+            if put == after:
+                compacted.append(asyncio.ensure_future(upkeep._compact()))
+            original(addition, key, place)
+
+        monkeypatch.setattr(TailAddition, "put", counted)
+        versions = (await client.call(update(KEYS[:5000]))).versions
+        assert await compacted[0]
+        assert put > 5001
+        assert await tables.get(b"first", *KEYS[:5000:499]) == [
+            (b"first", 0, b"v"),
+            *((key, version, b"v" + key) for key, version in list(zip(KEYS, versions, strict=False))[::499]),
+        ]
+        running.store.table_memory.drop(running.store.owner_of(TABLE).container.container, TABLE)
+        assert (await tables.info()).entry_count == 5001  # as the segment says, read from its begin
+
+    on_table(scenario)
