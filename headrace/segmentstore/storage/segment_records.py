@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -45,6 +46,10 @@ RECORDS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 1
 WRITE_ATTEMPTS_MAX: Final = 4
 
 _DIGEST_BYTES: Final = 16
+_NO_VERSION: Final = -1
+"""Of a record that does not exist."""
+
+_log = logging.getLogger(__name__)
 
 
 class SegmentRecords:
@@ -67,7 +72,7 @@ class SegmentRecords:
         """
         record = await self._read(name)
         if record is None:
-            return None
+            return await self._left_over(name) if self._metadata.doubtful_before else None
         found = segment_record_of_body(record.body)
         if found.state.name != name:
             raise CorruptError(f"the record of segment {name} is that of {found.state.name}")
@@ -77,6 +82,20 @@ class SegmentRecords:
             state = await reconciled_segment(found.state, self._directory)
         return None if state is None else EvictedSegment(state, recorded)
 
+    async def _left_over(self, name: str) -> EvictedSegment | None:
+        """A segment of which a lost log had told, and tier 2 has nothing but its runs: it came after the last snapshot.
+
+        Its bytes were acknowledged, and it was told to exist. What is lost are its attributes, its seal, and with the
+        numbers of its writers whether an event that is sent again is there already.
+        """
+        found = await reconciled_segment(SegmentSnapshot(0, name, 0, 0, False, 0, {}), self._directory)
+        if found is None or not found.length:
+            return None
+        _log.warning(
+            "event=segment_found container=%d segment=%r length=%d", self._directory.container, name, found.length
+        )
+        return EvictedSegment(found, RecordedState(_NO_VERSION, b""))
+
     async def write(self, segments: Sequence[tuple[SegmentSnapshot, RecordedState | None]]) -> list[int]:
         """Write the records of segments, with what is known of the records there; their versions then.
 
@@ -84,14 +103,14 @@ class SegmentRecords:
             FencedError: the container has another owner; nothing was written.
             ThrottledError, UnavailableError: the metadata store does not answer; it has all of them or none.
         """
-        versions = [-1 if recorded is None else recorded.version for _, recorded in segments]
+        versions = [_NO_VERSION if recorded is None else recorded.version for _, recorded in segments]
         for _ in range(WRITE_ATTEMPTS_MAX):
             writes = [self._write(state, version) for (state, _), version in zip(segments, versions, strict=True)]
             try:
                 await self._claimed.write(*writes)
             except WriteConflictError as error:
                 for index, record in error.failed.items():
-                    versions[index - 1] = -1 if record is None else record.version
+                    versions[index - 1] = _NO_VERSION if record is None else record.version
                 continue
             return [version + 1 for version in versions]
         raise UnavailableError(f"records of container {self._directory.container} change while they are written")

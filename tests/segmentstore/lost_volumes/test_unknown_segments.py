@@ -1,0 +1,70 @@
+"""Tier 2 has runs of a segment that its snapshot does not know: it came after that, and its log is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, snapshot
+from segment_writes import WRITER, write
+
+from headrace.codec import wire_commands as wire
+
+
+async def lose_after(world, **segments):
+    """The last snapshot is older than these segments, given by name with the bytes of each of their runs."""
+    usual = world.limits
+    world.limits = replace(usual, snapshot_every_s=NEVER_S)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await snapshot(running)
+        running.store.owned[0].writer._snapshots._limits = replace(
+            usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S
+        )
+        for name, runs in segments.items():
+            await client.create(name)
+            for number, data in enumerate(runs):
+                await write(client, name, [data], first=number)
+                await running.flush()
+    world.limits = usual
+    lose_volume(world)
+
+
+@pytest.mark.parametrize("asked", ["created", "written to", "read"])
+def test_segment_that_the_snapshot_did_not_know_is_found(world, run, caplog, asked):
+    async def scenario():
+        await lose_after(world, **{SEGMENTS[1]: [b"one", b"two"]})
+        async with world.running() as running:
+            client = await running.connect()
+            if asked == "created":
+                assert isinstance(
+                    await client.call(wire.CreateSegment(7, SEGMENTS[1], 0, 0)), wire.SegmentAlreadyExists
+                )
+            if asked != "read":
+                assert await client.set_up(SEGMENTS[1], WRITER) == NO_NUMBER
+                await client.append(WRITER, 2, b"three, which is longer than what is there")
+                await running.flush()
+            expected = b"onetwo" if asked == "read" else b"onetwothree, which is longer than what is there"
+            assert await client.read_all(SEGMENTS[1]) == expected
+            assert running.store.owned[0].container.failure is None
+        assert "event=segment_found" in caplog.text
+        async with world.running() as running:  # on its volume
+            assert await (await running.connect()).read_all(SEGMENTS[1]) == expected
+
+    run(scenario())
+
+
+def test_a_name_without_runs_is_no_segment(world, run, caplog):
+    async def scenario():
+        await lose_after(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert isinstance(await client.call(wire.SetupAppend(6, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
+            await client.create(SEGMENTS[1])
+            await write(client, SEGMENTS[1], [b"new"])
+            await running.flush()
+            assert await client.read_all(SEGMENTS[1]) == b"new"
+
+    run(scenario())
+    assert "event=segment_found" not in caplog.text
