@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from headrace.controller.paging import Listing, check_page_limit
 from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber_records import (
     SubscriberRecords,
@@ -21,6 +22,7 @@ from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.subscribers import (
     Subscriber,
     check_generation,
+    check_group_generation,
     check_subscriber_name,
     moved,
     registered_again,
@@ -43,6 +45,7 @@ class SubscriberService:
         self._streams = StreamRecords(store)
         self._records = SubscriberRecords(store)
         self._places = SubscriberPlaces(self._streams.history)
+        self._groups = ReaderGroupRecords(store)
         self._clock = clock
 
     def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
@@ -62,11 +65,12 @@ class SubscriberService:
 
         While the stream is being truncated it begins nowhere before the new head; the answer says where.
 
-        The same generation again changes nothing; a later one takes over, from `start` on if that is given.
+        The same generation again changes nothing; a later one takes over, from `start` on if that is given. Under the
+        name of a reader group that exists (`scope/group`) only the generation in which that group is can be registered.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
-            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+            IllegalStateError: code "generation_mismatch": the group is in another generation.
         """
         check_subscriber_name(name)
         return repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
@@ -107,13 +111,21 @@ class SubscriberService:
         self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
     ) -> Subscriber:
         stored, truncation, running = self._streams.get_with_truncations(scope, stream)
+        group = self._group_of(name)
+        if group is not None:
+            check_group_generation(name, group.group.generation, generation)
         before, retention = self._records.find_with_retention(stored.stream, name)
         place = self._places.begin(stored.stream, truncation, running, start)
         after = Subscriber(name, generation, place, self._clock.now_ms())
         writes = register_writes(stored, before, after, retention, from_start=start is not None)
         if writes:
-            self._store.write(*writes)
+            self._store.write(*writes, *([group.unchanged] if group else []))
         return registered_again(before.subscriber, after, from_start=start is not None) if before else after
+
+    def _group_of(self, name: str) -> StoredGroup | None:
+        """The reader group of this name, if it names one that exists."""
+        scope, slash, group = name.rpartition("/")
+        return self._groups.find(scope, group) if slash else None
 
     def _try_to_update(
         self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]

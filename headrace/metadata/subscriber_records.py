@@ -106,14 +106,34 @@ def register_writes(
     Raises:
         IllegalStateError: code "generation_mismatch": the group has gone on since.
     """
-    stream = stored.stream
-    key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
     registered = after
     if before is not None:
         registered = registered_again(before.subscriber, after, from_start=from_start)
         if registered == before.subscriber:
             return []
-    body = subscriber_body(registered)
+    return _position_writes(stored, before, registered, retention)
+
+
+def subscribe_writes(
+    stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, retention: Record | None
+) -> list[Write]:
+    """What the group itself writes to be a subscriber, on condition that its own record is unchanged.
+
+    Its record says in which generation it is. What another caller has registered under its name, in any generation,
+    gives way; the same generation writes nothing. `retention` is as in `register_writes`.
+    """
+    if before is not None and before.subscriber.generation == after.generation:
+        return []
+    return _position_writes(stored, before, after, retention)
+
+
+def _position_writes(
+    stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, retention: Record | None
+) -> list[Write]:
+    """The subscriber with the position where it begins, in the place of the one that was read."""
+    stream = stored.stream
+    key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
+    body = subscriber_body(after)
     writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]
     if retention is not None:
         writes.append(Replace(retention.key, retention.body, retention.version))
@@ -130,6 +150,13 @@ def unregister_writes(stream: Stream, before: StoredSubscriber | None, generatio
     if before is None:
         return []
     check_not_newer(before.subscriber, generation)
+    return unsubscribe_writes(stream, before)
+
+
+def unsubscribe_writes(stream: Stream, before: StoredSubscriber | None) -> list[Write]:
+    """What the group itself writes to be a subscriber no longer, in whatever generation; nothing if it is none."""
+    if before is None:
+        return []
     name = before.subscriber.name
     return [Delete(keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, name), before.version)]
 

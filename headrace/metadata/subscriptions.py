@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.subscriber_records import SubscriberRecords, register_writes, unregister_writes
+from headrace.metadata.subscriber_records import SubscriberRecords, subscribe_writes, unsubscribe_writes
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.reader_groups import GroupStream
 from headrace.model.segments import StreamSegment, segment_epoch
@@ -89,9 +89,9 @@ class SubscriberPlaces:
 class Subscriptions:
     """Subscribes reader groups to streams on behalf of their workflows; every step may be repeated.
 
-    A stream that is gone has no subscribers: then nothing happens. `condition` is what must still hold when it is
-    written. Both methods raise WriteConflictError when it does not, and IllegalStateError, code "generation_mismatch",
-    when the group has gone on since.
+    A stream that is gone has no subscribers: then nothing happens. `condition` is that the group's own record, which
+    says in which generation it is, is still the one that was read. Both methods raise WriteConflictError when it is
+    not. While it is, no generation under which another caller registered the group's name stands in the way.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
@@ -117,16 +117,16 @@ class Subscriptions:
             except InvalidRequestError:
                 place = self._places.begin(stored.stream, truncation, running, None)
             after = Subscriber(subscriber, generation, place, self._clock.now_ms())
-            return register_writes(stored, before, after, retention, from_start=True)
+            return subscribe_writes(stored, before, after, retention)
 
         self._write(condition, writes)
 
-    def unsubscribe(self, scope: str, stream: str, subscriber: str, generation: int, condition: Check) -> None:
+    def unsubscribe(self, scope: str, stream: str, subscriber: str, condition: Check) -> None:
         """The stream's retention no longer waits for the group."""
 
         def writes() -> list[Write]:
             found = self._streams.get(scope, stream).stream
-            return unregister_writes(found, self._records.find(found, subscriber), generation)
+            return unsubscribe_writes(found, self._records.find(found, subscriber))
 
         self._write(condition, writes)
 

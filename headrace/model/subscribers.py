@@ -79,11 +79,16 @@ def check_not_newer(subscriber: Subscriber, generation: int) -> None:
 
 def check_generation(subscriber: Subscriber, generation: int) -> None:
     """Raises IllegalStateError, code "generation_mismatch", unless `generation` is the subscriber's."""
-    if generation != subscriber.generation:
+    check_group_generation(subscriber.name, subscriber.generation, generation)
+
+
+def check_group_generation(name: str, current: int, generation: int) -> None:
+    """Raises IllegalStateError, code "generation_mismatch", unless `generation` is the current one."""
+    if generation != current:
         raise IllegalStateError(
-            f"subscriber {subscriber.name} is in generation {subscriber.generation}, not {generation}: "
+            f"subscriber {name} is in generation {current}, not {generation}: "
             "read the configuration of the reader group again",
-            details={"generation": subscriber.generation},
+            details={"generation": current},
             code="generation_mismatch",
         )
 

@@ -28,7 +28,7 @@ class Subscriptions(Protocol):
         """
         ...
 
-    def unsubscribe(self, scope: str, stream: str, subscriber: str, generation: int, condition: Check) -> None:
+    def unsubscribe(self, scope: str, stream: str, subscriber: str, condition: Check) -> None:
         """Let the stream's retention no longer wait for `subscriber`, while `condition` holds."""
         ...
 
@@ -85,7 +85,7 @@ class ReaderGroupLifecycle:
         group = stored.group
         for name in sorted(names):
             scope, stream = name.split("/")
-            self._subscriptions.unsubscribe(scope, stream, group.scoped_name, group.generation, stored.unchanged)
+            self._subscriptions.unsubscribe(scope, stream, group.scoped_name, stored.unchanged)
 
     def _open(self, stored: StoredGroup) -> None:
         self._records.finish(stored, settled(stored.group))

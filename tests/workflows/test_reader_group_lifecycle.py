@@ -17,7 +17,7 @@ from interruptions import (
 )
 from stream_world import StreamWorld
 
-from headrace.controller.subscribers import SubscriberService
+from headrace.controller.subscribers import GENERATION_MAX, SubscriberService
 from headrace.metadata.reader_group_records import ReaderGroupRecords
 from headrace.metadata.subscriber_records import SubscriberRecords
 from headrace.model.errors import (
@@ -222,6 +222,51 @@ def test_a_reset_needs_again_what_was_read(groups_world: Any):
         subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 80, 1: 0})
     assert stale.value.specific_code == "generation_mismatch"
     subscribers.update_stream_cut("s", "t", "s/g", 1, {0: 80, 1: 0})
+
+
+@pytest.mark.parametrize("generation", [1, GENERATION_MAX])
+def test_a_name_registered_ahead_of_its_group_blocks_nothing(groups_world: Any, generation: int):
+    """The group is created, updated and deleted all the same, and so is what can be deleted after it."""
+    world = groups_world
+    subscribers = SubscriberService(world.store, world.clock)
+    subscribers.register("s", "t", "s/g", generation)
+    _create(world)
+    assert world.reader_groups.get_reader_group("s", "g").state is ReaderGroupState.ACTIVE
+    assert _subscribers(world, "t") == {"s/g": 0}
+    subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 0, 1: 0})
+    subscribers.register("s", "v", "s/g", 0)
+    world.reader_groups.update_reader_group("s", "g", ID, 0, _reads("u", "v"))
+    world.drain()
+    assert [_subscribers(world, stream) for stream in "tuv"] == [{}, {"s/g": 1}, {"s/g": 1}]
+    world.reader_groups.delete_reader_group("s", "g", ID)
+    world.drain()
+    assert [_subscribers(world, stream) for stream in "tuv"] == [{}, {}, {}]
+    with pytest.raises(NotFoundError):
+        world.reader_groups.get_reader_group("s", "g")
+
+
+def test_a_group_s_name_is_registered_in_its_own_generation_only(groups_world: Any):
+    world = groups_world
+    _create(world)
+    subscribers = SubscriberService(world.store, world.clock)
+    for generation in (1, GENERATION_MAX):
+        with pytest.raises(IllegalStateError) as refused:
+            subscribers.register("s", "t", "s/g", generation)
+        assert refused.value.specific_code == "generation_mismatch"
+    assert subscribers.register("s", "v", "s/g", 0).generation == 0
+    assert _subscribers(world, "t") == {"s/g": 0}, "so what its readers publish is taken"
+
+
+def test_a_registration_is_decided_again_when_the_group_changes_meanwhile(groups_world: Any):
+    world = groups_world
+    _create(world)
+    subscribers = SubscriberService(world.store, world.clock)
+    with (
+        world.calls.overtaken("transaction", lambda: world.reader_groups.reset_reader_group("s", "g", ID, 0)),
+        pytest.raises(IllegalStateError) as refused,
+    ):
+        subscribers.register("s", "v", "s/g", 0)
+    assert refused.value.specific_code == "generation_mismatch"
 
 
 def test_a_cut_that_is_none_of_the_stream_is_refused(groups_world: Any):
