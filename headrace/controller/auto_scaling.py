@@ -75,7 +75,9 @@ class AutoScalingService:
             return ReportOutcome.IGNORED
         if report.kind == "hot" and mark is not None and _is_older(mark, report):
             self._store.write(Delete(mark.key, mark.version))
-        if stored.stream.state is not StreamState.ACTIVE:
+        # A cold mark is written only while the stream is ACTIVE; a split may wait for a batch of commits.
+        may_wait = report.kind == "hot" and stored.stream.state is StreamState.COMMITTING_TXN
+        if stored.stream.state is not StreamState.ACTIVE and not may_wait:
             raise ConflictError(
                 f"stream {stored.stream.scoped_name} is {stored.stream.state}: deliver the report again",
                 details={"state": str(stored.stream.state)},

@@ -65,7 +65,7 @@ def stream_view(stream: Stream) -> StreamView:
         scope=stream.scope,
         stream=stream.name,
         configuration=stream.configuration,
-        state=stream.state,
+        state=stream.shown_state,
         epoch=stream.epoch.number,
         segment_count=0 if stream.state is StreamState.SEALED else len(stream.epoch.segments),
         creation_time_ms=stream.creation_time_ms,

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from headrace.codec.records.commit_run_record import commit_run_of_body
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import Listing, PageRoom, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
-from headrace.metadata import keys
+from headrace.metadata import keys, transaction_keys
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
@@ -36,6 +37,7 @@ from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import AlreadyExistsError, ConflictError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_stream_name
+from headrace.model.requests import RequestKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import StreamConfiguration, check_tag
 from headrace.model.stream_cuts import StreamCut
@@ -51,7 +53,7 @@ from headrace.model.streams import (
 )
 from headrace.model.truncation import is_very_beginning, running_truncation
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Check, MetadataStore, Record, Write
+from headrace.ports.metadata_store import Check, MetadataStore, Record, Write, WriteConflictError
 from headrace.ports.request_queue import RequestQueue
 
 _RECORDS_PER_READ = 100
@@ -176,6 +178,7 @@ class StreamService:
             The others as `scale_stream`.
         """
         scaling = start_scaling(stored.stream, stored.version)
+        self._check_commit_does_not_roll(stored)
         epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
         self._accept_change(stored, scaling, create_transition(scaling, epoch))
         return _scale_view(epoch)
@@ -189,7 +192,7 @@ class StreamService:
         if 0 <= epoch <= found.epoch.number:
             is_rolled_back = self._records.history.epoch(found, epoch).changes_nothing
             return ScaleStatus.INVALID if is_rolled_back else ScaleStatus.SUCCESS
-        is_next = epoch == found.epoch.number + 1 and found.state is StreamState.SCALING
+        is_next = epoch == found.epoch.number + 1 and found.has_accepted(RequestKind.SCALE_STREAM)
         return ScaleStatus.IN_PROGRESS if is_next else ScaleStatus.INVALID
 
     def seal_stream(self, scope: str, stream: str) -> StreamView:
@@ -232,25 +235,25 @@ class StreamService:
         self, scope: str, name: str, configuration: StreamConfiguration, expected_version: int | None
     ) -> UpdateView:
         stored = self._records.get(scope, name)
-        if stored.stream.state is StreamState.UPDATING:
+        if stored.stream.has_accepted(RequestKind.UPDATE_STREAM):
             running = self._records.configuration_update(stored.stream)
             if running is None:
                 raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended: repeat the request")
             if running.after == configuration and expected_version in (None, running.version - 1):
-                return UpdateView(stored.stream.state, running.version)
+                return UpdateView(stored.stream.shown_state, running.version)
         version = stored.stream.configuration_version
         if expected_version == version - 1 and stored.stream.configuration == configuration:
-            return UpdateView(stored.stream.state, version)  # the answer to the first request was lost
+            return UpdateView(stored.stream.shown_state, version)  # the answer to the first request was lost
         check_configuration_version(stored.stream.scoped_name, version, expected_version)
         updating = start_updating(stored.stream, stored.version)
         update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
         self._accept_change(stored, updating, create_configuration_update(updating, update))
-        return UpdateView(updating.state, update.version)
+        return UpdateView(updating.shown_state, update.version)
 
     def _try_to_truncate(self, cut: StreamCut, conditions: Sequence[Check]) -> StreamView:
         stored, truncation = self._records.get_with_truncation(cut.scope, cut.stream)
         stream = stored.stream
-        if stream.state is StreamState.TRUNCATING:
+        if stream.has_accepted(RequestKind.TRUNCATE_STREAM):
             found = self._records.running_truncation(stream)
             if found is None:
                 raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
@@ -263,6 +266,7 @@ class StreamService:
         self._cuts.check_left(stream, cut, truncation)
         if truncation is None and is_very_beginning(cut):
             return stream_view(stream)
+        self._check_commit_does_not_roll(stored)
         running = running_truncation(placed, self._cuts.first_epoch(stream, cut), truncation)
         self._accept_change(stored, truncating, create_running_truncation(truncating, running), *conditions)
         return stream_view(truncating)
@@ -271,7 +275,7 @@ class StreamService:
         self, scope: str, name: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
     ) -> ScaleView:
         stored = self._records.get(scope, name)
-        if stored.stream.state is StreamState.SCALING:
+        if stored.stream.has_accepted(RequestKind.SCALE_STREAM):
             planned = self._records.transition(stored.stream)
             if planned is None:
                 raise ConflictError(f"the scale of {stored.stream.scoped_name} has just ended: repeat the request")
@@ -297,9 +301,24 @@ class StreamService:
         epoch = self._records.history.epoch(stream, sealed.replaced_in)
         return epoch if is_same_scale(epoch, sealed_segment_ids, new_ranges) else None
 
+    def _check_commit_does_not_roll(self, stored: StoredStream) -> None:
+        """What is planned on the active segments cannot wait for a batch of commits that replaces them.
+
+        Raises:
+            ConflictError: such a batch runs; repeat when it is done.
+        """
+        stream = stored.stream
+        if stream.state is not StreamState.COMMITTING_TXN:
+            return
+        record = self._store.get(transaction_keys.commit_run_key(stream.scope, stream.name))
+        if record is None:
+            raise WriteConflictError(f"a commit of {stream.scoped_name} has just ended", {})
+        if commit_run_of_body(record.body).rolls:
+            raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")
+
     def _try_to_seal(self, scope: str, name: str) -> StreamView:
         stored = self._records.get(scope, name)
-        if stored.stream.state is StreamState.SEALING:
+        if stored.stream.has_accepted(RequestKind.SEAL_STREAM):
             return stream_view(stored.stream)
         sealing = start_sealing(stored.stream, stored.version)
         self._accept_change(stored, sealing)

@@ -268,7 +268,11 @@ class TransactionService:
                 taken back.
         """
         found = self._streams.find(stream.scope, stream.name)
-        if found is not None and found.stream.state not in _TAKES_NO_MORE and _is_of_same_epoch(found.stream, stream):
+        if (
+            found is not None
+            and found.stream.shown_state not in _TAKES_NO_MORE
+            and _is_of_same_epoch(found.stream, stream)
+        ):
             return found.stream
         with contextlib.suppress(WriteConflictError):  # It was seen, and is aborted or gone.
             self._store.write(records.delete_begun(stream.scope, stream.name, transaction))
@@ -355,10 +359,10 @@ def _writable(stream: Stream) -> Stream:
         raise UnavailableError(
             f"stream {stream.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
         )
-    if stream.state in _TAKES_NO_MORE:
+    if stream.shown_state in _TAKES_NO_MORE:
         raise SealedError(
-            f"stream {stream.scoped_name} is {stream.state}: it takes no transactions",
-            details={"state": str(stream.state)},
+            f"stream {stream.scoped_name} is {stream.shown_state}: it takes no transactions",
+            details={"state": str(stream.shown_state)},
         )
     return stream
 

@@ -212,10 +212,10 @@ def replace_running_truncation(stream: Stream, running: RunningTruncation, versi
 
 
 def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
-    """The write that makes the pending request of `stream` durable work, and the intent itself."""
-    if stream.pending is None:
+    """The write that makes the request of `stream` that was accepted last durable work, and the intent itself."""
+    if stream.newest_request is None:
         raise CorruptError(f"stream {stream.scoped_name} has no pending request to write an intent for")
-    intent = Intent(stream.scope, stream.name, stream.pending, now_ms)
+    intent = Intent(stream.scope, stream.name, stream.newest_request, now_ms)
     return create_intent_write(intent), intent
 
 

@@ -14,7 +14,7 @@ from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import covers_key_space_once, merged
 from headrace.model.requests import RequestKind
 from headrace.model.stream_state import StreamState, may_become
-from headrace.model.streams import Stream
+from headrace.model.streams import MAY_FOLLOW_COMMITS, Stream
 
 Invariant = Callable[[Stream | None, Stream], bool]
 
@@ -105,6 +105,16 @@ def one_request_runs(_before: Stream | None, after: Stream) -> bool:
     return kind is _PENDING_KIND_OF_STATE.get(after.state)
 
 
+def the_following_request_waits_for_commits(before: Stream | None, after: Stream) -> bool:
+    """Only while transactions are committed does a request wait; it is not lost, but begins when that is done."""
+    if after.following is not None and (
+        after.state is not StreamState.COMMITTING_TXN or after.following.kind not in MAY_FOLLOW_COMMITS
+    ):
+        return False
+    waited = before.following if before else None
+    return waited is None or waited in (after.following, after.pending)
+
+
 INVARIANTS: tuple[Invariant, ...] = (
     key_space_is_covered_once,
     segments_are_sorted_and_unique,
@@ -115,6 +125,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     epoch_is_recorded_before_it_is_active,
     first_numbers_continue,
     one_request_runs,
+    the_following_request_waits_for_commits,
 )
 
 

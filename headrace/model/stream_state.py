@@ -1,4 +1,8 @@
-"""The states of a stream and the transitions that Pravega's state machine allows."""
+"""The states of a stream and the transitions between them.
+
+They are those of Pravega, with one difference: an operation that waits for a batch of commits begins when the batch
+ends, without the stream being ACTIVE in between.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,15 @@ _ALLOWED: dict[StreamState, frozenset[StreamState]] = {
     StreamState.ACTIVE: frozenset(set(StreamState) - {StreamState.CREATING, StreamState.ACTIVE}),
     StreamState.UPDATING: frozenset({StreamState.ACTIVE}),
     StreamState.SCALING: frozenset({StreamState.ACTIVE}),
-    StreamState.COMMITTING_TXN: frozenset({StreamState.ACTIVE}),
+    StreamState.COMMITTING_TXN: frozenset(
+        {
+            StreamState.ACTIVE,
+            StreamState.UPDATING,
+            StreamState.SCALING,
+            StreamState.TRUNCATING,
+            StreamState.SEALING,
+        }
+    ),
     StreamState.TRUNCATING: frozenset({StreamState.ACTIVE}),
     StreamState.SEALING: frozenset({StreamState.SEALED}),
     StreamState.SEALED: frozenset(),

@@ -24,7 +24,8 @@ class Stream:
     A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` tells one
     life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: ahead of
     the active epoch while segments are being sealed for it, by one in a scale and by two in a rolling commit.
-    `configuration_version` counts the updates of the configuration.
+    `configuration_version` counts the updates of the configuration. `following` is the operation that was accepted
+    while a batch of transactions is committed: it begins in the write that ends the batch.
     """
 
     scope: str
@@ -37,6 +38,21 @@ class Stream:
     recorded_epoch: int
     pending: PendingRequest | None
     configuration_version: int = 0
+    following: PendingRequest | None = None
+
+    @property
+    def shown_state(self) -> StreamState:
+        """The state as users see it: that of an accepted operation, also while it waits for a batch of commits."""
+        return _STATE_OF_KIND[self.following.kind] if self.following else self.state
+
+    @property
+    def newest_request(self) -> PendingRequest | None:
+        """The operation that was accepted last, of those that run or wait."""
+        return self.following or self.pending
+
+    def has_accepted(self, kind: RequestKind) -> bool:
+        """Whether an operation of this kind runs or waits."""
+        return any(one is not None and one.kind is kind for one in (self.pending, self.following))
 
     @property
     def scoped_name(self) -> str:
@@ -49,6 +65,21 @@ class Stream:
     def is_pending(self, request: PendingRequest) -> bool:
         """Whether `request` is the operation that runs."""
         return self.pending == request
+
+    def is_following(self, request: PendingRequest) -> bool:
+        """Whether `request` is the operation that waits for a batch of commits."""
+        return self.following == request
+
+
+_STATE_OF_KIND = {
+    RequestKind.UPDATE_STREAM: StreamState.UPDATING,
+    RequestKind.TRUNCATE_STREAM: StreamState.TRUNCATING,
+    RequestKind.SCALE_STREAM: StreamState.SCALING,
+    RequestKind.SEAL_STREAM: StreamState.SEALING,
+}
+"""The operations that may wait for a batch of commits, and the state in which each runs."""
+
+MAY_FOLLOW_COMMITS = frozenset(_STATE_OF_KIND)
 
 
 def new_stream(
@@ -74,8 +105,8 @@ def created(stream: Stream) -> Stream:
 
 
 def start_updating(stream: Stream, version: int) -> Stream:
-    """Raises as `_start` does."""
-    return _start(stream, version, RequestKind.UPDATE_STREAM, StreamState.UPDATING)
+    """Raises as `_start_or_follow` does."""
+    return _start_or_follow(stream, version, RequestKind.UPDATE_STREAM)
 
 
 def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
@@ -107,8 +138,8 @@ def is_in_force(stream: Stream, update: ConfigurationUpdate) -> bool:
 
 
 def start_truncating(stream: Stream, version: int) -> Stream:
-    """Raises as `_start` does."""
-    return _start(stream, version, RequestKind.TRUNCATE_STREAM, StreamState.TRUNCATING)
+    """Raises as `_start_or_follow` does."""
+    return _start_or_follow(stream, version, RequestKind.TRUNCATE_STREAM)
 
 
 def truncated(stream: Stream) -> Stream:
@@ -126,8 +157,8 @@ def truncating_abandoned(stream: Stream, running: RunningTruncation) -> Stream:
 
 
 def start_scaling(stream: Stream, version: int) -> Stream:
-    """Raises as `_start` does."""
-    return _start(stream, version, RequestKind.SCALE_STREAM, StreamState.SCALING)
+    """Raises as `_start_or_follow` does."""
+    return _start_or_follow(stream, version, RequestKind.SCALE_STREAM)
 
 
 def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
@@ -165,15 +196,21 @@ def rolled(stream: Stream, epoch: Epoch) -> Stream:
 
 
 def commit_ended(stream: Stream) -> Stream:
-    """The commit is done. A stream that is being sealed, and commits what is left before, goes on with that."""
+    """The commit is done, and the operation that waited for it begins.
+
+    A stream that is being sealed, and commits what is left before, goes on with that.
+    """
     if stream.state is not StreamState.COMMITTING_TXN:
         return stream
+    if stream.following is not None:
+        state = _STATE_OF_KIND[stream.following.kind]
+        return replace(stream, state=state, pending=stream.following, following=None)
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
 def start_sealing(stream: Stream, version: int) -> Stream:
-    """Raises as `_start` does."""
-    return _start(stream, version, RequestKind.SEAL_STREAM, StreamState.SEALING)
+    """Raises as `_start_or_follow` does."""
+    return _start_or_follow(stream, version, RequestKind.SEAL_STREAM)
 
 
 def sealed(stream: Stream) -> Stream:
@@ -190,6 +227,18 @@ def start_deleting(stream: Stream, version: int) -> Stream:
             code="stream_not_sealed",
         )
     return replace(stream, pending=_request(stream, version, RequestKind.DELETE_STREAM))
+
+
+def _start_or_follow(stream: Stream, version: int, kind: RequestKind) -> Stream:
+    """The stream with an operation that runs, or that follows a batch of commits which runs.
+
+    While a batch goes over to other epochs nothing can be planned on the present one, so that nothing may follow it.
+    Raises as `_start` does, also if another operation waits already.
+    """
+    is_settled = stream.recorded_epoch == stream.epoch.number
+    if stream.state is StreamState.COMMITTING_TXN and stream.following is None and is_settled:
+        return replace(stream, following=_request(stream, version, kind))
+    return _start(stream, version, kind, _STATE_OF_KIND[kind])
 
 
 def _start(stream: Stream, version: int, kind: RequestKind, state: StreamState) -> Stream:

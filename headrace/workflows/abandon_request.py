@@ -49,6 +49,8 @@ def undo_request(records: StreamRecords, stored: StoredStream, request: PendingR
         ConflictError: it has just ended; look again.
     """
     stream = stored.stream
+    if stream.is_following(request):
+        raise IllegalStateError(f"{request.request_id} waits for a batch of commits on {stream.scoped_name}")
     if not stream.is_pending(request):
         raise IllegalStateError(f"{request.request_id} does not run on {stream.scoped_name}")
     undo = _UNDO.get(request.kind)

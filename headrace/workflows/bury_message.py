@@ -75,7 +75,7 @@ def _bury_stream_request(
 ) -> DeadLetter | None:
     records = StreamRecords(store)
     stored = records.find(scope, stream)
-    if stored is None or not stored.stream.is_pending(request):
+    if stored is None or not (stored.stream.is_pending(request) or stored.stream.is_following(request)):
         return None
     try:
         undo = undo_request(records, stored, request)

@@ -9,10 +9,12 @@ from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_con
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError
+from headrace.model.requests import PendingRequest
 from headrace.ports.clock import Clock
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
+from headrace.workflows.commit_transactions import TransactionCommits
 from headrace.workflows.create_stream import CREATE_STREAM
 from headrace.workflows.delete_stream import DELETE_STREAM
 from headrace.workflows.scale_stream import SCALE_STREAM
@@ -33,6 +35,7 @@ class StreamRequestProcessor:
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
         records = StreamRecords(store)
         self._tools = Tools(records, records.history, segment_stores, clock)
+        self._commits = TransactionCommits(self._tools)
 
     def process(self, message_body: Mapping[str, Any]) -> None:
         """Do what the message asks; returns when that is done, also if it was done before.
@@ -53,7 +56,7 @@ class StreamRequestProcessor:
         Raises ConflictError when somebody else was faster, and else what `process` raises.
         """
         scope, name, request = parse_message(message_body)
-        stored: StoredStream | None = None
+        stored = self._find_when_its_turn(scope, name, request)
         for step in WORKFLOWS[request.kind].steps:
             stored = stored or self._tools.records.find(scope, name)
             if stored is None or not stored.stream.is_pending(request):
@@ -63,6 +66,15 @@ class StreamRequestProcessor:
                 yield step.name
                 require_time_for_piece(f"{request.kind} of {scope}/{name} after {step.name!r}")
                 stored = None  # what a step does changes the record, and others may have worked meanwhile
+
+    def _find_when_its_turn(self, scope: str, name: str, request: PendingRequest) -> StoredStream | None:
+        """The stream; a batch of commits that the request waits for is finished first, whoever has begun it."""
+        stored = self._tools.records.find(scope, name)
+        while stored is not None and stored.stream.is_following(request):
+            self._commits.next_run(scope, name)
+            require_time_for_piece(f"{request.kind} of {scope}/{name} after a batch of commits")
+            stored = self._tools.records.find(scope, name)
+        return stored
 
     def _run(self, message_body: Mapping[str, Any]) -> None:
         try:
@@ -76,4 +88,4 @@ class StreamRequestProcessor:
     def _is_pending(self, message_body: Mapping[str, Any]) -> bool:
         scope, name, request = parse_message(message_body)
         stored = self._tools.records.find(scope, name)
-        return stored is not None and stored.stream.is_pending(request)
+        return stored is not None and (stored.stream.is_pending(request) or stored.stream.is_following(request))

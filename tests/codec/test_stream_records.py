@@ -17,6 +17,7 @@ from headrace.codec.records import (
 )
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.errors import CorruptError
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import (
     RetentionPolicy,
     RetentionType,
@@ -180,3 +181,16 @@ def test_an_epoch_of_many_segments_is_named_and_must_be_the_right_one():
     for wrong in (None, STREAM.epoch, replace(large.epoch, creation_time_ms=999)):
         with pytest.raises(CorruptError):
             stream_record.stream_of_body(body, wrong)
+
+
+def test_a_request_that_waits_comes_back_and_is_not_written_where_none_does():
+    waiting = replace(
+        created(STREAM),
+        state=StreamState.COMMITTING_TXN,
+        pending=PendingRequest(RequestKind.COMMIT_TRANSACTIONS, "c"),
+        following=PendingRequest(RequestKind.SCALE_STREAM, "x"),
+    )
+    body = stream_record.stream_body(waiting)
+    assert body["following"] == ["scale_stream", "x"]
+    assert stream_record.stream_of_body(body) == waiting
+    assert "following" not in stream_record.stream_body(STREAM)

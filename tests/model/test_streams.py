@@ -42,6 +42,7 @@ SEALING = streams.start_sealing(TRUNCATED, 9)
 SEALED = streams.sealed(SEALING)
 COMMITTING = streams.start_committing(SCALED, 4)
 ROLL = roll_of(NEXT, ACTIVE.epoch, 3_000)
+WAITING = streams.start_scaling(COMMITTING, 5)
 ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
 ROLLED = streams.rolled(ROLLING, ROLL.following)
 COMMITTED = streams.commit_ended(ROLLED)
@@ -143,12 +144,40 @@ STARTS = [
 
 @pytest.mark.parametrize("start", STARTS)
 def test_operations_need_an_active_stream(start: Callable[[Stream, int], Stream]):
-    for busy in (NEW, SCALING, RECORDED, UPDATING, CONFIGURED, TRUNCATING, COMMITTING, SEALING):
+    for busy in (NEW, SCALING, RECORDED, UPDATING, CONFIGURED, TRUNCATING, ROLLING, WAITING, SEALING):
         with pytest.raises(ConflictError):
             start(busy, 1)
     for closed in (SEALED, DELETING):
         with pytest.raises(SealedError):
             start(closed, 1)
+
+
+def test_a_commit_does_not_wait_for_another_one():
+    with pytest.raises(ConflictError):
+        streams.start_committing(COMMITTING, 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "state"),
+    [
+        (streams.start_updating, StreamState.UPDATING),
+        (streams.start_truncating, StreamState.TRUNCATING),
+        (streams.start_scaling, StreamState.SCALING),
+        (streams.start_sealing, StreamState.SEALING),
+    ],
+)
+def test_an_operation_follows_a_batch_of_commits(start: Callable[[Stream, int], Stream], state: StreamState):
+    waiting = start(COMMITTING, 7)
+    check_write(COMMITTING, waiting)
+    assert (waiting.state, waiting.shown_state, waiting.pending) == (
+        StreamState.COMMITTING_TXN,
+        state,
+        COMMITTING.pending,
+    )
+    running = streams.commit_ended(waiting)
+    check_write(waiting, running)
+    assert (running.state, running.shown_state) == (state, state)
+    assert (running.pending, running.following) == (waiting.following, None)
 
 
 def test_only_a_sealed_stream_is_deleted():
@@ -233,6 +262,13 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
         (ACTIVE, replace(SCALING, pending=SEALING.pending)),
         (SCALED, replace(SCALED, pending=SCALING.pending)),
         (SEALING, replace(SEALED, pending=SEALING.pending)),
+    ],
+    "the_following_request_waits_for_commits": [
+        (ACTIVE, replace(ACTIVE, following=SCALING.pending)),
+        (COMMITTING, replace(COMMITTING, following=COMMITTING.pending)),
+        (COMMITTING, replace(COMMITTING, following=PendingRequest(RequestKind.DELETE_STREAM, "x"))),
+        (WAITING, COMMITTED),
+        (WAITING, COMMITTING),
     ],
 }
 

@@ -65,7 +65,7 @@ def stream_partition(scope: str, stream: str) -> str:
 
 
 def stream_body(stream: Stream) -> dict[str, Any]:
-    pending = stream.pending
+    following = {"following": _request_fields(stream.following)} if stream.following else {}
     return versioned(
         scope=stream.scope,
         name=stream.name,
@@ -76,7 +76,8 @@ def stream_body(stream: Stream) -> dict[str, Any]:
         first_number=stream.first_segment_number,
         epoch=_epoch_in_current(stream.epoch),
         recorded_epoch=stream.recorded_epoch,
-        pending=[str(pending.kind), pending.request_id] if pending else None,
+        pending=_request_fields(stream.pending) if stream.pending else None,
+        **following,
     )
 
 
@@ -143,7 +144,12 @@ def _stream(body: Body, epoch: Epoch | None) -> Stream:
         epoch=epoch or epoch_of_fields(body["epoch"]),
         recorded_epoch=int(body["recorded_epoch"]),
         pending=_pending(body["pending"]),
+        following=_pending(body.get("following")),
     )
+
+
+def _request_fields(request: PendingRequest) -> list[str]:
+    return [str(request.kind), request.request_id]
 
 
 def _pending(fields: Any) -> PendingRequest | None:
