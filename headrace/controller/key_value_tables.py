@@ -86,7 +86,9 @@ class KeyValueTableService:
         return repeat_on_conflict(lambda: self._try_to_delete(scope, table))
 
     def _try_to_create(self, scope: str, name: str, configuration: TableConfiguration) -> KeyValueTable:
-        guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.table_key(scope, name)])
+        guard, door, current = self._store.get_many(
+            [keys.scope_guard_key(scope), keys.scope_door_key(scope, name), keys.table_key(scope, name)]
+        )
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         if stored_table(current) is not None:
@@ -94,7 +96,7 @@ class KeyValueTableService:
         first_number = next_number_of_table_tombstone(current.body) if current else 0
         created = new_table(scope, name, configuration, first_number, self._clock.now_ms())
         intent = self._intent(created)
-        self._records.create(created, current, intent, keep_scope(guard))
+        self._records.create(created, current, intent, *keep_scope(scope, name, guard, door))
         send_or_leave(self._queue, intent)
         return created
 

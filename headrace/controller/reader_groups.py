@@ -124,8 +124,12 @@ class ReaderGroupService:
     def _try_to_create(
         self, scope: str, name: str, group_id: str, configuration: ReaderGroupConfiguration
     ) -> ReaderGroup:
-        wanted = [keys.scope_guard_key(scope), keys.reader_group_key(scope, name)]
-        guard, current, *streams = self._store.get_many(wanted + _stream_keys(configuration.streams))
+        wanted = [
+            keys.scope_guard_key(scope),
+            keys.scope_door_key(scope, name),
+            keys.reader_group_key(scope, name),
+        ]
+        guard, door, current, *streams = self._store.get_many(wanted + _stream_keys(configuration.streams))
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         stored = stored_group(current)
@@ -137,7 +141,7 @@ class ReaderGroupService:
         version = 0 if current is None else current.version + 1
         created = new_reader_group(scope, name, group_id, configuration, version)
         intent = self._intent(created)
-        self._records.create(created, current, intent, keep_scope(guard))
+        self._records.create(created, current, intent, *keep_scope(scope, name, guard, door))
         send_or_leave(self._queue, intent)
         return created
 

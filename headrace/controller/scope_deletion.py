@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.scope_record import ScopeState, closing_guard_body, guard_of_body
 from headrace.controller.acceptance import send_or_leave
-from headrace.controller.scopes import no_such_scope, scope_exists
+from headrace.controller.scopes import mark_doors, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write
 from headrace.metadata.lost_races import repeat_on_conflict
@@ -34,7 +34,7 @@ class ScopeDeletionService:
         repeat_on_conflict(lambda: self._try_to_close(scope))
 
     def _try_to_close(self, scope: str) -> None:
-        guard = self._store.get(keys.scope_guard_key(scope))
+        guard, *doors = self._store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         if guard_of_body(guard.body) is ScopeState.CLOSING:
@@ -43,6 +43,8 @@ class ScopeDeletionService:
         request = PendingRequest(RequestKind.DELETE_SCOPE, f"delete_scope-{guard.version + 1}")
         intent = Intent(scope, "", request, self._clock.now_ms())
         self._store.write(
-            Replace(guard.key, closing_guard_body(request.request_id), guard.version), create_intent_write(intent)
+            Replace(guard.key, closing_guard_body(request.request_id), guard.version),
+            create_intent_write(intent),
+            *mark_doors(scope, doors),
         )
         send_or_leave(self._queue, intent)

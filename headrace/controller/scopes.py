@@ -1,13 +1,14 @@
 """Scopes: create, get, list, delete.
 
-Deleting a scope races with creating something in it. The deleter first marks the scope, then looks whether it is empty,
-then removes it if the mark still stands; whoever creates a stream, a reader group or a table takes the mark away in the
-same transaction. So either the deleter sees it or its removal fails.
+Deleting a scope races with creating something in it. The deleter first marks the scope and all of its doors, then looks
+whether it is empty, then removes it if the scope is still marked. A creation checks the one door that its name leads
+through; where that is marked it takes the mark from the door and from the scope, in the same transaction. So either the
+deleter sees what was created or its removal fails, and creations do not meet at one record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.codec.records.scope_record import (
     SCOPES_PARTITION,
@@ -87,7 +88,7 @@ class ScopeService:
         )
 
     def _try_to_delete(self, scope: str) -> None:
-        guard = self._store.get(keys.scope_guard_key(scope))
+        guard, *doors = self._store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         _check_not_closing(guard)
@@ -95,7 +96,7 @@ class ScopeService:
         self._check_empty(scope)
         version = guard.version
         if guard_of_body(guard.body) is ScopeState.OPEN:
-            self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version))
+            self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
             version += 1
             self._check_empty(scope)
         self._store.write(
@@ -130,15 +131,27 @@ def scope_exists(guard: Record | None) -> bool:
     return guard is not None and guard_of_body(guard.body) is not ScopeState.GONE
 
 
-def keep_scope(guard: Record) -> Write:
-    """What a transaction that needs the scope adds: a deleter's mark is taken away, so that its removal fails.
+def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
+    """What a transaction adds that creates something of that name: a deleter's mark is taken away, if there is one.
+
+    The guard itself is written only then. A door that no deleter has marked has no record.
 
     Raises IllegalStateError, code "scope_deleting": nothing is created any more in a scope that goes with all it has.
     """
     _check_not_closing(guard)
-    if guard_of_body(guard.body) is ScopeState.DELETING:
-        return Replace(guard.key, guard_body(ScopeState.OPEN), guard.version)
-    return Check(guard.key, guard.version)
+    if door is not None and guard_of_body(door.body) is not ScopeState.OPEN:
+        is_open = guard_body(ScopeState.OPEN)
+        return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
+    return [Check(keys.scope_door_key(scope, name), door.version if door else None)]
+
+
+def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
+    """What a deleter writes together with its mark of the scope; `doors` as they were read."""
+    body = guard_body(ScopeState.DELETING)
+    return [
+        Create(key, body) if door is None else Replace(key, body, door.version)
+        for key, door in zip(keys.scope_door_keys(scope), doors, strict=True)
+    ]
 
 
 def _check_not_closing(guard: Record) -> None:

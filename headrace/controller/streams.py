@@ -215,7 +215,9 @@ class StreamService:
         return repeat_on_conflict(lambda: self._try_to_delete(scope, stream), back_off=self._back_off)
 
     def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
-        guard, current = self._store.get_many([keys.scope_guard_key(scope), keys.current_key(scope, name)])
+        guard, door, current = self._store.get_many(
+            [keys.scope_guard_key(scope), keys.scope_door_key(scope, name), keys.current_key(scope, name)]
+        )
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         if is_stream(current):
@@ -227,7 +229,7 @@ class StreamService:
             create_current(stream, tombstone=current),
             *create_epoch(stream, stream.epoch),
             *writes_of_creation(stream),
-            keep_scope(guard),
+            *keep_scope(scope, name, guard, door),
         )
         return stream_view(stream)
 

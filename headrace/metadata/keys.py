@@ -36,6 +36,16 @@ def scope_guard_key(scope: str) -> Key:
     return Key(scope_record.guard_partition(check_known_name("scope", scope)), scope_record.GUARD_SORT)
 
 
+def scope_door_key(scope: str, name: str) -> Key:
+    """The door through which a stream, reader group or table of that name comes into the scope."""
+    return scope_door_keys(scope)[bucket_of_stream(f"{scope}/{name}", scope_record.DOORS)]
+
+
+def scope_door_keys(scope: str) -> list[Key]:
+    partition = scope_record.guard_partition(check_known_name("scope", scope))
+    return [Key(partition, scope_record.door_sort(door)) for door in range(scope_record.DOORS)]
+
+
 def scope_entry_key(scope: str) -> Key:
     return Key(scope_record.SCOPES_PARTITION, check_known_name("scope", scope))
 

@@ -32,6 +32,7 @@ class TestScopeRecords(GoldenRecords):
 
 def test_keys_are_where_they_always_were():
     assert (scope_record.guard_partition("s"), scope_record.GUARD_SORT) == ("scope-guard/s", "guard")
+    assert [scope_record.door_sort(one) for one in (0, 15)] == ["door/00", "door/15"]
     assert scope_record.scope_entry_body() == {"format": 1}
     assert scope_record.SCOPES_PARTITION == "scopes"
     assert listing_record.listing_partition("s") == "scope/s"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headrace.codec.records.scope_record import DOORS, ScopeState, guard_of_body
+from headrace.metadata import keys
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -17,6 +20,7 @@ from headrace.model.errors import (
     NotFoundError,
 )
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.metadata_store import Key
 
 FIXED_1 = StreamConfiguration(ScalingPolicy.fixed(1))
 
@@ -193,3 +197,41 @@ def test_threads_that_create_and_delete_agree(world: Any):
         assert not (deleted and created)
         assert deleted or created
         world.__init__()
+
+
+def test_creations_in_a_scope_do_not_meet_at_one_record(world: Any):
+    shared: Counter[Key] = Counter()
+    honest = world.bare_store.write
+
+    def write(*writes: Any) -> None:
+        shared.update(one.key for one in writes if one.key.partition == "scope-guard/s")
+        honest(*writes)
+
+    world.bare_store.write = write
+    for number in range(160):
+        world.streams.create_stream("s", f"stream-{number}", StreamConfiguration(ScalingPolicy.fixed(1)))
+    assert len(shared) == DOORS
+    assert max(shared.values()) < 3 * 160 / DOORS
+    assert keys.scope_guard_key("s") not in shared
+
+
+def test_what_is_created_in_a_scope_that_was_made_again_takes_the_marks_away(world: Any):
+    """The doors are still marked by the deleter of the former scope."""
+    world.scopes.delete_scope("s")
+    world.scopes.create_scope("s")
+    for number in range(160):
+        world.streams.create_stream("s", f"stream-{number}", FIXED_1)
+    doors = world.bare_store.get_many(keys.scope_door_keys("s"))
+    assert {guard_of_body(one.body) for one in doors} == {ScopeState.OPEN}
+    with pytest.raises(IllegalStateError):
+        world.scopes.delete_scope("s")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_scope_that_goes_amid_the_read_takes_nothing_in(stream_world: Any, seed: int):
+    """The batch read may see the guard of before and the door of after, or the other way round."""
+    world = stream_world.StreamWorld(seed)
+    amid_the_read = world.calls.overtaken("between reads", by=lambda: world.scopes.delete_scope("s"))
+    with amid_the_read, pytest.raises(NotFoundError):
+        world.create()
+    assert [place for place in world.everything() if place[0].startswith("stream/")] == []

@@ -14,6 +14,9 @@ from headrace.codec.records.bodies import Body, decoded, versioned
 SCOPES_PARTITION = "scopes"
 GUARD_SORT = "guard"
 
+DOORS = 16
+"""Creations in a scope check one of so many records, by their name, so that few meet at the same one."""
+
 
 class ScopeState(StrEnum):
     """DELETING marks that somebody is looking whether the scope is empty; creating a stream takes the mark away.
@@ -29,6 +32,11 @@ class ScopeState(StrEnum):
 
 def guard_partition(scope: str) -> str:
     return f"scope-guard/{scope}"
+
+
+def door_sort(door: int) -> str:
+    """Where a door of a scope is kept: DELETING from when a deleter looks at the scope until something comes in."""
+    return f"door/{door:02d}"
 
 
 def guard_body(state: ScopeState) -> dict[str, Any]:
