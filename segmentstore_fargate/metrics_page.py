@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as MetricFamily
@@ -19,13 +18,11 @@ from prometheus_client.registry import Collector
 from headrace.adapters.tcp.listener import WireListener
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
-from headrace.segmentstore.metrics import Histogram, JournalMetrics, RequestMetrics
+from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
 from headrace.segmentstore.store import OwnedContainer, SegmentStore
+from segmentstore_fargate.metric_families import Metric, Value, metric_family
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-
-Source = TypeVar("Source")
-Value = float | Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +37,6 @@ class MeasuredStore:
     metadata_store: MeasuredMetadataStore
     serves: Callable[[], bool]
     scaling_reports_dropped: Callable[[], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[Source]):
-    """`read` gives one value or, with `labels`, one for each combination of label values."""
-
-    kind: Literal["counter", "gauge", "histogram"]
-    name: str
-    meaning: str
-    read: Callable[[Source], Value | Mapping[tuple[str, ...], Value]]
-    labels: tuple[str, ...] = ()
 
 
 def _seconds(requests: Mapping[str, RequestMetrics]) -> Mapping[tuple[str, ...], Value]:
@@ -147,18 +133,8 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "the fullest of cache, journal and the containers' shares of it: appends slow down from 0.75 on, wait at 1",
         lambda s: s.store.throttle.level,
     ),
-    Metric(
-        "gauge",
-        "headrace_cache_capacity_bytes",
-        "memory for appended data",
-        lambda s: s.store.pool.capacity_bytes,
-    ),
-    Metric(
-        "gauge",
-        "headrace_cache_used_bytes",
-        "cache blocks that hold anything",
-        lambda s: s.store.pool.used_bytes,
-    ),
+    Metric("gauge", "headrace_cache_capacity_bytes", "memory for appended data", lambda s: s.store.pool.capacity_bytes),
+    Metric("gauge", "headrace_cache_used_bytes", "cache blocks that hold anything", lambda s: s.store.pool.used_bytes),
     Metric(
         "gauge",
         "headrace_cache_unstored_bytes",
@@ -410,34 +386,10 @@ class MetricsPage(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         for metric in STORE_METRICS:
-            yield _family(metric, {(): self._measured}, ())
+            yield metric_family(metric, {(): self._measured}, ())
         store = self._measured.store
         containers: dict[tuple[str, ...], MeasuredContainer] = {
             (str(number),): MeasuredContainer(store, owned) for number, owned in sorted(store.owned.items())
         }
         for each in CONTAINER_METRICS:
-            yield _family(each, containers, ("container",))
-
-
-def _family(
-    metric: Metric[Source], sources: Mapping[tuple[str, ...], Source], source_labels: tuple[str, ...]
-) -> MetricFamily:
-    family = MetricFamily(metric.name.removesuffix("_total"), metric.meaning, metric.kind)
-    names = (*source_labels, *metric.labels)
-    for source_values, source in sources.items():
-        values = metric.read(source)
-        for label_values, value in values.items() if isinstance(values, Mapping) else [((), values)]:
-            _add(family, metric.name, dict(zip(names, (*source_values, *label_values), strict=True)), value)
-    return family
-
-
-def _add(family: MetricFamily, name: str, labels: dict[str, str], value: Value) -> None:
-    if not isinstance(value, Histogram):
-        family.add_sample(name, labels, value)
-        return
-    bounds = [*(repr(float(bound)) for bound in value.bounds), "+Inf"]
-    counts = list(accumulate(value.counts))
-    for bound, count in zip(bounds, counts, strict=True):
-        family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
-    family.add_sample(f"{name}_count", labels, counts[-1])
-    family.add_sample(f"{name}_sum", labels, value.total)
+            yield metric_family(each, containers, ("container",))
