@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from headrace import topology
 from headrace.model.retention import CUT_PERIOD_MS
+from headrace.model.transactions import COMPLETED_KEPT_MS
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
@@ -19,6 +20,7 @@ COMMITS_QUEUE_URL = "HEADRACE_COMMITS_QUEUE_URL"
 ABORTS_QUEUE_URL = "HEADRACE_ABORTS_QUEUE_URL"
 TICKS_QUEUE_URL = "HEADRACE_TICKS_QUEUE_URL"
 CONTAINER_COUNT = "HEADRACE_CONTAINER_COUNT"
+COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 
 
@@ -69,6 +71,11 @@ class Environment:
     def retention_period_ms(self) -> int:
         """How often retention looks at a stream; half an hour where nothing else is said."""
         return self._number(RETENTION_PERIOD_S, CUT_PERIOD_MS // 1_000) * 1_000
+
+    @property
+    def completed_transactions_kept_ms(self) -> int:
+        """How long the outcome of a transaction can be asked for; a day where nothing else is said."""
+        return self._number(COMPLETED_TRANSACTIONS_KEPT_S, COMPLETED_KEPT_MS // 1_000) * 1_000
 
     def _number(self, name: str, default: int) -> int:
         text = self._variables.get(name, str(default))

@@ -25,7 +25,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     network = NetworkStack(app, "HeadraceNetwork", settings)
     api = ControllerApiStack(app, "HeadraceControllerApi", settings, network.network)
     processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
-    stores = SegmentStoresStack(app, "HeadraceSegmentStores", network.network)
+    stores = SegmentStoresStack(app, "HeadraceSegmentStores", settings, network.network)
     # The stacks of data are deployed first, so that they are destroyed last: they are protected, and `cdk destroy` ends
     # at the first stack that refuses. What costs money at rest must be gone by then.
     for transient in (queues, network):

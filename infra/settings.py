@@ -23,6 +23,18 @@ ACCOUNT_CONCURRENCY = 1_000
 UNRESERVED_CONCURRENCY_MIN = 100
 """What Lambda insists on keeping for functions without a reservation."""
 
+CONTAINERS_MAX = 1_024
+BUCKETS_MAX = 128
+"""Each gets 19 ticks a minute, which one invocation sends, 10 at a time."""
+
+CALLS_PER_SECOND = 500
+CALLS_PER_SECOND_MAX = 10_000
+"""API Gateway's quota for all APIs of a Region."""
+
+COMPLETED_TRANSACTIONS_HOURS = 24
+COMPLETED_TRANSACTIONS_HOURS_MAX = 24 * 30
+"""What is kept costs storage, and a page of completed transactions is read from it."""
+
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
@@ -36,6 +48,9 @@ class Settings:
     the Glue job and the NAT gateway that it needs. `keep_data` keeps table and bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
     `metrics_from` is a security group or an IPv4 network that may read the metrics of stores.
+
+    `containers` and `buckets` are fixed for the life of the deployment. `calls_per_second` bounds the API, for all
+    callers together. `completed_transactions_hours` is for how long the outcome of a transaction can be asked for.
     """
 
     zones: tuple[str, ...] = ()
@@ -45,6 +60,10 @@ class Settings:
     alarm_email: str | None = None
     account_concurrency: int = ACCOUNT_CONCURRENCY
     metrics_from: str | None = None
+    containers: int = topology.CONTAINER_COUNT
+    buckets: int = topology.BUCKET_COUNT
+    calls_per_second: int = CALLS_PER_SECOND
+    completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -61,6 +80,16 @@ class Settings:
             _check_metrics_source(self.metrics_from)
         if self.account_concurrency < 1:
             raise ValueError(f"account_concurrency: {self.account_concurrency} must be at least 1")
+        for name, most in (
+            ("containers", CONTAINERS_MAX),
+            ("buckets", BUCKETS_MAX),
+            ("calls_per_second", CALLS_PER_SECOND_MAX),
+            ("completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS_MAX),
+        ):
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name}: {getattr(self, name)} must be between 1 and {most}")
+        if self.containers < self.zone_count:
+            raise ValueError(f"containers: {self.containers} are too few for {self.zone_count} zones")
 
     @property
     def zone_count(self) -> int:
@@ -69,15 +98,35 @@ class Settings:
 
     def reserved_concurrency(self, declared: topology.Function) -> int | None:
         """Executions to reserve for a function; None where it needs none, or where Lambda would refuse to reserve."""
-        reserved = sum(function.reserved_concurrency for function in topology.FUNCTIONS)
+        reserved = sum(self._reserved(function) for function in topology.FUNCTIONS)
         if self.account_concurrency - reserved < UNRESERVED_CONCURRENCY_MIN:
             return None
-        return declared.reserved_concurrency or None
+        return self._reserved(declared) or None
+
+    def _reserved(self, declared: topology.Function) -> int:
+        is_of_ticks = declared.name == topology.TICKS_QUEUE.function
+        return self.queue_concurrency(topology.TICKS_QUEUE) if is_of_ticks else declared.reserved_concurrency
+
+    def queue_concurrency(self, queue: topology.Queue) -> int:
+        """Batches of a queue that are worked on at once: ticks as many as the buckets ask for."""
+        if queue is topology.TICKS_QUEUE:
+            return topology.TICKS_AT_ONCE_PER_BUCKET * self.buckets
+        return queue.concurrency_max
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every function learns of these choices."""
+        return {
+            "HEADRACE_CONTAINER_COUNT": str(self.containers),
+            "HEADRACE_BUCKET_COUNT": str(self.buckets),
+            "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(self.completed_transactions_hours * 3600),
+        }
 
     @classmethod
     def from_context(cls, node: Node) -> Settings:
         """Read `-c zones=a,b,c -c vpc_cidr=... -c spark_job=false -c keep_data=false -c alarm_email=...
-        -c account_concurrency=... -c metrics_from=...`."""
+        -c account_concurrency=... -c metrics_from=... -c containers=... -c buckets=... -c calls_per_second=...
+        -c completed_transactions_hours=...`."""
         zones = str(node.try_get_context("zones") or "")
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
@@ -87,6 +136,10 @@ class Settings:
             alarm_email=node.try_get_context("alarm_email"),
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
             metrics_from=node.try_get_context("metrics_from"),
+            containers=_number(node, "containers", topology.CONTAINER_COUNT),
+            buckets=_number(node, "buckets", topology.BUCKET_COUNT),
+            calls_per_second=_number(node, "calls_per_second", CALLS_PER_SECOND),
+            completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
         )
 
 

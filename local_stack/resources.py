@@ -43,6 +43,7 @@ class Resources:
             "HEADRACE_TICKS_QUEUE_URL": self.queue_urls[topology.TICKS_QUEUE.name],
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": self.queue_urls[topology.SCALING_REPORTS_QUEUE.name],
             "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+            "HEADRACE_BUCKET_COUNT": str(topology.BUCKET_COUNT),
         }
 
 

@@ -32,7 +32,13 @@ def _resend_intents(bucket: int) -> bool:
 def _expire_transactions(bucket: int) -> bool:
     from headrace.workflows.expire_transactions import transaction_ticks
 
-    ticks = transaction_ticks(wiring.metadata_store(), wiring.transaction_queues(), wiring.clock(), wiring.workers())
+    ticks = transaction_ticks(
+        wiring.metadata_store(),
+        wiring.transaction_queues(),
+        wiring.clock(),
+        wiring.workers(),
+        wiring.environment().completed_transactions_kept_ms,
+    )
     return ticks.run(bucket)
 
 

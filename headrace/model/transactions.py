@@ -269,10 +269,10 @@ def aborted(transaction: Transaction, now_ms: int) -> Transaction:
     return replace(transaction, state=TransactionState.ABORTED, completed_ms=now_ms)
 
 
-def due(transaction: Transaction, now_ms: int) -> Due:
-    """What to do with a transaction when its entry among the due ones has come up."""
+def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_KEPT_MS) -> Due:
+    """What to do with a transaction when its entry among the due ones has come up; completed ones stay `kept_ms`."""
     if transaction.completed_ms is not None:
-        return Due.COLLECT if now_ms >= transaction.completed_ms + COMPLETED_KEPT_MS else Due.WAIT
+        return Due.COLLECT if now_ms >= transaction.completed_ms + kept_ms else Due.WAIT
     if transaction.state is TransactionState.COMMITTING:
         return Due.RESEND_COMMIT
     if transaction.state is TransactionState.ABORTING:
@@ -280,10 +280,10 @@ def due(transaction: Transaction, now_ms: int) -> Due:
     return Due.EXPIRE if now_ms > transaction.lease_end_ms + LEASE_GRACE_MS else Due.WAIT
 
 
-def next_check_ms(transaction: Transaction, now_ms: int) -> int:
+def next_check_ms(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_KEPT_MS) -> int:
     """When to look at it next. A ping in between only makes that too early, a mark at most CHECK_EVERY_MS too late."""
     if transaction.completed_ms is not None:
-        return transaction.completed_ms + COMPLETED_KEPT_MS
+        return transaction.completed_ms + kept_ms
     if transaction.state is not TransactionState.OPEN:
         return now_ms + CHECK_EVERY_MS
     return min(transaction.lease_end_ms + LEASE_GRACE_MS + 1, now_ms + CHECK_EVERY_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -20,8 +21,14 @@ from headrace.topology.kinds import (
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
 
-BUCKET_COUNT = 8
-"""Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life."""
+BUCKET_COUNT = int(os.environ.get("HEADRACE_BUCKET_COUNT", "8"))
+"""Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life.
+
+A deployment chooses it with the setting `buckets`, and every function finds it in its environment.
+"""
+
+TICKS_AT_ONCE_PER_BUCKET = 3
+"""Ticks of so many kinds may work on a bucket at the same time."""
 
 TICKS = (
     Tick("resend-intents", every_s=10, buckets=BUCKET_COUNT),
@@ -77,7 +84,7 @@ TICKS_QUEUE = Queue(
     max_receive_count=5,
     # A tick may work for half a minute: of another kind or bucket, none waits for it.
     batch_size=1,
-    concurrency_max=3 * BUCKET_COUNT,
+    concurrency_max=TICKS_AT_ONCE_PER_BUCKET * BUCKET_COUNT,
 )
 SCALING_REPORTS_QUEUE = Queue(
     "headrace-scaling-reports",

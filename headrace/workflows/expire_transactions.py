@@ -16,7 +16,15 @@ from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
 from headrace.model.errors import HeadraceError
-from headrace.model.transactions import CHECK_EVERY_MS, COMMIT_SET_KEPT_MS, Due, due, marked_for_abort, next_check_ms
+from headrace.model.transactions import (
+    CHECK_EVERY_MS,
+    COMMIT_SET_KEPT_MS,
+    COMPLETED_KEPT_MS,
+    Due,
+    due,
+    marked_for_abort,
+    next_check_ms,
+)
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
 from headrace.ports.workers import Workers
@@ -31,9 +39,16 @@ _log = logging.getLogger(__name__)
 
 
 def transaction_ticks(
-    store: MetadataStore, queues: TransactionQueues, clock: Clock, workers: Workers | None = None
+    store: MetadataStore,
+    queues: TransactionQueues,
+    clock: Clock,
+    workers: Workers | None = None,
+    kept_ms: int = COMPLETED_KEPT_MS,
 ) -> DueWorkTicks[Sequence[Record]]:
-    """Ticks that do what is due in a shard, in batches of entries that are read together."""
+    """Ticks that do what is due in a shard, in batches of entries that are read together.
+
+    Completed transactions are forgotten after `kept_ms`.
+    """
 
     def read(shard: int, after: str) -> DuePage[Sequence[Record]]:
         first = f"{after}\0" if after else ""
@@ -45,7 +60,7 @@ def transaction_ticks(
         return DuePage([(batch[-1].key.sort, batch) for batch in batches], page.next_after)
 
     def look_after(batch: Sequence[Record]) -> None:
-        _Caretaker(store, queues, clock).look_after(batch)
+        _Caretaker(store, queues, clock, kept_ms).look_after(batch)
 
     def put_off(batch: Sequence[Record], error: HeadraceError) -> None:
         """What was looked at has moved on; the others stay due, behind nothing that could keep them from their turn."""
@@ -64,7 +79,8 @@ def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: 
 
 
 class _Caretaker:
-    def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock, kept_ms: int) -> None:
+        self._kept_ms = kept_ms
         self._store = store
         self._queues = queues
         self._clock = clock
@@ -106,7 +122,7 @@ class _Caretaker:
             return None
         transaction, now_ms = stored.transaction, self._clock.now_ms()
         scope, stream = entry.scope, entry.stream
-        decision = due(transaction, now_ms)
+        decision = due(transaction, now_ms, self._kept_ms)
         if decision is Due.COLLECT:
             self._store.write(gone, *records.forget(scope, stream, transaction))
             return None
@@ -115,7 +131,7 @@ class _Caretaker:
             transaction = marked_for_abort(transaction)
             writes.append(records.replace_open(scope, stream, stored, transaction))
             _log.info("transaction %032x of %s/%s has timed out", transaction.transaction_id, scope, stream)
-        check_ms = next_check_ms(transaction, now_ms)
+        check_ms = next_check_ms(transaction, now_ms, self._kept_ms)
         writes.append(records.create_due(DueEntry(check_ms, scope, stream, transaction.transaction_id)))
         self._store.write(*writes)
         if decision is Due.WAIT:

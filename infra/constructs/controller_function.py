@@ -81,7 +81,7 @@ class ControllerFunction(Construct):
             architecture=ARCHITECTURE,
             memory_size=declared.memory_mb,
             timeout=cdk.Duration.seconds(declared.timeout_s),
-            environment=_environment(declared, DeployedResources.seen_from(self)),
+            environment=_environment(declared, DeployedResources.seen_from(self), settings),
             role=function_role(self, declared, log_group_name=log_group_name, more_statements=more_statements),
             log_group=log_group,
             logging_format=lambda_.LoggingFormat.JSON,
@@ -97,7 +97,7 @@ class ControllerFunction(Construct):
         acknowledge(self.function, "AwsSolutions-L1", RUNTIME_REASON)
 
 
-def _environment(declared: topology.Function, resources: DeployedResources) -> dict[str, str]:
+def _environment(declared: topology.Function, resources: DeployedResources, settings: Settings) -> dict[str, str]:
     """What functions/environment.py reads; a function learns only of what it may use."""
     environment = {
         "POWERTOOLS_SERVICE_NAME": declared.name,
@@ -105,7 +105,7 @@ def _environment(declared: topology.Function, resources: DeployedResources) -> d
         "POWERTOOLS_TRACE_DISABLED": "true",
         # There are none; looking for them reads the metadata of every package at a cold start.
         "PYDANTIC_DISABLE_PLUGINS": "__all__",
-        "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+        **settings.environment,
     }
     of_grant = {
         "metadata": ("HEADRACE_METADATA_TABLE", topology.METADATA_TABLE.name),

@@ -52,6 +52,7 @@ class StoreTaskShared:
     volume_role: iam.IRole
     security_group: ec2.ISecurityGroup
     log_group: logs.ILogGroup
+    containers: int
 
 
 class SegmentStoreZone(Construct):
@@ -63,7 +64,7 @@ class SegmentStoreZone(Construct):
         super().__init__(scope, f"Zone{index}")
         self.store_id = f"store-{index}"
         volume = self._volume(shared.volume_role)
-        task = self._task(shared, volume, _environment(self, index, count, subnet))
+        task = self._task(shared, volume, _environment(self, index, count, subnet, shared.containers))
         self.service = ecs.FargateService(
             self,
             "Service",
@@ -155,7 +156,7 @@ def _health_check() -> ecs.HealthCheck:
     )
 
 
-def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) -> dict[str, str]:
+def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet, containers: int) -> dict[str, str]:
     """What segmentstore_fargate reads. The address to advertise is the task's own, which it asks ECS for."""
     resources = DeployedResources.seen_from(scope)
     return {
@@ -163,7 +164,7 @@ def _environment(scope: Construct, index: int, count: int, subnet: ec2.ISubnet) 
         "HEADRACE_STORE_INDEX": str(index),
         "HEADRACE_STORE_COUNT": str(count),
         "HEADRACE_PROCESSES": str(SEGMENT_STORES.processes),
-        "HEADRACE_CONTAINER_COUNT": str(topology.CONTAINER_COUNT),
+        "HEADRACE_CONTAINER_COUNT": str(containers),
         "HEADRACE_DATA_DIR": SEGMENT_STORES.volume_path,
         "HEADRACE_LISTEN_HOST": "0.0.0.0",
         "HEADRACE_LISTEN_PORT": str(SEGMENT_STORES.wire_port),

@@ -26,10 +26,12 @@ from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
 
-CALLS_PER_SECOND_MAX = 500
-CALLS_BURST_MAX = 1_000
-"""Of all callers together. A burst can take every execution of an account that has a thousand: what must go on all the
-same, ticks and dead letters, has executions reserved (`Function.reserved_concurrency`)."""
+BURST_S = 2
+"""Calls of so many seconds may come at once, of all callers together.
+
+A burst can take every execution of an account that has a thousand: what must go on all the same, ticks and dead
+letters, has executions reserved (`Function.reserved_concurrency`).
+"""
 
 _ACCESS_LOG_FIELDS = {
     "requestId": "requestId",
@@ -69,7 +71,7 @@ class ControllerApiStack(cdk.Stack):
             default_authorizer=HttpIamAuthorizer(),
         )
         self._add_routes()
-        self._add_stage()
+        self._add_stage(settings)
         CallerPolicies(self, "CallerPolicies", self.api)
         cdk.CfnOutput(self, "ApiUrl", value=self.api.api_endpoint, description="What clients connect to")
         cdk.CfnOutput(self, "ApiId", value=self.api.api_id)
@@ -86,7 +88,7 @@ class ControllerApiStack(cdk.Stack):
                 integration=integrations[route.function],
             )
 
-    def _add_stage(self) -> None:
+    def _add_stage(self, settings: Settings) -> None:
         access_logs = logs.LogGroup(
             self,
             "AccessLogs",
@@ -101,7 +103,9 @@ class ControllerApiStack(cdk.Stack):
             stage_name="$default",
             auto_deploy=True,
             detailed_metrics_enabled=True,
-            throttle=apigateway.ThrottleSettings(rate_limit=CALLS_PER_SECOND_MAX, burst_limit=CALLS_BURST_MAX),
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=settings.calls_per_second, burst_limit=BURST_S * settings.calls_per_second
+            ),
             access_log_settings=_AccessLogs(access_logs),
         )
 

@@ -43,6 +43,7 @@ class ProcessorsStack(cdk.Stack):
         self._resources = DeployedResources.seen_from(self)
         code = lambda_code()
         fed_queues = [fed for queue in topology.QUEUES for fed in (queue, queue.dead_letters)]
+        self._settings = settings
         routed = {route.function for route in topology.ROUTES}
         self.functions = {
             declared.name: ControllerFunction(
@@ -77,7 +78,7 @@ class ProcessorsStack(cdk.Stack):
             target=self.functions[queue.function].function,
             event_source_arn=self._resources.queue_arn(queue),
             batch_size=queue.batch_size,
-            max_concurrency=queue.concurrency_max,
+            max_concurrency=self._settings.queue_concurrency(queue),
             report_batch_item_failures=True,
         )
 

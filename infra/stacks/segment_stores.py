@@ -26,6 +26,7 @@ from infra.constructs.least_privilege import acknowledge_object_grants, closed_r
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.image_context import DOCKERFILE, stage_image_context
+from infra.settings import Settings
 
 LOG_GROUP_NAME = "/headrace/segment-stores"
 
@@ -40,7 +41,7 @@ VOLUME_POLICY_REASON = (
 class SegmentStoresStack(cdk.Stack):
     """Cluster, roles and one service per zone; `zones` in the order of the network's subnets."""
 
-    def __init__(self, scope: Construct, id_: str, network: StoreNetwork, **kwargs: Any) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, network: StoreNetwork, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: segment stores", **kwargs)
         self._log_group = logs.LogGroup(
             self,
@@ -65,6 +66,7 @@ class SegmentStoresStack(cdk.Stack):
             volume_role=self._volume_role(),
             security_group=network.stores_group,
             log_group=self._log_group,
+            containers=settings.containers,
         )
         subnets = network.vpc.select_subnets(subnet_group_name=network.store_subnets.subnet_group_name).subnets
         self.zones = [

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from functions.environment import Environment, EnvironmentVariableError
@@ -41,3 +45,16 @@ def test_what_is_missing_is_named(name: str, value: str | None):
 def test_a_container_count_that_makes_no_sense_is_refused(text: str):
     with pytest.raises(EnvironmentVariableError, match="HEADRACE_CONTAINER_COUNT"):
         _ = Environment({"HEADRACE_CONTAINER_COUNT": text}).container_count
+
+
+def test_completed_transactions_are_kept_as_long_as_the_deployment_says():
+    assert Environment({}).completed_transactions_kept_ms == 24 * 3600 * 1000
+    named = Environment({"HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": "7200"})
+    assert named.completed_transactions_kept_ms == 7_200_000
+
+
+def test_buckets_are_as_many_as_the_deployment_says():
+    program = "from headrace import topology; print(topology.BUCKET_COUNT, {t.buckets for t in topology.TICKS})"
+    environment = os.environ | {"HEADRACE_BUCKET_COUNT": "32"}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "32 {32, 1}\n"

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 import functions.environment
+import headrace.topology.functions
 import segmentstore_fargate.config
 from headrace import topology
 from headrace.topology import SEGMENT_STORES
@@ -52,7 +53,7 @@ def test_functions_are_told_nothing_that_they_do_not_read(assembly, declared, as
     variables = {name: as_text(value) for name, value in function.properties["Environment"]["Variables"].items()}
     environment = functions.environment.Environment(variables)
     assert environment.container_count == topology.CONTAINER_COUNT
-    known = _strings_of(functions.environment)
+    known = _strings_of(functions.environment) | _strings_of(headrace.topology.functions)
     assert {name for name in variables if name.startswith("HEADRACE_")} <= known
 
 

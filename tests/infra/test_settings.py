@@ -49,9 +49,30 @@ def test_executions_are_reserved_only_where_lambda_leaves_a_hundred_for_others()
     assert Settings().reserved_concurrency(topology.function("scopes")) is None
 
 
+def test_sizes_of_a_deployment_reach_its_functions():
+    context = _Context(containers="32", buckets=16, completed_transactions_hours="72", calls_per_second="2000")
+    settings = Settings.from_context(context)
+    assert settings.calls_per_second == 2_000
+    assert settings.environment == {
+        "HEADRACE_CONTAINER_COUNT": "32",
+        "HEADRACE_BUCKET_COUNT": "16",
+        "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(72 * 3600),
+    }
+    ticks = topology.function("ticks")
+    assert settings.queue_concurrency(topology.TICKS_QUEUE) == settings.reserved_concurrency(ticks) == 48
+    assert settings.queue_concurrency(topology.ABORTS_QUEUE) == topology.ABORTS_QUEUE.concurrency_max
+
+
 @pytest.mark.parametrize(
     ("context", "word"),
     [
+        ({"containers": "0"}, "containers"),
+        ({"containers": "2"}, "too few"),
+        ({"containers": "1025"}, "containers"),
+        ({"buckets": "0"}, "buckets"),
+        ({"buckets": "129"}, "buckets"),
+        ({"calls_per_second": "0"}, "calls_per_second"),
+        ({"completed_transactions_hours": "721"}, "completed_transactions_hours"),
         ({"zones": "use1-az1"}, "zones"),
         ({"zones": "us-east-1"}, "zones"),
         ({"zones": "us-east-1a,us-east-1a"}, "twice"),

@@ -175,3 +175,23 @@ def test_a_ping_amid_the_tick_wins_by_its_version(world: Any):
     _tick(world)
     assert world.drain_transactions() == 0
     assert _state(world, one) is TransactionState.OPEN
+
+
+def test_completed_ones_stay_as_long_as_the_deployment_says(world: Any):
+    world.create()
+    one = world.begin()
+    world.commit(one)
+    kept_ms = 10 * COMPLETED_KEPT_MS
+    ticks = module.transaction_ticks(world.store, world.transaction_queues, world.clock, kept_ms=kept_ms)
+    world.clock.advance(CHECK_EVERY_MS)
+    for passed_ms, state in ((kept_ms - CHECK_EVERY_MS - 1, TransactionState.COMMITTED), (1, None)):
+        for bucket in range(8):
+            ticks.run(bucket)
+        world.clock.advance(passed_ms)
+        for bucket in range(8):
+            ticks.run(bucket)
+        if state is None:
+            with pytest.raises(NotFoundError):
+                _state(world, one)
+        else:
+            assert _state(world, one) is state
