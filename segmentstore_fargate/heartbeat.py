@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -19,15 +19,18 @@ from headrace.model.cluster import (
     HEARTBEAT_EVERY_S,
     LEASE_MARGIN_S,
     LEASE_S,
+    UNSERVED_MAX_MS,
     ContainerMap,
     StoreLease,
+    giving_way_ms,
     leaving,
     left,
+    noted_serving,
     registered,
     registration_wait_ms,
     renewed,
 )
-from headrace.model.errors import FencedError, HeadraceError, UnavailableError
+from headrace.model.errors import ConflictError, FencedError, HeadraceError, ThrottledError, UnavailableError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.segmentstore.store import SegmentStore
@@ -37,11 +40,17 @@ _log = logging.getLogger(__name__)
 FORMER_SELF_PATIENCE_S: Final = 180.0
 """A former self that goes on renewing its lease for longer is no former self; a task has 120 s to stop."""
 
+START_RETRY_S: Final = 3.0
+"""Between two attempts to start while the metadata store does not answer."""
+
 T = TypeVar("T")
 
 
 class Heartbeat:
-    """`identity` is the lease without its times. `on_map` is called after every look; `map` is what it saw."""
+    """`identity` is the lease without its times. `on_map` is called after every look; `map` is what it saw.
+
+    `serves_something` says whether this store serves a container, or has none to open.
+    """
 
     def __init__(
         self,
@@ -49,6 +58,7 @@ class Heartbeat:
         records: ClusterRecords,
         clock: Clock,
         identity: StoreLease,
+        serves_something: Callable[[], bool],
         on_map: Callable[[], None],
         on_fatal: Callable[[HeadraceError], None],
     ) -> None:
@@ -56,36 +66,43 @@ class Heartbeat:
         self._records = records
         self._clock = clock
         self._identity = identity
+        self._serves_something = serves_something
         self._on_map = on_map
         self._on_fatal = on_fatal
         self._lease = identity
         self._version = -1
         self._leaving = False
+        self._gave_way = False
         self._beating: asyncio.Task[None] | None = None
         self.map = StoredMap(ContainerMap(), None)
         # Its own: a heartbeat must not wait behind reads and writes of tier 2 that do not answer.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
 
     async def register(self) -> None:
-        """Take this store's place in the cluster; waits for a former self on another disk.
+        """Take this store's place in the cluster.
+
+        Waits for a former self on another disk, for others to take over from one that served nothing for long, and for
+        as long as the metadata store does not answer: the end of this process would help in none of these cases.
 
         Raises:
-            UnavailableError: the metadata store does not answer, or another process has this store's name.
+            UnavailableError: another process has this store's name.
         """
-        begun_s = self._clock.monotonic_s()
+        waited_s = 0.0
         while True:
             started_s = self._clock.monotonic_s()
-            if started_s - begun_s > FORMER_SELF_PATIENCE_S:
+            if waited_s > FORMER_SELF_PATIENCE_S:
                 raise UnavailableError(
                     f"another process has served as {self._identity.store_id} for {FORMER_SELF_PATIENCE_S:g} s: "
                     "give every store a HEADRACE_STORE_ID of its own"
                 )
-            wait_s = await self.in_thread(self._try_to_register)
+            wait_s = await until_answered("lease", lambda: self.in_thread(self._try_to_register))
             if not wait_s:
                 self._extend_gate(started_s)  # there is no claim of this process yet
                 _log.info("event=registered incarnation=%d", self._lease.incarnation)
                 return
             _log.warning("event=former_lease_waited_for seconds=%.1f", wait_s)
+            if not self._gave_way:
+                waited_s += wait_s
             await asyncio.sleep(wait_s)
 
     def start(self) -> None:
@@ -144,7 +161,9 @@ class Heartbeat:
         now_ms = self._clock.now_ms()
         found = self._records.lease(self._identity.store_id)
         former = found.lease if found else None
-        wait_ms = registration_wait_ms(former, self._identity.volume, now_ms)
+        wait_ms = 0 if self._serves_something() else giving_way_ms(former, now_ms)
+        self._gave_way = wait_ms > 0
+        wait_ms = wait_ms or registration_wait_ms(former, self._identity.volume, now_ms)
         if wait_ms:
             return wait_ms / 1000
         lease = registered(self._identity, former, now_ms)
@@ -175,8 +194,18 @@ class Heartbeat:
                 _log.exception("event=heartbeat_failed held=%d", self._store.gate.held)
 
     def _renew(self) -> None:
+        now_ms = self._clock.now_ms()
+        self._lease = noted_serving(self._lease, self._serves_something(), now_ms)
+        if giving_way_ms(self._lease, now_ms):
+            wait_s = self._try_to_register()
+            if wait_s:
+                raise UnavailableError(
+                    f"this store has served nothing for {UNSERVED_MAX_MS // 1000} s: others may take over, its lease "
+                    f"runs out and is taken up again in {wait_s:.0f} s"
+                )
+            return
         try:
-            self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
+            self._write_lease(renewed(self._lease, now_ms), self._version)
         except WriteConflictError:
             self._take_stock()
 
@@ -210,6 +239,16 @@ class Heartbeat:
             unchecked = {each: epoch for each, epoch in self._store.claims.items() if checked.get(each) != epoch}
             if not unchecked:
                 return
+
+
+async def until_answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask as often as needed: while the metadata store does not answer, a new start of the process would not help."""
+    while True:
+        try:
+            return await ask()
+        except (ThrottledError, UnavailableError, ConflictError) as error:
+            _log.warning("event=start_waits for=%s retry_s=%.1f error=%r", what, START_RETRY_S, error.message)
+            await asyncio.sleep(START_RETRY_S)
 
 
 def taken_over(container: int, epoch: int, found: int | None) -> FencedError:

@@ -24,12 +24,13 @@ from headrace.model.cluster import (
     duty_when_open,
 )
 from headrace.model.containers import ContainerClaim
-from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import MetadataStore, WriteConflictError
+from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.workflows.assign_containers import assign_containers, take_unassigned
-from segmentstore_fargate.heartbeat import Heartbeat
+from segmentstore_fargate.heartbeat import Heartbeat, until_answered
+from segmentstore_fargate.openings import ContainerOpenings
 from segmentstore_fargate.registration import claim_free_container
 
 _log = logging.getLogger(__name__)
@@ -73,26 +74,39 @@ class Membership:
         self._map_done: int | None = None
         self._news = asyncio.Event()
         self._leaving = False
+        self._looked = False
         self._settling: asyncio.Task[None] | None = None
-        self.heartbeat = Heartbeat(store, self._records, clock, identity, self._news.set, on_fatal)
+        self._handing_over: set[asyncio.Task[bool]] = set()
+        self.heartbeat = Heartbeat(
+            store, self._records, clock, identity, self._serves_something, self._news.set, on_fatal
+        )
+        self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._news.set)
 
     @property
     def missing(self) -> list[int]:
         """Containers that the map gives this store and that it does not serve."""
         return [each for each in self._map.map.containers_of(self._identity.store_id) if each not in self._store.owned]
 
-    async def join(self) -> None:
-        """Register, and open what belongs here and may be opened; then go on in the background.
+    async def register(self) -> None:
+        """Take this store's place in the cluster, and keep it from now on; waits as long as DynamoDB does not answer.
+
+        To be called before anything that takes long: others wait for a store that has a lease.
 
         Raises:
-            HeadraceError: the metadata store, tier 2 or a log does not allow it.
+            UnavailableError: another process has this store's name.
         """
         await self.heartbeat.register()
         self.heartbeat.start()
-        await self._in_thread(self._find_place)
-        while await self._settle_once():
-            continue
+
+    async def join(self) -> None:
+        """Open what belongs here and may be opened, and go on in the background.
+
+        Returns when each of these containers is served or has failed for the first time.
+        """
+        await until_answered("place", lambda: self._in_thread(self._find_place))
+        await until_answered("containers", self._settle_once)
         self._settling = asyncio.ensure_future(self._settle_for_ever())
+        await self._openings.first_attempts()
 
     async def announce_leaving(self) -> None:
         """Have the map give this store's containers to others, which wait until tier 2 has them.
@@ -104,6 +118,7 @@ class Membership:
         if self._settling is not None:
             await asyncio.wait([self._settling], timeout=LEAVING_DEADLINE_S)
             self._settling.cancel()
+        await self._openings.stop()
         try:
             await asyncio.wait_for(self._leave(), LEAVING_DEADLINE_S)
         except (HeadraceError, TimeoutError) as error:
@@ -137,6 +152,10 @@ class Membership:
             assign_containers(self._records, self._place.container_count, self._clock.now_ms())
         self.heartbeat.map = self._records.container_map()
 
+    def _serves_something(self) -> bool:
+        """Whether this store serves a container, or has none to open: only then does it keep its lease for long."""
+        return bool(self._store.owned) or (self._looked and not self._openings.any)
+
     async def _settle_for_ever(self) -> None:
         while not self._leaving:
             if self.missing:
@@ -145,47 +164,54 @@ class Membership:
                 await self._news.wait()
             self._news.clear()
             try:
-                while await self._settle_once():
-                    continue
-            except (UnavailableError, WriteConflictError) as error:
-                _log.warning("event=containers_not_settled error=%r", error.message)
-                self._map_done = None
-                await asyncio.sleep(WAITING_POLL_S)
-                self._news.set()
+                await self._settle_once()
             except HeadraceError as error:
-                self._on_fatal(error)
-                return
+                _log.warning("event=containers_not_settled error=%r", error.message)
+                await self._settle_soon()
+            except Exception:  # noqa: BLE001 - a defect here must not end what opens and hands over containers
+                _log.exception("event=settling_failed")
+                await self._settle_soon()
 
-    async def _settle_once(self) -> bool:
-        """Do what the map says about each container; whether another look may find more to do.
+    async def _settle_soon(self) -> None:
+        self._map_done = None
+        await asyncio.sleep(WAITING_POLL_S)
+        self._news.set()
 
-        Costs nothing while the map is as it was, every container of this store is served, and no log of another one
-        is here: such a log is looked at again until tier 2 has newer state, since it keeps files of the journal.
+    async def _settle_once(self) -> None:
+        """Do what the map says about each container, or begin to.
+
+        Costs nothing while the map is as it was, and every container of this store is served or being opened.
         """
+        if self._leaving:
+            return
         container_map, version = self._map.map, self._map.version
-        unsettled = sorted({*self.missing, *self._store.logs_at_rest})
-        if self._leaving or (version == self._map_done and not unsettled):
-            return False
-        closed = [each for each in range(self._place.container_count) if each not in self._store.owned]
-        wanted = closed if version != self._map_done else unsettled
-        opened = False
-        for state in await self._in_thread(lambda: self._records.containers(wanted)):
-            opened |= await self._open_if_due(state, container_map)
+        if version != self._map_done:
+            wanted = [each for each in range(self._place.container_count) if self._store.is_free(each)]
+        else:
+            wanted = [each for each in sorted({*self.missing, *self._store.logs_at_rest}) if self._store.is_free(each)]
+        if wanted:
+            for state in await self._in_thread(lambda: self._records.containers(wanted)):
+                if self._duty(state, container_map) is Duty.OPEN and not self._leaving:
+                    self._openings.begin(state)
+        self._looked = True
         self._map_done = version
         await self._hand_over_due(container_map)
-        return opened
 
-    async def _open_if_due(self, state: ContainerState, container_map: ContainerMap) -> bool:
+    def _duty(self, state: ContainerState, container_map: ContainerMap) -> Duty:
         if state.container in self._store.logs_at_rest:
-            self._store.let_go_of_past(state.container, state.pointer)
-        if duty_when_closed(self._identity.store_id, state.container, state.hold, container_map) is not Duty.OPEN:
-            return False
+            self._store.drop_past_log(state.container, state.pointer)
+        return duty_when_closed(self._identity.store_id, state.container, state.hold, container_map)
+
+    async def _claim(self, seen: ContainerState | int) -> int | None:
+        """Claim a container; None if it is not free, or does not have to be opened here any more."""
+        if isinstance(seen, int):
+            (found,) = await self._in_thread(lambda: self._records.containers([seen]))
+            if self._duty(found, self._map.map) is not Duty.OPEN:
+                return None
+        else:
+            found = seen
         claim = ContainerClaim(self._identity.store_id, self._identity.host, self._identity.port, self._identity.zone)
-        epoch = await self._in_thread(lambda: claim_free_container(self._records, state, claim, self._clock.now_ms()))
-        if epoch is None:
-            return False  # the next look finds out whose it is
-        await self._store.open_container(state.container, epoch, self.heartbeat.confirm)
-        return True
+        return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:
         """Close what belongs to others, as far as they are there to go on with it."""
@@ -195,15 +221,28 @@ class Membership:
                 due.setdefault(container_map.stores[container], []).append(container)
         for taker, containers in due.items():
             found = await self._in_thread(lambda taker=taker: self._records.lease(taker))  # type: ignore[misc]
-            if found is None or found.lease.state is not StoreState.SERVING:
-                self._map_done = None  # the map will change, or the store come back
-                continue
-            await self._hand_over(containers)
+            if found is not None and found.lease.state is StoreState.SERVING:
+                self._hand_over(containers)
 
-    async def _hand_over(self, containers: Iterable[int]) -> None:
-        done = await asyncio.gather(*(self._store.hand_over(each, HAND_OVER_DEADLINE_S) for each in containers))
-        if not all(done):
-            raise HeadraceError("a container could not be handed over: only its log here has all of it, starting anew")
+    def _hand_over(self, containers: Iterable[int]) -> None:
+        """In the background: one that takes long keeps no other container waiting."""
+        for each in containers:
+            if each in self._store.owned:
+                task = asyncio.ensure_future(self._store.hand_over(each, HAND_OVER_DEADLINE_S))
+                self._handing_over.add(task)
+                task.add_done_callback(self._handed_over)
+
+    def _handed_over(self, task: asyncio.Task[bool]) -> None:
+        """If it could not be brought to tier 2, its log is at rest here: it is opened again, and then handed over."""
+        self._handing_over.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("event=hand_over_failed error=%r", error)
+        self._news.set()
+
+    def container_failed(self, container: int, error: HeadraceError) -> None:
+        """A container has stopped, and is to be opened from its log again."""
+        self._openings.note_failure(container, error)
+        self._news.set()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.to_thread(call)

@@ -19,7 +19,8 @@ from headrace.adapters.tcp.listener import WireListener
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredMetadataStore
 from headrace.segmentstore.metrics import JournalMetrics, RequestMetrics
-from headrace.segmentstore.store import OwnedContainer, SegmentStore
+from headrace.segmentstore.owned_container import OwnedContainer
+from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.metric_families import Metric, Value, metric_family
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -57,8 +58,20 @@ def _oldest_file_bytes(measured: MeasuredStore) -> Mapping[tuple[str, ...], Valu
     return {(str(number),): needed.get(number, 0) for number in sorted(needed.keys() | measured.store.owned.keys())}
 
 
+def _openings(store: SegmentStore) -> Mapping[tuple[str, ...], Value]:
+    damaged = sum(each.progress.quarantined for each in store.openings.values())
+    return {("no",): len(store.openings) - damaged, ("yes",): damaged}
+
+
 STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric("gauge", "headrace_ready", "1 while every claimed container is served", lambda s: s.serves()),
+    Metric(
+        "gauge",
+        "headrace_containers_opening",
+        "containers that are not served yet, by whether their log or tier 2 is damaged",
+        lambda s: _openings(s.store),
+        ("quarantined",),
+    ),
     Metric("gauge", "headrace_connections", "open connections", lambda s: s.store.metrics.connections),
     Metric(
         "counter",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -16,6 +17,7 @@ from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
+from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
@@ -94,10 +96,10 @@ class SegmentStoreProcess:
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
-        """Register, claim, recover, listen; the line that says so.
+        """Register, read the journal, listen, claim and recover; the line that says so.
 
-        The socket is bound before the claims, which name its port, and accepts only when every container is there that
-        needs nothing of another store.
+        The socket is bound before the claims, which name its port. Containers are served one by one as they are
+        recovered; this returns when each that needs nothing of another store is served or has failed once.
 
         Raises:
             HeadraceError: the log, the metadata store or the platform does not allow it.
@@ -111,7 +113,6 @@ class SegmentStoreProcess:
         if config.health_port is not None:
             await self._health.start(config.listen_host, config.health_port)
             _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
-        await asyncio.to_thread(self._journal.start)
         identity = StoreLease(
             config.store_id,
             host,
@@ -126,9 +127,12 @@ class SegmentStoreProcess:
         self._membership = Membership(
             self._store, self._metadata_store, self._clock, identity, place, self._membership_failed
         )
-        await self._membership.join()
+        # First: others wait for a store with a lease, and reading the journal takes as long as it is large.
+        await self._membership.register()
+        await asyncio.to_thread(self._journal.start)
         mark_served(config.data_dir)
         await self._listener.start(bound)
+        await self._membership.join()
         self._collector.start()
         self._scaling_reports.start()
         self._tick_rates()
@@ -169,9 +173,11 @@ class SegmentStoreProcess:
         _log.info("event=stopped store=%s", self._config.store_id)
 
     def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
-        """A deposed container is somebody else's now; any other failure needs a recovery, so a new process."""
-        if not isinstance(error, FencedError):
+        """Only the journal's failure needs a new process; a container that has stopped is opened from its log again."""
+        if self._journal.failure is not None:
             self._fail()
+        elif self._membership is not None and not isinstance(error, FencedError):
+            self._membership.container_failed(container.container, error)
 
     def _membership_failed(self, error: HeadraceError) -> None:
         _log.critical("event=membership_failed code=%s error=%r", error.specific_code, error.message)
@@ -203,8 +209,19 @@ class SegmentStoreProcess:
             status = "incomplete"
         return json_answer(
             self._serves,
-            {"status": status, "store": self._config.store_id, "containers": sorted(self._store.owned)},
+            {"status": status, "store": self._config.store_id, "containers": sorted(self._store.owned)}
+            | _openings_shown(self._store.openings),
         )
 
     def _metrics_answer(self) -> Answer:
         return Answer(True, CONTENT_TYPE, self._metrics.render())
+
+
+def _openings_shown(openings: Mapping[int, ContainerOpening]) -> dict[str, Any]:
+    """What `/ready` says of containers that are not served yet; nothing if there are none."""
+    shown: dict[str, Any] = {}
+    for container, opening in sorted(openings.items()):
+        progress = opening.progress
+        kind = "quarantined" if progress.quarantined else "opening"
+        shown.setdefault(kind, {})[str(container)] = {"step": str(progress.step), "error": progress.error}
+    return shown

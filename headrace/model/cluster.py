@@ -34,6 +34,14 @@ STORES_MAX: Final = 200
 CAPACITY_DEFAULT: Final = 100
 
 
+UNSERVED_MAX_MS: Final = 900_000
+"""So long a store may keep its lease without serving a container. Longer than the scan of a full journal (64 GiB at 100
+MB/s take 11 minutes), and counted over restarts, so that a store that cannot serve does not keep others from it."""
+
+GIVING_WAY_MS: Final = 60_000
+"""So much longer than its take-over time such a store stays away: a tick and the stores need a moment to take over."""
+
+
 class StoreState(enum.StrEnum):
     """What is known of a store."""
 
@@ -68,6 +76,8 @@ class StoreLease:
     lease_until_ms: int = 0
     ended_ms: int | None = None
     take_over_ms: int | None = None
+    unserved_since_ms: int | None = None
+    """Since when it has had containers to open and served none of them; None: it serves, or has none to open."""
 
     @property
     def has_ended(self) -> bool:
@@ -81,7 +91,35 @@ class StoreLease:
 def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> StoreLease:
     """The lease with which a store starts, or starts again."""
     incarnation = 1 if former is None else former.incarnation + 1
-    return renewed(replace(store, incarnation=incarnation, state=StoreState.SERVING), now_ms)
+    unserved_since_ms = now_ms
+    if former is not None and former.unserved_since_ms is not None and not _serves_too_late(former, now_ms):
+        unserved_since_ms = former.unserved_since_ms
+    started = replace(store, incarnation=incarnation, state=StoreState.SERVING, unserved_since_ms=unserved_since_ms)
+    return renewed(started, now_ms)
+
+
+def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> StoreLease:
+    """The lease with what is known of how long the store has served nothing."""
+    if serves_something:
+        return replace(lease, unserved_since_ms=None)
+    return lease if lease.unserved_since_ms is not None else replace(lease, unserved_since_ms=now_ms)
+
+
+def giving_way_ms(lease: StoreLease | None, now_ms: int) -> int:
+    """How long a store that serves nothing must not renew this lease, nor take it up again; 0 if it may.
+
+    After UNSERVED_MAX_MS it lets the lease run out, and comes back when others have had the time to take over.
+    """
+    if lease is None or not _serves_too_late(lease, now_ms):
+        return 0
+    free_ms = lease.take_over_ms
+    if free_ms is None:
+        free_ms = lease.lease_until_ms + CLOCK_SKEW_MAX_MS + lease.take_over_after_ms
+    return max(0, free_ms + GIVING_WAY_MS - now_ms)
+
+
+def _serves_too_late(lease: StoreLease, now_ms: int) -> bool:
+    return lease.unserved_since_ms is not None and now_ms - lease.unserved_since_ms > UNSERVED_MAX_MS
 
 
 def registration_wait_ms(former: StoreLease | None, volume: str, now_ms: int) -> int:

@@ -95,6 +95,25 @@ class LedgerStore(Protocol):
         """
         ...
 
+    def release(self, container: int) -> None:
+        """Give an open ledger up for now: it takes no entries, and can be opened again with everything in it.
+
+        Blocks until everything that it took is durable. Nothing happens if it is not open.
+
+        Raises:
+            UnavailableError: the log has failed.
+        """
+        ...
+
+    def prepare(self, container: int) -> None:
+        """Find the entries of a released ledger again, before it is opened; blocks while it reads.
+
+        Raises:
+            CorruptError: entries that were durable are missing or damaged.
+            UnavailableError: they could not be read this time.
+        """
+        ...
+
     def epochs(self) -> Mapping[int, int]:
         """The containers that have a log here, opened or not, and the epoch of its newest owner here."""
         ...

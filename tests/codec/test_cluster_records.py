@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from golden_records import GoldenRecords, Shape
@@ -69,3 +70,10 @@ def test_maps_come_back(stores: dict[int, str], given_up: dict[int, int]):
     made = ContainerMap(stores, given_up)
     text = json.dumps(container_map_record.container_map_body(made))
     assert container_map_record.container_map_of_body(json.loads(text)) == made
+
+
+def test_a_lease_says_since_when_its_store_serves_nothing():
+    unserved = replace(LEASE, unserved_since_ms=450)
+    body = store_lease_record.store_lease_body(unserved)
+    assert body == {**SHAPES["store lease"][3], "unserved_since": 450}
+    assert store_lease_record.store_lease_of_body(body) == unserved

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.model.cluster import (
     CLOCK_SKEW_MAX_MS,
+    GIVING_WAY_MS,
     STORE_FORGOTTEN_AFTER_MS,
+    UNSERVED_MAX_MS,
     ContainerHold,
     ContainerMap,
     Duty,
@@ -20,10 +22,12 @@ from headrace.model.cluster import (
     assign,
     duty_when_closed,
     duty_when_open,
+    giving_way_ms,
     leaving,
     left,
     lost,
     may_be_forgotten,
+    noted_serving,
     registered,
     registration_wait_ms,
     renewed,
@@ -232,3 +236,23 @@ def test_a_store_is_forgotten_when_nothing_depends_on_it():
     assert not may_be_forgotten(gone, ContainerMap({0: "a"}), {}, later)
     assert not may_be_forgotten(gone, ContainerMap(), {0: ContainerHold("a", 1)}, later)
     assert not may_be_forgotten(store("a"), ContainerMap(), {}, later)
+
+
+def test_a_store_that_serves_nothing_gives_way_across_restarts():
+    one = store("a")
+    assert one.unserved_since_ms == NOW_MS
+    served = noted_serving(one, True, NOW_MS + 5)
+    assert served.unserved_since_ms is None
+    failing = noted_serving(served, False, NOW_MS + 10)
+    assert noted_serving(failing, False, NOW_MS + 20).unserved_since_ms == NOW_MS + 10
+    again = registered(one, failing, NOW_MS + UNSERVED_MAX_MS)
+    assert again.unserved_since_ms == NOW_MS + 10, "a restart does not count from the beginning"
+    end_ms = NOW_MS + 10 + UNSERVED_MAX_MS
+    assert giving_way_ms(again, end_ms) == 0
+    assert giving_way_ms(served, end_ms + 1) == giving_way_ms(None, end_ms + 1) == 0
+    ran_out = replace(again, lease_until_ms=end_ms)
+    wait_ms = CLOCK_SKEW_MAX_MS + GRACE_MS + GIVING_WAY_MS
+    assert giving_way_ms(ran_out, end_ms + 1) == wait_ms - 1
+    assert giving_way_ms(lost(ran_out, end_ms + 5), end_ms + 5) == GRACE_MS + GIVING_WAY_MS
+    assert giving_way_ms(ran_out, end_ms + wait_ms) == 0
+    assert registered(one, ran_out, end_ms + wait_ms).unserved_since_ms == end_ms + wait_ms

@@ -99,6 +99,7 @@ class ModelStore:
         self.heartbeat.in_thread = Request  # type: ignore[assignment]
         Conversation(self.heartbeat.register()).finish()
         self.membership._find_place()
+        self.membership._looked = True
         self.beating: Conversation | None = None
         self.openings: dict[int, Conversation] = {}
 

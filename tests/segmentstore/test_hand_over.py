@@ -11,7 +11,7 @@ from held_disk import HeldDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, snapshot_pointer, snapshot_sort
-from headrace.model.errors import FencedError, UnavailableError
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.log.journal import Journal
@@ -156,10 +156,13 @@ def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world, run):
             assert not await running.store.hand_over(0, 0.05)
             world.metadata.write = honest
             assert running.store.logs_at_rest == [0]
-            with pytest.raises(UnavailableError, match="start the store anew"):
-                await running.store.open_container(0, world.claim(0))
+            await running.store.open_container(0, world.claim(0))
+            client = await running.connect()
+            assert await client.read_all(SEGMENT) == b"one"
+            assert await client.set_up(SEGMENT, WRITER) == 1
+            await client.append(WRITER, 2, b"two")
         async with world.running() as running:
-            assert await (await running.connect()).read_all(SEGMENT) == b"one"
+            assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
 
     run(scenario())
 
@@ -279,5 +282,74 @@ def test_a_forgotten_log_frees_its_file_and_begins_anew(world, run):
         journal, ledgers = start()
         assert [bytes(entry.payload) for entry in ledgers.open(0, 5).recover()] == [b"from the beginning"]
         journal.close()
+
+    run(scenario())
+
+
+def test_a_released_log_is_read_again_from_its_files(world, run):
+    """Also what was added after a truncation, over several files; and what another container has is not in it."""
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        journal = Journal(
+            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
+        )
+        journal.start()
+        ledgers = JournalLedgers(journal)
+        ledger, other = ledgers.open(0, 1), ledgers.open(1, 1)
+        entries = [bytes([number]) * (8 << 10) for number in range(40)]
+        for entry in entries:
+            ledger.append([entry], lambda _error: None)
+            other.append([b"other"], lambda _error: None)
+        ledger.truncate(15)
+        await asyncio.to_thread(ledgers.release, 0)
+        await asyncio.to_thread(ledgers.release, 7)
+        with pytest.raises(FencedError):
+            ledger.append([b"late"], lambda _error: None)
+        with pytest.raises(UnavailableError, match="read again"):
+            ledgers.open(0, 2)
+        assert ledgers.epochs() == {0: 1, 1: 1}
+        for epoch in (2, 3):
+            await asyncio.to_thread(ledgers.prepare, 0)
+            again = ledgers.open(0, epoch)
+            assert [bytes(found.payload) for found in again.recover()] == entries[15:]
+            await asyncio.to_thread(ledgers.release, 0)
+        await asyncio.to_thread(ledgers.prepare, 0)
+        again = ledgers.open(0, 4)
+        again.append([b"more"], lambda _error: None)
+        await asyncio.to_thread(ledgers.release, 0)
+        await asyncio.to_thread(journal.close)
+        journal = Journal(
+            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
+        )
+        journal.start()
+        assert [bytes(found.payload) for found in JournalLedgers(journal).open(0, 5).recover()] == [
+            *entries[15:],
+            b"more",
+        ]
+        await asyncio.to_thread(journal.close)
+
+    run(scenario())
+
+
+def test_a_released_log_that_was_damaged_is_not_taken_for_an_empty_one(world, run):
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        journal = Journal(
+            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
+        )
+        journal.start()
+        ledgers = JournalLedgers(journal)
+        ledgers.open(0, 1).append([b"kept"], lambda _error: None)
+        await asyncio.to_thread(ledgers.release, 0)
+        position = journal._files.active.end - 5
+        byte = journal._files.active.file.read(position, 1)
+        journal._files.active.file.write(position, [bytes([byte[0] ^ 1])])
+        for _ in range(2):
+            with pytest.raises(CorruptError):
+                await asyncio.to_thread(ledgers.prepare, 0)
+            with pytest.raises(UnavailableError):
+                ledgers.open(0, 2)
+        await asyncio.to_thread(journal.close)
 
     run(scenario())

@@ -329,7 +329,7 @@ def test_a_newer_owner_fences():
     append_all(old, [b"old!"])
     with pytest.raises(FencedError, match="held with epoch 2"):
         ledgers.open(0, 2)
-    with pytest.raises(UnavailableError, match="start the store anew"):
+    with pytest.raises(UnavailableError, match="still open in this process"):
         ledgers.open(0, 3)
     with pytest.raises(FencedError):
         old.append([b"late"], lambda _error: None)

@@ -44,7 +44,7 @@ async def write(client, segment, number, data):
 
 @pytest.fixture
 def recovered_lines(caplog):
-    caplog.set_level(logging.INFO, logger="headrace.segmentstore.store")
+    caplog.set_level(logging.INFO, logger="headrace.segmentstore.container_opening")
 
     def lines():
         found = [re.findall(r"(\w+)=(\S+)", record.getMessage()) for record in caplog.records]

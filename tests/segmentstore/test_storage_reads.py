@@ -201,7 +201,7 @@ async def stored(running, sizes_mib):
             await client.append(WRITER, number, bytes([number]) * MIB)
         await running.flush()
         running.store.owned[0].container.metadata.segments[segment].index.release_all()
-    gated = Gated(running.store._chunk_storage)
+    gated = Gated(running.world.chunks)
     running.store.read_cache._chunk_storage = gated
     return client, gated
 
@@ -264,7 +264,7 @@ def test_a_slow_request_delays_only_its_readers(world, run):
 
 
 def world_objects(running):
-    return [name for name in running.store._chunk_storage._objects if "/packed/" in name]
+    return [name for name in running.world.chunks._objects if "/packed/" in name]
 
 
 def test_what_was_asked_ahead_ends_with_its_reader(world, run):
@@ -287,7 +287,7 @@ def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world, run):
     async def scenario():
         async with world.running() as running:
             client, _ = await stored(running, [2])
-            chunks = running.store._chunk_storage
+            chunks = running.world.chunks
             (name,) = world_objects(running)
             whole = chunks.read_now(name, 0, 2 * MIB)
             await chunks.delete([name])

@@ -75,6 +75,7 @@ async def member(
             identity = StoreLease(name, "127.0.0.1", running.port, "z", 100, volume or f"disk-{name}", task, GRACE_MS)
             place = Place(CONTAINERS, tuple(share))
             membership = Membership(running.store, metadata, world.clock, identity, place, fatal.append)
+            await membership.register()
             await membership.join()
             try:
                 yield Member(running, membership, metadata, fatal)

@@ -31,6 +31,7 @@ def store_lease_body(lease: StoreLease) -> dict[str, Any]:
         until=lease.lease_until_ms,
         ended=lease.ended_ms,
         take_over=lease.take_over_ms,
+        **({} if lease.unserved_since_ms is None else {"unserved_since": lease.unserved_since_ms}),
     )
 
 
@@ -53,6 +54,7 @@ def _lease(body: Body) -> StoreLease:
         lease_until_ms=int(body["until"]),
         ended_ms=_time(body["ended"]),
         take_over_ms=_time(body["take_over"]),
+        unserved_since_ms=_time(body.get("unserved_since")),
     )
 
 

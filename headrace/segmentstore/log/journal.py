@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from headrace.model import log_space
-from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log import journal_format
@@ -157,6 +157,29 @@ class Journal:
         found, volume_bytes = self._disk.space(), self._files.volume_bytes
         room_bytes = log_space.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
         return LogSpace(self._files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
+
+    def read_again(self, container: int) -> RecoveredEntries | None:
+        """Where the entries of a container are that takes none for now; None without any. Blocks, in any thread.
+
+        Raises:
+            CorruptError: entries that were durable are missing or damaged.
+            UnavailableError: a file was freed meanwhile, and is not needed next time.
+        """
+        found: RecoveredEntries | None = None
+        for log_file in list(self._files.used):
+            scan = RecordScan(log_file.file, log_file.salt, log_file.end, log_file.name)
+            try:
+                for record in scan:
+                    if record.header.container == container:
+                        found = found or RecoveredEntries(container)
+                        found.add(log_file, record)
+            except (CorruptError, OSError, ValueError) as error:
+                if log_file in self._files.used:
+                    raise
+                raise UnavailableError(f"journal file {log_file.name} was freed while it was read") from error
+        if found is not None:
+            self._readable[container] = found
+        return found
 
     def _load(self) -> None:
         loaded = self._files.load()

@@ -6,14 +6,17 @@ Between processes the claim of the container in the metadata store fences, and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from headrace.model.errors import FencedError, InvalidRequestError, UnavailableError
+from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Done, LedgerEntry
 from headrace.segmentstore.log.file_copies import PendingEntry
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import RECORD_HEADER_BYTES
+from headrace.segmentstore.log.recovered_entries import RecoveredEntries
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -118,6 +121,25 @@ class JournalLedger:
         self._journal.submit(PendingEntry(self._container, self._epoch, entry, self._next_entry, (), 0, _ignore))
         return self._next_entry
 
+    @property
+    def unread(self) -> RecoveredEntries | None:
+        """What was found of it at its opening, as long as nothing was added to that."""
+        return self._recovered
+
+    def settle(self) -> None:
+        """Take no more entries, and block until what was taken is durable; not on the event loop.
+
+        Raises:
+            UnavailableError: the journal has failed.
+        """
+        self.close()
+        written: Future[None] = Future()
+        entry, self._next_entry = self._next_entry, self._next_entry + 1
+        self._recovered = None
+        done = partial(_tell, written)
+        self._journal.submit(PendingEntry(self._container, self._epoch, entry, self._truncated_before, (), 0, done))
+        written.result()
+
     def _count(self, entry: int, length: int) -> None:
         if not self._bytes_before or self._held_bytes - self._bytes_before[-1][1] >= _MARK_EVERY_BYTES:
             self._bytes_before.append((entry, self._held_bytes))
@@ -128,30 +150,77 @@ def _ignore(_error: Exception | None) -> None:
     """Nobody waits for a truncation point: if it is lost, recovery reads some more."""
 
 
+def _tell(written: Future[None], error: Exception | None) -> None:
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)
+
+
 class JournalLedgers:
-    """All ledgers on one journal. A journal reads its entries at its start, so a process recovers each ledger once: to
-    open one again it must have been forgotten."""
+    """All ledgers on one journal.
+
+    The journal finds its entries once, at its start. A ledger that was released, with more in it than was found then,
+    is looked for in the files again.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._open: dict[int, tuple[int, JournalLedger]] = {}
+        self._released: dict[int, tuple[int, JournalLedger]] = {}
         self._forgotten: dict[int, int] = {}
+        self._read_again: set[int] = set()
 
     def open(self, container: int, epoch: int) -> JournalLedger:
-        """As the port has it; also raises UnavailableError, having fenced the former owner, for a second opening."""
+        """As the port has it; also raises UnavailableError for one that is open, having fenced its former owner."""
         if container in self._open:
             self._fence(container, epoch)
+        if container in self._released:
+            raise UnavailableError(f"the log of container {container} was not read again yet")
         recovered = self._journal.recovered.get(container)
         if recovered is not None and recovered.epoch > epoch:
             raise FencedError(f"container {container} was written with epoch {recovered.epoch}, asked for {epoch}")
-        ledger = JournalLedger(self._journal, container, epoch, self._forgotten.pop(container, 0))
+        try:
+            ledger = JournalLedger(self._journal, container, epoch, self._forgotten.get(container, 0))
+        except CorruptError:
+            if recovered is not None:  # else the next opening would take the container for one without a log
+                self._journal.recovered[container] = recovered
+            raise
+        self._forgotten.pop(container, None)
         self._open[container] = (epoch, ledger)
         return ledger
+
+    def release(self, container: int) -> None:
+        """As the port has it."""
+        if container not in self._open:
+            return
+        _, ledger = self._open[container]
+        ledger.close()
+        if ledger.unread is not None and container not in self._read_again:
+            self._journal.recovered[container] = ledger.unread
+        else:
+            ledger.settle()
+            self._released[container] = self._open[container]
+        del self._open[container]
+
+    def prepare(self, container: int) -> None:
+        """As the port has it."""
+        if container not in self._released:
+            return
+        _, ledger = self._released[container]
+        found = self._journal.read_again(container)
+        if found is None:  # all of it was truncated
+            self._forgotten[container] = ledger.next_entry
+        else:
+            self._journal.recovered[container] = found
+            self._read_again.add(container)  # entries may be moved while they are looked for: look again if it fails
+        self._released.pop(container, None)
 
     def epochs(self) -> dict[int, int]:
         """As the port has it."""
         found = {container: entries.epoch for container, entries in self._journal.recovered.items()}
-        return found | {container: epoch for container, (epoch, _) in self._open.items()}
+        held = self._released | self._open
+        return found | {container: epoch for container, (epoch, _) in held.items()}
 
     def space(self) -> LogSpace:
         """As the port has it."""
@@ -159,7 +228,8 @@ class JournalLedgers:
 
     def forget(self, container: int) -> None:
         """As the port has it."""
-        _, ledger = self._open.pop(container, (0, None))
+        held = self._open.pop(container, None) or self._released.pop(container, None)
+        ledger = None if held is None else held[1]
         recovered = self._journal.recovered.get(container)
         if ledger is None and recovered is not None:
             ledger = JournalLedger(self._journal, container, recovered.epoch)
@@ -171,4 +241,4 @@ class JournalLedgers:
         if held_epoch >= epoch:
             raise FencedError(f"container {container} is held with epoch {held_epoch}, asked for {epoch}")
         ledger.fence(epoch)
-        raise UnavailableError(f"container {container} was open in this process: start the store anew to recover it")
+        raise UnavailableError(f"the log of container {container} is still open in this process: try again")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import FencedError, HeadraceError, NotFoundError
+from headrace.segmentstore.owned_container import OwnedContainer
 from headrace.segmentstore.reading.reservations import Block
 from headrace.segmentstore.sessions.limits import (
     HELD_READS_MAX,
@@ -23,7 +24,6 @@ from headrace.segmentstore.sessions.limits import (
 )
 from headrace.segmentstore.storage.read_ahead import ReadAhead
 from headrace.segmentstore.storage.storage_reader import StoredBytes
-from headrace.segmentstore.store import OwnedContainer
 
 if TYPE_CHECKING:
     from headrace.segmentstore.containers.segment import Segment

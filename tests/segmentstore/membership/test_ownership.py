@@ -10,6 +10,7 @@ from cluster_members import CONTAINERS, GRACE_MS, WRITER, Member, lease, look, m
 
 from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, lease_key
+from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.names import container_of_segment
@@ -247,11 +248,18 @@ def test_what_is_handed_over_is_not_acknowledged_without_its_claim(world, run):
 def test_a_container_claimed_by_another_store_while_it_was_opened_is_not_served(world, run):
     async def scenario():
         async with member(world, "a", (1, 2, 3)) as a:
-            epoch = world.claim(0)
+            store = a.running.store
+            opening = store.begin_opening(0)
+            opening.claimed(world.claim(0))
+            while opening.progress.step is not OpeningStep.CONFIRM:
+                await opening.advance()
             world.claim(0)
             with pytest.raises(FencedError, match="taken over"):
-                await a.running.store.open_container(0, epoch, a.membership.heartbeat.confirm)
+                await a.membership.heartbeat.confirm(0, opening.epoch)
+            store.abandon(opening)
+            await store.retired(0)
             assert 0 not in a.containers
-            assert 0 not in a.running.store.claims
+            assert 0 not in store.claims
+            assert store.is_free(0)
 
     run(scenario())

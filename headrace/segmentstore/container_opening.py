@@ -1,0 +1,206 @@
+"""The way of one container from its claim to the moment in which it is served, step by step.
+
+Each step may fail and be repeated; `undo` takes back what the steps so far have left in this process. What they left in
+tier 2 names the epoch of the claim, and is found by the repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from headrace.model.container_opening import OpeningProgress, OpeningStep
+from headrace.model.containers import SnapshotPointer
+from headrace.model.errors import CorruptError, HeadraceError
+from headrace.ports.ledger import Ledger, LedgerStore
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.operation_log import OperationLog
+from headrace.segmentstore.containers.recovery import Recovery
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
+from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.restoration import restore_container
+from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+
+_log = logging.getLogger(__name__)
+
+
+class ContainerOpening:
+    """`epoch` is None until the container was claimed. `on_failure` is the container's once it was built."""
+
+    def __init__(
+        self, parts: SharedParts, container: int, on_failure: Callable[[SegmentContainer, HeadraceError], None]
+    ) -> None:
+        self.container = container
+        self.epoch: int | None = None
+        self.progress = OpeningProgress()
+        self.owned: OwnedContainer | None = None
+        self._parts = parts
+        self._on_failure = on_failure
+        self._ledger: Ledger | None = None
+        self._recovery: Recovery | None = None
+        self._unstored: UnstoredLoad | None = None
+        self._snapshot_store: SnapshotStore | None = None
+        self._restored = False
+        self._started_s = 0.0
+
+    def claimed(self, epoch: int) -> None:
+        """The container was claimed with this epoch."""
+        parts = self._parts
+        self.epoch = epoch
+        # One for all attempts: it counts the objects of this epoch, whose names are never used twice.
+        self._snapshot_store = SnapshotStore(parts.metadata_store, parts.chunk_storage, self.container, epoch)
+        self.progress = self.progress.done()
+
+    async def advance(self) -> None:
+        """Do the step that is next, up to the one that confirms the claim, which is the caller's.
+
+        Raises:
+            CorruptError: its log is damaged, or tier 2 contradicts itself.
+            FencedError: the container belongs to a newer owner.
+            ThrottledError, UnavailableError: tier 2 does not answer.
+        """
+        steps = {
+            OpeningStep.LEDGER: self._open_ledger,
+            OpeningStep.RESTORE: self._restore,
+            OpeningStep.CHECKPOINT: self._checkpoint,
+        }
+        await steps[self.progress.step]()
+        self.progress = self.progress.done()
+
+    async def failed(self, error: Exception) -> None:
+        """Note that the step that is next has failed, and take back what its repetition would mind."""
+        self.progress = self.progress.failed(error)
+        if self.progress.step is OpeningStep.LEDGER:
+            await self.undo()
+
+    async def undo(self) -> None:
+        """Take back all but the claim: nothing of the container is in memory then, and its log can be opened again.
+
+        Raises:
+            UnavailableError: the journal has failed.
+        """
+        if self.owned is not None:
+            self.owned.container.log.on_failure = None  # it is none
+            self.owned.container.log.close()
+            await self.owned.stop()
+        recovery, self._recovery, self.owned, self._unstored = self._recovery, None, None, None
+        self._restored = False
+        if self._ledger is not None:
+            self._ledger = None
+            await asyncio.to_thread(self._parts.ledgers.release, self.container)
+        if recovery is not None:
+            recovery.metadata.release_memory()
+
+    def start(self) -> OwnedContainer:
+        """Let it be served; to be called once the claim was confirmed."""
+        if self.owned is None:
+            raise AssertionError("a container is served before it was opened")
+        segment_container = self.owned.container
+        segment_container.metrics.recovery_s = self._parts.clock.monotonic_s() - self._started_s
+        if self._unstored is not None:
+            self._unstored.start(segment_container.log)
+        self.owned.writer.start()
+        self.owned.chores.start()
+        _log.info(
+            "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d seconds=%.3f",
+            self.container,
+            segment_container.epoch,
+            len(segment_container.metadata.segments),
+            len(segment_container.dirty),
+            segment_container.log.ledger.next_entry,
+            segment_container.metrics.recovery_s,
+        )
+        return self.owned
+
+    # Steps
+
+    async def _open_ledger(self) -> None:
+        self._started_s = self._parts.clock.monotonic_s()
+        ledgers, epoch = self._parts.ledgers, self._claimed_epoch
+        drop_past_log(ledgers, self.container, await self._snapshots.pointer())
+        await asyncio.to_thread(ledgers.prepare, self.container)
+        self._ledger = ledger = ledgers.open(self.container, epoch)
+        recovery = Recovery(self.container, self._parts.pool, self._parts.clock)
+        self._unstored = await recovery.run(ledger)
+        self._recovery = recovery
+        _log.info(
+            "event=recovered container=%d seconds=%.3f log_bytes=%d operations=%d",
+            self.container,
+            self._parts.clock.monotonic_s() - self._started_s,
+            ledger.held_bytes,
+            recovery.operations,
+        )
+        self._parts.ordering_clock.observe(recovery.frames.last_ordering)
+
+    async def _restore(self) -> None:
+        recovery, snapshots = self._recovered, self._snapshots
+        if not recovery.told_nothing:
+            return
+        pointer = await snapshots.pointer()
+        if pointer is None:
+            if recovery.has_cut_checkpoint:
+                raise CorruptError(
+                    f"the checkpoint of container {self.container} is incomplete, and tier 2 has no snapshot of it"
+                )
+            return
+        snapshot = await restore_container(snapshots, self._directory(), pointer)
+        recovery.restore(snapshot)
+        self._parts.ordering_clock.observe(snapshot.ordering)
+        self._restored = True
+
+    async def _checkpoint(self) -> None:
+        parts, recovery = self._parts, self._recovered
+        if self._ledger is None or self._unstored is None:
+            raise AssertionError("a container is built before its log was opened")
+        log = OperationLog(self._ledger, parts.ordering_clock, recovery.frames.next_sequence, parts.gate)
+        container = SegmentContainer(
+            self.container,
+            self._claimed_epoch,
+            recovery.metadata,
+            log,
+            parts.pool,
+            parts.clock,
+            self._on_failure,
+            parts.log_room,
+        )
+        container.dirty.update(recovery.dirty)
+        covered = recovery.told_nothing
+        self.owned = assemble(parts, container, self._directory(), self._snapshots, self._unstored, covered=covered)
+        if self._restored:
+            # Before any client is served: the log must tell this before it tells anything else.
+            await self.owned.writer.checkpoint()
+
+    # Inside
+
+    @property
+    def _claimed_epoch(self) -> int:
+        if self.epoch is None:
+            raise AssertionError("a container is opened before it was claimed")
+        return self.epoch
+
+    @property
+    def _recovered(self) -> Recovery:
+        if self._recovery is None:
+            raise AssertionError("a container is restored before its log was read")
+        return self._recovery
+
+    @property
+    def _snapshots(self) -> SnapshotStore:
+        if self._snapshot_store is None:
+            raise AssertionError("a container is opened before it was claimed")
+        return self._snapshot_store
+
+    def _directory(self) -> ChunkDirectory:
+        parts = self._parts
+        observe = parts.ordering_clock.observe
+        return ChunkDirectory(parts.metadata_store, self.container, self._claimed_epoch, parts.clock, observe)
+
+
+def drop_past_log(ledgers: LedgerStore, container: int, pointer: SnapshotPointer | None) -> None:
+    """Forget a log of the container that is here if another store went on with it after it was written."""
+    found = ledgers.epochs().get(container)
+    if found is not None and pointer is not None and pointer.epoch > found:
+        _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, found, pointer.epoch)
+        ledgers.forget(container)

@@ -1,0 +1,116 @@
+"""A container that a store serves, with what works for it; and what all containers of a store share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.ports.ledger import LedgerStore
+from headrace.ports.metadata_store import MetadataStore
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.log_room import LogRoom
+from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
+from headrace.segmentstore.lease_gate import LeaseGate
+from headrace.segmentstore.reading.block_pool import BlockPool
+from headrace.segmentstore.storage.chores import Chores
+from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
+from headrace.segmentstore.storage.compactor import CompactionBudget, Compactor
+from headrace.segmentstore.storage.evictor import Evictor
+from headrace.segmentstore.storage.garbage_collector import GarbageCollector
+from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.storage.object_names import ObjectNames
+from headrace.segmentstore.storage.range_cache import RangeCache
+from headrace.segmentstore.storage.segment_records import SegmentRecords
+from headrace.segmentstore.storage.small_runs import SmallRuns
+from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
+from headrace.segmentstore.storage.storage_reader import StorageReader
+from headrace.segmentstore.storage.storage_writer import StorageWriter
+from headrace.segmentstore.tables.index_store import IndexStore
+from headrace.segmentstore.tables.table_memory import TableMemory
+from headrace.segmentstore.tables.table_store import TableStore
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What the containers of one store share."""
+
+    ledgers: LedgerStore
+    pool: BlockPool
+    clock: Clock
+    gate: LeaseGate
+    ordering_clock: OrderingClock
+    metadata_store: MetadataStore
+    chunk_storage: ChunkStorage
+    limits: StorageLimits
+    table_memory: TableMemory
+    read_cache: RangeCache
+    compaction_budget: CompactionBudget
+    log_room: LogRoom
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedContainer:
+    """A container that this store serves."""
+
+    container: SegmentContainer
+    writer: StorageWriter
+    reader: StorageReader
+    tables: TableStore
+    evictor: Evictor
+    chores: Chores
+    unstored: UnstoredLoad
+
+    async def stop(self) -> None:
+        """End what works for the container; it must not be served any more."""
+        await self.chores.stop()
+        await self.tables.stop()
+        await self.writer.stop()
+        await self.unstored.stop()
+
+
+def assemble(
+    parts: SharedParts,
+    container: SegmentContainer,
+    directory: ChunkDirectory,
+    snapshots: SnapshotStore,
+    unstored: UnstoredLoad,
+    *,
+    covered: bool,
+) -> OwnedContainer:
+    """The container with what works for it; nothing of that runs yet. `covered` is as SnapshotWriter has it."""
+    limits, clock = parts.limits, parts.clock
+    snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, covered=covered)
+    names = ObjectNames(container.container, container.epoch)
+    small_runs = SmallRuns(limits.compacted_runs_min)
+    writer = StorageWriter(
+        container,
+        directory,
+        parts.chunk_storage,
+        clock,
+        limits,
+        snapshot_writer,
+        names,
+        small_runs,
+        unstored,
+    )
+    collector = GarbageCollector(directory, parts.chunk_storage, names, clock, limits)
+    compactor = Compactor(
+        container,
+        directory,
+        parts.chunk_storage,
+        names,
+        small_runs,
+        parts.compaction_budget,
+        lambda: writer.is_calm,
+    )
+    records = SegmentRecords(parts.metadata_store, directory, container.metadata)
+    evictor = Evictor(container, records, snapshots, clock, limits)
+    chores = Chores(container, [collector, compactor, evictor, container.writers], limits)
+    reader = StorageReader(directory, parts.chunk_storage, parts.read_cache)
+    index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, container.epoch)
+    tables = TableStore(container, reader, index_store, parts.table_memory, unstored)
+    container.idle.find_record, container.idle.forget = records.find, tables.forget
+    return OwnedContainer(container, writer, reader, tables, evictor, chores, unstored)

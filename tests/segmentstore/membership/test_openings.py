@@ -1,0 +1,260 @@
+"""Each container is opened by itself: what fails is repeated, what is damaged is set apart, the others are served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, content, lease, look, member, write
+
+from headrace.model import container_opening
+from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
+from headrace.model.container_opening import OpeningStep
+from headrace.model.containers import CLUSTER_PARTITION, claim_sort, snapshot_pointer, snapshot_sort
+from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
+from headrace.model.names import container_of_segment
+from headrace.ports.metadata_store import Key
+from segmentstore_fargate.membership import Membership
+
+CONTAINER = container_of_segment(SEGMENT, CONTAINERS)
+OTHERS = [each for each in range(CONTAINERS) if each != CONTAINER]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RETRY_FIRST_S", "RETRY_MAX_S", "QUARANTINE_RETRY_S"):
+        monkeypatch.setattr(container_opening, name, 0.001)
+
+
+def epoch(world: Any, container: int = CONTAINER) -> int:
+    found = world.metadata.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+    return int(found.version)
+
+
+def snapshot_object(world: Any, container: int = CONTAINER) -> str:
+    found = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
+    return snapshot_pointer(found.body).object_name
+
+
+async def in_tier_2(world: Any) -> None:
+    """All containers are in tier 2, with one event, and belong to a store that has left."""
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"kept")
+
+
+def test_a_request_that_fails_once_is_repeated_under_the_same_claim(world, run):
+    async def scenario():
+        await in_tier_2(world)
+        claimed, honest, refused = epoch(world), world.chunks.read, []
+
+        async def failing(name, position, length):
+            if len(refused) < 3 and name == snapshot_object(world):
+                refused.append(name)
+                raise ThrottledError("slow down")
+            return await honest(name, position, length)
+
+        world.chunks.read = failing
+        async with member(world, "a") as a:
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"kept"
+            assert not a.fatal
+            assert len(refused) == 3
+            assert epoch(world) == claimed + 1, "claimed once"
+
+    run(scenario())
+
+
+def test_every_step_that_fails_is_repeated_and_the_log_read_again(world, run, monkeypatch):
+    from headrace.segmentstore.container_opening import ContainerOpening
+
+    done: list[OpeningStep] = []
+    honest = ContainerOpening.advance
+
+    async def failing(self):
+        """Each step fails once, after it was done."""
+        step = self.progress.step
+        before = self.progress
+        await honest(self)
+        if self.container == CONTAINER:
+            done.append(step)
+            if done.count(step) == 1:
+                self.progress = before
+                raise UnavailableError("the answer was lost")
+
+    async def scenario():
+        await in_tier_2(world)
+        monkeypatch.setattr(ContainerOpening, "advance", failing)
+        claimed = epoch(world)
+        async with member(world, "a") as a:
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"kept"
+            await write(a.running, b"more")
+            assert epoch(world) == claimed + 1
+        ledger, restore, checkpoint = OpeningStep.LEDGER, OpeningStep.RESTORE, OpeningStep.CHECKPOINT
+        assert done == [ledger, ledger, restore, restore, checkpoint, ledger, restore, checkpoint]
+        async with member(world, "a") as a:
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"keptmore"
+
+    run(scenario())
+
+
+def test_a_damaged_container_is_quarantined_and_the_others_are_served(world, run, caplog):
+    async def scenario():
+        await in_tier_2(world)
+        name = snapshot_object(world)
+        kept = world.chunks._objects.pop(name)
+        async with member(world, "a") as a:
+            await a.serves(*OTHERS)
+            opening = a.running.store.openings[CONTAINER]
+            await a.running.until(lambda: opening.progress.failures.get(OpeningStep.RESTORE, 0) >= 2)
+            assert opening.progress.quarantined
+            assert a.membership.missing == [CONTAINER]
+            assert not a.fatal
+            world.chunks._objects[name] = kept
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"kept"
+
+    run(scenario())
+    assert f"event=container_quarantined container={CONTAINER}" in caplog.text
+
+
+def test_a_container_that_does_not_answer_keeps_no_other_one_waiting(world, run):
+    async def scenario():
+        await in_tier_2(world)
+        honest, asked, answered = world.chunks.read, asyncio.Event(), asyncio.Event()
+
+        async def silent(name, position, length):
+            if name == snapshot_object(world):
+                asked.set()
+                await answered.wait()
+            return await honest(name, position, length)
+
+        async def joined() -> None:
+            async with member(world, "a") as a:
+                members.append(a)
+                await a.serves(0, 1, 2, 3)
+
+        members: list[Any] = []
+        stores: list[Any] = []
+        join = Membership.join
+
+        async def noted(self: Membership) -> None:
+            stores.append(self._store)
+            await join(self)
+
+        world.chunks.read = silent
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Membership, "join", noted)
+            joining = asyncio.ensure_future(joined())
+            await asked.wait()
+            while sorted(stores[0].owned) != OTHERS:
+                await asyncio.sleep(0.001)
+            assert not members, "its first attempt is waited for"
+            answered.set()
+            await joining
+
+    run(scenario())
+
+
+def test_a_container_that_stops_is_opened_again_in_the_same_process(world, run):
+    """With everything that was acknowledged, also what only its log has."""
+
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            await write(a.running, b"one", b"two")
+            stopped = a.running.store.owned[CONTAINER].container
+            stopped.log.fail(CorruptError("a contradiction"))
+            a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
+            assert a.containers == OTHERS
+            await a.serves(0, 1, 2, 3)
+            assert a.running.store.owned[CONTAINER].container is not stopped
+            assert await content(a.running) == b"onetwo"
+            await write(a.running, b"three")
+            assert await content(a.running) == b"onetwothree"
+            assert not a.fatal
+
+    run(scenario())
+
+
+def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, run, monkeypatch):
+    from segmentstore_fargate import membership as membership_module
+
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            await write(a.running, b"one")
+            monkeypatch.setattr(membership_module, "HAND_OVER_DEADLINE_S", 0.05)
+            honest, refused = world.chunks.put, []
+
+            async def away(name, parts):
+                refused.append(name)
+                raise UnavailableError("not now")
+
+            world.chunks.put = away
+            async with member(world, "b") as b:
+                await a.beat()
+                await a.running.until(lambda: epoch(world, 2) > 0 or epoch(world, 3) > 0)
+                monkeypatch.setattr(membership_module, "HAND_OVER_DEADLINE_S", 20)
+                world.chunks.put = honest
+                await b.serves(2, 3)
+                await a.serves(0, 1)
+                assert refused
+                assert not a.fatal
+                await a.beat()
+
+    run(scenario())
+
+
+async def lapse(world: Any, a: Any) -> None:
+    """Time passes in which the store renews its lease as long as it may."""
+    for _ in range(2 * UNSERVED_MAX_MS // 9_000):
+        world.clock.advance(9)
+        try:
+            await a.beat()
+        except UnavailableError:
+            return
+    raise AssertionError("the lease was kept")
+
+
+def test_a_store_that_serves_nothing_lets_others_take_over(world, run):
+    async def scenario():
+        await in_tier_2(world)
+        honest = world.chunks.read
+
+        async def damaged(*_: Any) -> bytes:
+            raise CorruptError("damaged")
+
+        world.chunks.read = damaged
+        async with member(world, "a", graceful=False) as a:
+            assert a.containers == []
+            await lapse(world, a)
+            assert not a.running.store.gate.is_open
+            world.clock.advance(13)
+            assert look(world).newly_lost == ("a",)
+            with pytest.raises(UnavailableError, match="served nothing"):
+                await a.beat()
+            assert lease(world, "a").lease.state is StoreState.LOST
+            world.chunks.read = honest
+            async with member(world, "b") as b:
+                world.clock.advance(GRACE_MS / 1000)
+                await b.beat()
+                look(world)
+                await b.beat()
+                await b.serves(0, 1, 2, 3)
+
+    run(scenario())
+
+
+def test_a_store_that_has_nothing_to_open_keeps_its_lease(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
+            b.running.store.gate.close()
+            for _ in range(2 * UNSERVED_MAX_MS // 9_000):
+                world.clock.advance(9)
+                await b.beat()
+            assert b.containers == []
+            assert lease(world, "b").lease.unserved_since_ms is None
+            await a.membership.heartbeat.beat()
+
+    run(scenario())
