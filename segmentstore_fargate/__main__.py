@@ -48,14 +48,29 @@ async def _serve(config: StoreConfig) -> int:
         loop, signals = asyncio.get_running_loop(), _Signals(process)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signals)
-        ready = await process.start()
+        return await serve(process, config)
     except (HeadraceError, OSError) as error:
         _log.critical("event=start_failed error=%r", str(error))
         print(f"segment store: {error}", file=sys.stderr)
         return 2
-    sys.stdout.write(f"{ready}\n")  # in one piece: the processes of a store share it
-    sys.stdout.flush()
-    code = await process.ended()
+
+
+async def serve(process: SegmentStoreProcess, config: StoreConfig) -> int:
+    """Start, serve and stop; the exit code. It may be told to stop, or fail, before it has started.
+
+    Raises:
+        HeadraceError, OSError: it could not start as configured.
+    """
+    starting = asyncio.ensure_future(process.start())
+    ended = asyncio.ensure_future(process.ended())
+    await asyncio.wait([starting, ended], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        sys.stdout.write(f"{await starting}\n")  # in one piece: the processes of a store share it
+        sys.stdout.flush()
+    else:
+        starting.cancel()
+        await asyncio.wait([starting])
+    code = await ended
     if code:
         # What is in memory cannot be told from what the failure left behind: the log has it, the next start reads it.
         _log.critical("event=failed exit_code=%d", code)

@@ -68,7 +68,7 @@ class Membership:
         self._store = store
         self._records = ClusterRecords(metadata_store)
         self._clock = clock
-        self._identity = identity
+        self.identity = identity
         self._place = place
         self._on_fatal = on_fatal
         self._map_done: int | None = None
@@ -85,7 +85,7 @@ class Membership:
     @property
     def missing(self) -> list[int]:
         """Containers that the map gives this store and that it does not serve."""
-        return [each for each in self._map.map.containers_of(self._identity.store_id) if each not in self._store.owned]
+        return [each for each in self._map.map.containers_of(self.identity.store_id) if each not in self._store.owned]
 
     async def register(self) -> None:
         """Take this store's place in the cluster, and keep it from now on; waits as long as DynamoDB does not answer.
@@ -147,8 +147,8 @@ class Membership:
 
     def _find_place(self) -> None:
         """Take what nobody has; if that leaves this store without containers, spread all anew."""
-        found = take_unassigned(self._records, self._identity.store_id, self._place.share)
-        if not found.containers_of(self._identity.store_id):
+        found = take_unassigned(self._records, self.identity.store_id, self._place.share)
+        if not found.containers_of(self.identity.store_id):
             assign_containers(self._records, self._place.container_count, self._clock.now_ms())
         self.heartbeat.map = self._records.container_map()
 
@@ -200,7 +200,7 @@ class Membership:
     def _duty(self, state: ContainerState, container_map: ContainerMap) -> Duty:
         if state.container in self._store.logs_at_rest:
             self._store.drop_past_log(state.container, state.pointer)
-        return duty_when_closed(self._identity.store_id, state.container, state.hold, container_map)
+        return duty_when_closed(self.identity.store_id, state.container, state.hold, container_map)
 
     async def _claim(self, seen: ContainerState | int) -> int | None:
         """Claim a container; None if it is not free, or does not have to be opened here any more."""
@@ -210,14 +210,14 @@ class Membership:
                 return None
         else:
             found = seen
-        claim = ContainerClaim(self._identity.store_id, self._identity.host, self._identity.port, self._identity.zone)
+        claim = ContainerClaim(self.identity.store_id, self.identity.host, self.identity.port, self.identity.zone)
         return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:
         """Close what belongs to others, as far as they are there to go on with it."""
         due: dict[str, list[int]] = {}
         for container in self._store.owned:
-            if duty_when_open(self._identity.store_id, container, container_map) is Duty.HAND_OVER:
+            if duty_when_open(self.identity.store_id, container, container_map) is Duty.HAND_OVER:
                 due.setdefault(container_map.stores[container], []).append(container)
         for taker, containers in due.items():
             found = await self._in_thread(lambda taker=taker: self._records.lease(taker))  # type: ignore[misc]

@@ -1,6 +1,8 @@
 """`python -m segmentstore_fargate.probe`: the health check of a store's task, told by the environment of its processes.
 
-Exit code 0 if every process is ready, else 1, with what the others say on stderr.
+Exit code 0 if every process is alive, else 1, with what the others say on stderr. A task that is replaced loses its
+volume, so only the state of its processes and their journals counts here: a store that cannot renew its lease or open a
+container is alive, and waits.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def problems(ports: Sequence[int]) -> list[str]:
     for port in ports:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         try:
-            connection.request("GET", "/ready")
+            connection.request("GET", "/health")
             answer = connection.getresponse()
             if answer.status != _HTTP_OK:
                 found.append(f"port {port}: {answer.read().decode(errors='replace')}")

@@ -27,6 +27,7 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
+from segmentstore_fargate.heartbeat import until_answered
 from segmentstore_fargate.layout import mark_served, settle_layout, volume_id
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
@@ -107,15 +108,37 @@ class SegmentStoreProcess:
         """
         config = self._config
         bound = bind_socket(config.listen_host, config.listen_port)
-        port = bound.getsockname()[1]
-        task = await asyncio.to_thread(own_task, self._environment)
-        host = config.advertised_host or (task.address if task else config.listen_host)
+        try:
+            membership = await self._register(bound.getsockname()[1])
+            await asyncio.to_thread(self._journal.start)
+        except BaseException:
+            bound.close()
+            raise
+        mark_served(config.data_dir)
+        await self._listener.start(bound)
+        await membership.join()
+        self._collector.start()
+        self._scaling_reports.start()
+        self._tick_rates()
+        self._started = True
+        containers = ",".join(map(str, sorted(self._store.owned)))
+        own = membership.identity
+        return f"ready store={own.store_id} host={own.host} port={own.port} containers={containers}"
+
+    async def _register(self, port: int) -> Membership:
+        """Be alive for the health check, and take this store's place in the cluster.
+
+        Before anything that takes long: others wait for a store with a lease, and a journal takes as long to read as it
+        is large.
+        """
+        config = self._config
         if config.health_port is not None:
             await self._health.start(config.listen_host, config.health_port)
             _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
+        task = await until_answered("task", lambda: asyncio.to_thread(own_task, self._environment))
         identity = StoreLease(
             config.store_id,
-            host,
+            config.advertised_host or (task.address if task else config.listen_host),
             port,
             config.zone,
             config.capacity,
@@ -127,18 +150,8 @@ class SegmentStoreProcess:
         self._membership = Membership(
             self._store, self._metadata_store, self._clock, identity, place, self._membership_failed
         )
-        # First: others wait for a store with a lease, and reading the journal takes as long as it is large.
         await self._membership.register()
-        await asyncio.to_thread(self._journal.start)
-        mark_served(config.data_dir)
-        await self._listener.start(bound)
-        await self._membership.join()
-        self._collector.start()
-        self._scaling_reports.start()
-        self._tick_rates()
-        self._started = True
-        containers = ",".join(map(str, sorted(self._store.owned)))
-        return f"ready store={config.store_id} host={host} port={port} containers={containers}"
+        return self._membership
 
     async def ended(self) -> int:
         """The exit code, once there is one."""

@@ -3,9 +3,9 @@
 One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
 tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
 an empty volume. A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
-journal again; a task that is replaced does not. The health check is therefore patient: half an hour without service,
-for example because DynamoDB or S3 do not answer, costs less than the events that only the journal has. A task that
-never served has no such events and ends by itself, so that a bad image is rolled back in minutes.
+journal again; a task that is replaced does not. The health check therefore asks only whether the processes are alive
+and their journals work, and is patient: an outage of DynamoDB or S3 must not cost the events that only a journal has.
+A task that never served has no such events and ends by itself, so that a bad image is rolled back in minutes.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_what_is_too_little_for_two_processes_is_named(settings, named):
 
 def test_the_probe_asks_every_process():
     async def scenario() -> list[str]:
-        servers = [HealthServer({"/ready": PAGES[page]}) for page in ("/well", "/ill")]
+        servers = [HealthServer({"/health": PAGES[page]}) for page in ("/well", "/ill")]
         for server in servers:
             await server.start("127.0.0.1", 0)
         well, ill = (server.port for server in servers)
