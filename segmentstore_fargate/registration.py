@@ -6,10 +6,10 @@ import json
 import logging
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_lease
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_lease, check_snapshot
 from headrace.model.cluster import may_be_taken_over
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.errors import UnavailableError
@@ -54,7 +54,11 @@ def claim_free_container(
         UnavailableError: the metadata store does not answer.
     """
     checks = []
-    if state.hold is not None and state.hold.store_id != claim.store_id:
+    if state.hold is None and state.pointer is not None:
+        # The mark says that the last one to claim it has told nothing: it must still be there.
+        claim = replace(claim, from_clean=True)
+        checks.append(check_snapshot(state))
+    elif state.hold is not None and state.hold.store_id != claim.store_id:
         holder = records.lease(state.hold.store_id)
         if not may_be_taken_over(holder.lease if holder else None, now_ms):
             _log.info("event=holder_waited_for container=%d store=%s", state.container, state.hold.store_id)

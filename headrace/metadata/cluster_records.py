@@ -57,13 +57,17 @@ class StoredMap:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """Who claimed a container with which epoch, and whose log of it is needed; `claim` is None before the first."""
+    """Who claimed a container with which epoch, and whose log of it is needed; `claim` is None before the first.
+
+    `pointer_version` is that of the record with the snapshot pointer.
+    """
 
     container: int
     claim: ContainerClaim | None
     epoch: int | None
     pointer: SnapshotPointer | None
     hold: ContainerHold | None
+    pointer_version: int | None = None
 
 
 class ClusterRecords:
@@ -141,6 +145,11 @@ def check_lease(store_id: str, stored: StoredLease | None) -> Write:
     return Check(lease_key(store_id), None if stored is None else stored.version)
 
 
+def check_snapshot(state: ContainerState) -> Write:
+    """A check that the snapshot pointer of a container is the one that was read, or still does not exist."""
+    return Check(Key(CLUSTER_PARTITION, snapshot_sort(state.container)), state.pointer_version)
+
+
 def write_map(container_map: ContainerMap, version: int | None) -> Write:
     """The write that replaces the map of this version, or makes the first one."""
     body = container_map_body(container_map)
@@ -148,11 +157,15 @@ def write_map(container_map: ContainerMap, version: int | None) -> Write:
 
 
 def _state(container: int, claim_record: Record | None, pointer_record: Record | None) -> ContainerState:
-    """After a stop in good order the newest snapshot says all that the log does: then nobody's log is needed."""
+    """After a clean shutdown the newest snapshot says all that the log does: then no store's log is needed.
+
+    That stays so for those that claim the container next, until one of them is about to serve it.
+    """
     pointer = None if pointer_record is None else snapshot_pointer(pointer_record.body)
+    version = None if pointer_record is None else pointer_record.version
     if claim_record is None:
-        return ContainerState(container, None, None, pointer, None)
+        return ContainerState(container, None, None, pointer, None, version)
     claim = container_claim(claim_record.body)
-    clean = pointer is not None and pointer.clean and pointer.epoch == claim_record.version
+    clean = pointer is not None and pointer.clean and (claim.from_clean or pointer.epoch == claim_record.version)
     hold = None if clean else ContainerHold(claim.store_id, claim_record.version)
-    return ContainerState(container, claim, claim_record.version, pointer, hold)
+    return ContainerState(container, claim, claim_record.version, pointer, hold, version)

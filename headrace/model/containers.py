@@ -18,12 +18,17 @@ CLUSTER_PARTITION = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:
-    """`host` and `port` are what clients connect to; `zone` is the availability zone id, "local" on a laptop."""
+    """`host` and `port` are what clients connect to; `zone` is the availability zone id, "local" on a laptop.
+
+    `from_clean`: tier 2 had everything when this was claimed, and the claimant takes the mark `clean` off the snapshot
+    before it serves. So as long as that mark is there, its log is not needed.
+    """
 
     store_id: str
     host: str
     port: int
     zone: str
+    from_clean: bool = False
 
 
 def claim_sort(container: int) -> str:
@@ -32,20 +37,23 @@ def claim_sort(container: int) -> str:
 
 
 def claim_body(claim: ContainerClaim) -> dict[str, Any]:
-    return {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
+    body: dict[str, Any] = {"store": claim.store_id, "host": claim.host, "port": claim.port, "zone": claim.zone}
+    return body | {"from_clean": True} if claim.from_clean else body
 
 
 def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
     """The claim stored in a record body; raises CorruptError if it is none."""
     store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
-    return ContainerClaim(store_id, host, record_field(body, "port", int), zone)
+    from_clean = "from_clean" in body and record_field(body, "from_clean", bool)
+    return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPointer:
     """The newest snapshot of a container in tier 2: `length` bytes in the object `object_name`, with their CRC-32C.
 
-    `epoch` is that of the owner that wrote it. `clean`: it was that owner's last deed, when tier 2 had everything.
+    `epoch` is that of the owner that wrote it. `clean`: it was that owner's last deed, when tier 2 had everything; the
+    next owner takes this mark off before it serves.
     """
 
     object_name: str

@@ -136,14 +136,15 @@ class ContainerOpening:
 
     async def _restore(self) -> None:
         recovery, snapshots = self._recovered, self._snapshots
-        if not recovery.told_nothing:
-            return
         pointer = await snapshots.pointer()
         if pointer is None:
             if recovery.has_cut_checkpoint:
                 raise CorruptError(
                     f"the checkpoint of container {self.container} is incomplete, and tier 2 has no snapshot of it"
                 )
+            return
+        if not recovery.told_nothing:
+            await snapshots.take_clean_mark_off(pointer)
             return
         snapshot = await restore_container(snapshots, self._directory(), pointer)
         recovery.restore(snapshot)

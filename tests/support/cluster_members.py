@@ -86,7 +86,8 @@ async def member(
                     await membership.end()
                 else:
                     world.metadata.write = gone
-                    for work in (membership.heartbeat._beating, membership._settling):
+                    openings = membership._openings._tasks.values()
+                    for work in (membership.heartbeat._beating, membership._settling, *openings):
                         work.cancel()
     finally:
         world.metadata.write = honest

@@ -7,6 +7,7 @@ A crash between two steps leaves an object that no pointer names: it is never re
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -116,6 +117,21 @@ class SnapshotStore:
         self._record, self._record_known = Record(self._key, version, body), True
         if former is not None:
             await self._remove(self._pointer_in(former).object_name)
+
+    async def take_clean_mark_off(self, pointer: SnapshotPointer) -> None:
+        """Have the pointer that was read last say that tier 2 may lack something: the container is about to be served.
+
+        Raises:
+            FencedError: the container has another owner.
+            ThrottledError, UnavailableError: the metadata store does not answer; read the pointer again.
+        """
+        former = self._record
+        if former is None or not pointer.clean:
+            return
+        body = snapshot_body(dataclasses.replace(pointer, clean=False))
+        self._record_known = False  # until the write has answered
+        await self._write(Replace(self._key, body, former.version))
+        self._record, self._record_known = Record(self._key, former.version + 1, body), True
 
     async def _write(self, write: Create | Replace) -> None:
         try:

@@ -9,8 +9,15 @@ import pytest
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords, delete_lease, write_lease
-from headrace.model.cluster import StoreLease, lost, registered, task_stopped
-from headrace.model.containers import ContainerClaim
+from headrace.model.cluster import ContainerHold, StoreLease, lost, registered, task_stopped
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    ContainerClaim,
+    SnapshotPointer,
+    snapshot_body,
+    snapshot_sort,
+)
+from headrace.ports.metadata_store import Create, Key, Replace
 from segmentstore_fargate.registration import claim_free_container, claim_if_unchanged
 
 GRACE_MS = 60_000
@@ -100,3 +107,31 @@ def test_a_store_that_comes_back_keeps_what_is_being_claimed(cluster: Cluster, f
     assert cluster.claim() is None
     _, claims = cluster.records.map_and_claims([0])
     assert claims == {0: 0}
+
+
+def stored(clean: bool, epoch: int) -> dict[str, Any]:
+    return snapshot_body(SnapshotPointer("o", 1, 1, epoch, clean))
+
+
+def test_a_claim_that_came_to_nothing_keeps_no_other_store_waiting(cluster: Cluster):
+    """A store that dies between its claim and its first write has told nothing: tier 2 still has everything."""
+    pointer = Key(CLUSTER_PARTITION, snapshot_sort(0))
+    cluster.store.write(Create(pointer, stored(clean=True, epoch=0)))
+    (cluster.seen,) = cluster.records.containers([0])
+    assert cluster.seen.hold is None
+    for epoch in (1, 2):
+        assert cluster.claim() == epoch
+        (cluster.seen,) = cluster.records.containers([0])
+        assert cluster.seen.hold is None, "its store may be away for long"
+    cluster.store.write(Replace(pointer, stored(clean=False, epoch=0), 0))
+    assert cluster.claim() is None, "it serves by now"
+    (cluster.seen,) = cluster.records.containers([0])
+    assert cluster.seen.hold == ContainerHold("b", 2)
+
+
+def test_an_older_claim_does_not_say_that_it_told_nothing(cluster: Cluster):
+    cluster.store.write(Create(Key(CLUSTER_PARTITION, snapshot_sort(0)), stored(clean=True, epoch=0)))
+    assert claim_if_unchanged(cluster.store, 0, OURS, 0) == 1
+    (state,) = cluster.records.containers([0])
+    assert state.hold == ContainerHold("b", 1)
+    assert state.claim == OURS

@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, content, lease, look, member, write
+from cluster_members import CONTAINERS, SEGMENT, content, lease, look, member, write
 
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model import container_opening
 from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
 from headrace.model.container_opening import OpeningStep
@@ -235,13 +237,10 @@ def test_a_store_that_serves_nothing_lets_others_take_over(world, run):
             with pytest.raises(UnavailableError, match="served nothing"):
                 await a.beat()
             assert lease(world, "a").lease.state is StoreState.LOST
-            world.chunks.read = honest
-            async with member(world, "b") as b:
-                world.clock.advance(GRACE_MS / 1000)
-                await b.beat()
-                look(world)
-                await b.beat()
-                await b.serves(0, 1, 2, 3)
+        world.chunks.read = honest
+        async with member(world, "b") as b:
+            await b.serves(0, 1, 2, 3)
+            assert await content(b.running) == b"kept"
 
     run(scenario())
 
@@ -256,5 +255,56 @@ def test_a_store_that_has_nothing_to_open_keeps_its_lease(world, run):
             assert b.containers == []
             assert lease(world, "b").lease.unserved_since_ms is None
             await a.membership.heartbeat.beat()
+
+    run(scenario())
+
+
+def held_by(world: Any, container: int = CONTAINER) -> str | None:
+    (state,) = ClusterRecords(world.metadata).containers([container])
+    return None if state.hold is None else state.hold.store_id
+
+
+@pytest.mark.parametrize("same_disk", [True, False])
+def test_what_a_store_is_about_to_serve_is_its_own(world, run, same_disk):
+    """After a clean shutdown tier 2 has everything, until the container is served again: from its log, or without."""
+
+    async def scenario():
+        disk = MemoryJournalDisk()
+        async with member(world, "a", range(CONTAINERS), disk=disk) as a:
+            await write(a.running, b"one")
+        assert held_by(world) is None
+        async with member(world, "a", disk=disk if same_disk else None, graceful=False) as a:
+            await a.serves(0, 1, 2, 3)
+            assert held_by(world) == "a"
+            await write(a.running, b"two")
+        assert held_by(world) == "a"
+
+    run(scenario())
+
+
+def test_a_store_that_dies_before_it_restores_keeps_no_container(world, run, monkeypatch):
+    from headrace.segmentstore.container_opening import ContainerOpening
+
+    async def scenario():
+        await in_tier_2(world)
+        honest, claimed = ContainerOpening.advance, asyncio.Event()
+
+        async def dies(self):
+            claimed.set()
+            raise UnavailableError("it dies here")
+
+        monkeypatch.setattr(ContainerOpening, "advance", dies)
+        async with member(world, "b", graceful=False) as b:
+            await claimed.wait()
+            assert b.containers == []
+        assert epoch(world) == 1
+        monkeypatch.setattr(ContainerOpening, "advance", honest)
+        async with member(world, "a") as a:
+            world.clock.advance(13)
+            await a.beat()
+            assert look(world).newly_lost == ("b",)
+            await a.beat()
+            await a.serves(0, 1, 2, 3)
+            assert await content(a.running) == b"kept"
 
     run(scenario())
