@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from headrace.ports.chunk_storage import ChunkStorage
@@ -49,6 +50,8 @@ class SharedParts:
     read_cache: RangeCache
     compaction_budget: CompactionBudget
     log_room: LogRoom
+    reading_threads: Executor
+    """For what historical readers ask the chunk directory: flushes must not wait behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ def assemble(
     records = SegmentRecords(parts.metadata_store, directory, container.metadata)
     evictor = Evictor(container, records, snapshots, clock, limits)
     chores = Chores(container, [collector, compactor, evictor, container.writers], limits)
-    reader = StorageReader(directory, parts.chunk_storage, parts.read_cache)
+    epoch, threads = container.epoch, parts.reading_threads
+    read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
+    reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
     index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, container.epoch)
     tables = TableStore(container, reader, index_store, parts.table_memory, unstored)
     container.idle.find_record, container.idle.forget = records.find, tables.forget

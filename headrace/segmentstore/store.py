@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import SnapshotPointer
@@ -36,6 +37,9 @@ from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
 
 _log = logging.getLogger(__name__)
+
+READING_THREADS: Final = 4
+"""Requests of historical readers to DynamoDB at a time: each takes milliseconds, and what waits is a reader."""
 
 
 class SegmentStore:
@@ -79,6 +83,7 @@ class SegmentStore:
             self.read_cache,
             CompactionBudget(limits.compaction_bytes_per_s, clock),
             self._log_room,
+            ThreadPoolExecutor(READING_THREADS, thread_name_prefix="directory-reader"),
         )
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
@@ -282,6 +287,7 @@ class SegmentStore:
             await each.unstored.stop()
             each.container.log.close()
         self._owned.clear()
+        self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)
 
     def _hurry(self) -> None:
         for each in self._owned.values():

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from headrace.codec.records.segment_record import SEGMENT_SORT
@@ -59,9 +61,10 @@ _Change = tuple[int, int]
 
 
 class ChunkDirectory:
-    """`epoch` is the version of the container's claim; `clock` dates objects that nobody uses any more.
+    """`epoch` is the version of the container's claim; `clock` dates objects that no run uses any more.
 
-    `observe_ordering` hears when the end of a `last_run` came: what the store writes from then on must be newer.
+    `threads` run the queries of runs; without them the loop's own do, as for everything else. `observe_ordering` hears
+    when the end of a `last_run` came: what the store writes from then on must be newer.
     """
 
     def __init__(
@@ -71,7 +74,10 @@ class ChunkDirectory:
         epoch: int,
         clock: Clock,
         observe_ordering: Callable[[int], None] | None = None,
+        *,
+        threads: Executor | None = None,
     ) -> None:
+        self._threads = threads
         self._observe_ordering = observe_ordering
         self._store = store
         self.container = container
@@ -243,7 +249,7 @@ class ChunkDirectory:
         return True
 
     async def _query(self, name: str, *, first: int, last: int, limit: int, descending: bool = False) -> Page:
-        return await asyncio.to_thread(
+        query = partial(
             self._store.query,
             chunk_partition(name),
             first=chunk_sort(first),
@@ -251,6 +257,7 @@ class ChunkDirectory:
             limit=limit,
             descending=descending,
         )
+        return await asyncio.get_running_loop().run_in_executor(self._threads, query)
 
     def _object_key(self, name: str) -> Key:
         return Key(object_partition(self.container), name)

@@ -1,0 +1,69 @@
+"""Historical readers that wait for the chunk directory keep no flush waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from headrace.codec import wire_commands as wire
+from headrace.model.chunks import chunk_partition
+
+SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
+WRITER = 5
+THREADS = 5
+"""Of the loop on a task with one core."""
+
+READERS = 4 * THREADS
+WAIT_S = 20.0
+
+
+class SlowDirectory:
+    """Queries of one segment's runs are answered when the test says so."""
+
+    def __init__(self, world: Any) -> None:
+        self.asked = threading.Semaphore(0)
+        self.answered = threading.Event()
+        self._honest = world.metadata.query
+        world.metadata.query = self._query
+
+    def _query(self, partition: str, **fields: Any) -> Any:
+        if partition == chunk_partition(SEGMENT):
+            self.asked.release()
+            assert self.answered.wait(WAIT_S)
+        return self._honest(partition, **fields)
+
+
+def test_readers_that_wait_for_the_directory_keep_no_flush_waiting(make_world, run):
+    world = make_world(container_count=1)
+
+    async def scenario():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+        async with world.running() as running:
+            client = await running.connect()
+            for segment in (SEGMENT, OTHER):
+                await client.create(segment)
+                await client.set_up(segment, WRITER)
+                await client.append(WRITER, 1, b"stored")
+            await running.flush()
+            container = running.store.owned[0].container
+            container.metadata.segments[SEGMENT].index.release_all()
+            directory = SlowDirectory(world)
+            readers = [await running.connect() for _ in range(READERS)]
+            for reader in readers:
+                reader.send(wire.ReadSegment(SEGMENT, 0, 6, "", 4))
+                await reader.drain_to_server()
+            assert await asyncio.to_thread(directory.asked.acquire, timeout=WAIT_S)
+            await client.append(WRITER, 2, b"more")
+            try:
+                await running.flush()
+                assert container.metadata.segments[OTHER].storage_length == 10
+            finally:
+                directory.answered.set()
+            for reader in readers:
+                reply = await reader.receive()
+                assert isinstance(reply, wire.SegmentRead)
+                assert bytes(reply.data) == b"stored"
+
+    run(scenario())
