@@ -129,6 +129,11 @@ class Heartbeat:
         self._extend_gate(started_s)
         self._on_map()
 
+    def take_map(self, found: StoredMap) -> None:
+        """Remember a map that was read, unless a newer one was read meanwhile."""
+        if found.version is not None and found.version >= (self.map.version or 0):
+            self.map = found
+
     async def confirm(self, container: int, epoch: int) -> None:
         """Look whether a container that is about to be served is still this store's.
 
@@ -230,7 +235,8 @@ class Heartbeat:
         unchecked = dict(self._store.claims)
         while True:
             asked = sorted(unchecked)
-            self.map, found = await self.in_thread(lambda asked=asked: self._records.map_and_claims(asked))  # type: ignore[misc]
+            stored_map, found = await self.in_thread(lambda asked=asked: self._records.map_and_claims(asked))  # type: ignore[misc]
+            self.take_map(stored_map)
             for container, epoch in unchecked.items():
                 if found[container] != epoch:
                     self._store.lose_claim(container, epoch, taken_over(container, epoch, found[container]))

@@ -103,7 +103,7 @@ class Membership:
 
         Returns when each of these containers is served or has failed for the first time.
         """
-        await until_answered("place", lambda: self._in_thread(self._find_place))
+        self.heartbeat.take_map(await until_answered("place", lambda: self._in_thread(self._find_place)))
         await until_answered("containers", self._settle_once)
         self._settling = asyncio.ensure_future(self._settle_for_ever())
         await self._openings.first_attempts()
@@ -145,12 +145,12 @@ class Membership:
     def _map(self) -> StoredMap:
         return self.heartbeat.map
 
-    def _find_place(self) -> None:
-        """Take what nobody has; if that leaves this store without containers, spread all anew."""
+    def _find_place(self) -> StoredMap:
+        """Take what no store has; if that leaves this store without containers, compute the whole map; the map then."""
         found = take_unassigned(self._records, self.identity.store_id, self._place.share)
         if not found.containers_of(self.identity.store_id):
             assign_containers(self._records, self._place.container_count, self._clock.now_ms())
-        self.heartbeat.map = self._records.container_map()
+        return self._records.container_map()
 
     def _serves_something(self) -> bool:
         """Whether this store serves a container, or has none to open: only then does it keep its lease for long."""

@@ -98,7 +98,7 @@ class ModelStore:
         self.heartbeat = self.membership.heartbeat
         self.heartbeat.in_thread = Request  # type: ignore[assignment]
         Conversation(self.heartbeat.register()).finish()
-        self.membership._find_place()
+        self.heartbeat.take_map(self.membership._find_place())
         self.membership._looked = True
         self.beating: Conversation | None = None
         self.openings: dict[int, Conversation] = {}

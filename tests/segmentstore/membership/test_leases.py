@@ -18,8 +18,8 @@ from cluster_members import (
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import wire_commands as wire
-from headrace.metadata.cluster_records import write_lease
-from headrace.model.cluster import registered
+from headrace.metadata.cluster_records import StoredMap, write_lease
+from headrace.model.cluster import ContainerMap, registered
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.workflows.detect_failed_stores import end_lease_of_task
@@ -225,3 +225,19 @@ def test_a_defect_in_a_heartbeat_does_not_end_it(world, run, monkeypatch, caplog
     run(scenario())
     assert "event=heartbeat_failed" in caplog.text
     assert "KeyError" in caplog.text
+
+
+def test_a_map_that_was_read_earlier_does_not_replace_a_newer_one(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            heartbeat = a.membership.heartbeat
+            newest = heartbeat.map
+            assert newest.version is not None
+            heartbeat.take_map(StoredMap(ContainerMap(), None))
+            assert heartbeat.map is newest
+            newer = StoredMap(newest.map, newest.version + 1)
+            heartbeat.take_map(newer)
+            heartbeat.take_map(newest)
+            assert heartbeat.map is newer
+
+    run(scenario())
