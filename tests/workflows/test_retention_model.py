@@ -23,7 +23,7 @@ from headrace.model.buckets import bucket_of_stream
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, Side, compare_cuts, side_of
-from headrace.model.subscribers import lower_bound
+from headrace.model.subscribers import lower_bound, upper_bound
 from headrace.workflows.apply_retention import RetentionTicks
 from headrace.workflows.bucket_lease import LEASE_MS
 from headrace.workflows.resend_intents import resend_intents
@@ -154,11 +154,13 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
                 assert self._lag() > self.policy.maximum
 
         def _loses_unread(self, head: PlacedCut) -> bool:
-            return any(compare_cuts(one, head) is not CutOrder.EQUAL_OR_AFTER for one in self.published.values())
+            """Of what was still there: events before the former head were lost to an earlier truncation."""
+            unread = [upper_bound([one, self.head]) for one in self.published.values()]
+            return any(compare_cuts(one, head) is not CutOrder.EQUAL_OR_AFTER for one in unread)
 
         def _lag(self) -> int:
             """What would remain if the stream were truncated where all have read to: bytes, or ms."""
-            bound = lower_bound(list(self.published.values()))
+            bound = upper_bound([lower_bound(list(self.published.values())), self.head])
             if not self.policy.is_by_time:
                 return self.history.size(self.history.tail()) - self.history.size(bound)
             unread = [at for at, tail in self.tails if compare_cuts(bound, tail) is not CutOrder.EQUAL_OR_AFTER]
