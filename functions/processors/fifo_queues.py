@@ -22,7 +22,7 @@ from functions.observability import count, logger
 from functions.processors.batches import message_body, report
 from functions.processors.last_deliveries import last_delivery
 from functions.time_limits import work_until_reserve
-from headrace.ports.deadlines import WorkLeftError
+from headrace.ports.deadlines import WorkLeftError, time_left_s, time_limit
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 _Outcome = tuple[Mapping[str, Any], Sequence[ExceptionInfo]]
+
+REST_S = 1.0
+"""Kept from the time of the work: what it leaves over is queued behind it, before the deadline of the function."""
 
 
 def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Handler:
@@ -44,7 +47,8 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
         with last_delivery(record, queue):
             body = message_body(record)
             try:
-                work_on(body)
+                with time_limit(wiring.clock(), time_left_s() - REST_S):
+                    work_on(body)
             except WorkLeftError as left:
                 _queue_rest(record, queue, body)
                 logger.info("message %s goes on in another one: %s", record.message_id, left)

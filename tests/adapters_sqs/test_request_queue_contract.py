@@ -15,7 +15,8 @@ from moto import mock_aws
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import DEDUPLICATION_WINDOW_MS, MemoryRequestQueue
 from headrace.adapters.sqs.request_queue import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
-from headrace.model.errors import InvalidRequestError, NotFoundError, ThrottledError, UnavailableError
+from headrace.model.errors import InvalidRequestError, NotFoundError, OutOfTimeError, ThrottledError, UnavailableError
+from headrace.ports.deadlines import time_limit
 
 
 class _SqsConsumer:
@@ -104,6 +105,18 @@ def test_what_was_sent_already_is_dropped(queue_and_consumer: tuple[Any, Any]):
     ((receipt, _),) = consumer.receive()
     consumer.acknowledge(receipt)
     assert consumer.receive() == []
+
+
+def test_a_message_is_sent_as_long_as_time_is_left(queue_and_consumer: tuple[Any, Any]):
+    queue, consumer = queue_and_consumer
+    clock = ManualClock()
+    with time_limit(clock, 3):
+        clock.advance(2_999)
+        _send(queue, "s/t", 0)
+        clock.advance(1)
+        with pytest.raises(OutOfTimeError):
+            _send(queue, "s/t", 1)
+    assert [body["n"] for _, body in consumer.receive()] == [0]
 
 
 def test_what_was_given_back_comes_again(queue_and_consumer: tuple[Any, Any]):

@@ -15,7 +15,7 @@ from headrace.model.transactions import (
     TransactionState,
 )
 from headrace.workflows import expire_transactions as module
-from headrace.workflows.due_work import WORK_S_MAX
+from headrace.workflows.due_work import ENTRY_S_MAX
 from headrace.workflows.expire_transactions import expire_transactions
 
 
@@ -142,11 +142,12 @@ def test_entries_of_a_stream_that_is_gone_go(world: Any):
 
 
 def test_a_tick_ends_in_time_and_goes_on(world: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_ENTRIES_PER_BATCH", 3)
+    monkeypatch.setattr(module, "_ENTRIES_PER_BATCH", 1)
     world.create()
-    many = [world.begin(lease_ms=10_000) for _ in range(7)]
+    many = [world.begin(lease_ms=10_000) for _ in range(20)]
     world.clock.advance(10_000 + LEASE_GRACE_MS + 1)
-    world.calls.after = lambda kind: world.clock.advance(int(WORK_S_MAX * 1000 / 3) if kind == "transaction" else 0)
+    entry_ms = int(ENTRY_S_MAX * 1000) - 1  # what it sends behind its write is still in time
+    world.calls.after = lambda kind: world.clock.advance(entry_ms if kind == "transaction" else 0)
     ticks = 1
     while _tick(world):
         ticks += 1

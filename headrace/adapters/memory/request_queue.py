@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.model.errors import NotFoundError
 from headrace.ports.clock import Clock
+from headrace.ports.deadlines import require_time
 
 DEDUPLICATION_WINDOW_MS = 5 * 60 * 1000
 """How long SQS remembers a deduplication id."""
@@ -58,6 +59,7 @@ class MemoryRequestQueue:
 
     def send(self, *, group: str, body: Mapping[str, Any], deduplication_id: str) -> None:
         text = json.dumps(dict(body), separators=(",", ":"), allow_nan=False)
+        require_time("sending a message")
         with self._lock:
             if not self._is_duplicate(deduplication_id):
                 self._messages.append(_Waiting(group, text, deduplication_id))

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 1
 READ_TIMEOUT_S = 2
-ATTEMPTS_MAX = 3
-CALL_S_MAX = 12.0
-"""All attempts of one call with botocore's pauses between them, of at most 1 s and 2 s."""
+ATTEMPTS_MAX = 2
+CALL_S_MAX = 7.0
+"""Both attempts of one call with botocore's pause between them, of at most 1 s. It fits into what callers keep in
+reserve, so that a call may begin as long as any time is left: what a tick or a long request sends is sent late."""
 
 
 def sqs_client(session: Session | None = None) -> SQSClient:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headrace.adapters.sqs.client import CALL_S_MAX
 from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
 from headrace.ports.deadlines import require_time
 
@@ -20,9 +19,6 @@ ID_CHARACTERS_MAX = 128
 """SQS's limit for group and deduplication ids."""
 
 MESSAGE_BYTES_MAX = 256 * 1024
-
-SEND_S = CALL_S_MAX / 2
-"""Time that must be left to send: a call that takes longer still ends within what callers keep in reserve."""
 
 _THROTTLING_CODES = frozenset({"RequestThrottled", "ThrottlingException", "OverLimit", "Throttling", "KmsThrottled"})
 
@@ -38,7 +34,7 @@ class SqsRequestQueue:
         text = json.dumps(dict(body), separators=(",", ":"), allow_nan=False)
         if len(text) > MESSAGE_BYTES_MAX:
             raise InvalidRequestError(f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(text)}")
-        require_time("sending a message", SEND_S)
+        require_time("sending a message")
         try:
             self._client.send_message(
                 QueueUrl=self._queue_url,
