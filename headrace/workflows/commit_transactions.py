@@ -28,22 +28,20 @@ from headrace.metadata.transaction_records import (
 )
 from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.epochs import Epoch
-from headrace.model.errors import NotFoundError, SealedError, UnavailableError
+from headrace.model.errors import NotFoundError, SealedError
 from headrace.model.names import segment_name
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, start_committing
 from headrace.model.transactions import CommitRun, committed, segment_of_transaction
+from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Write, WriteConflictError
 from headrace.workflows.creating import create_segments
 from headrace.workflows.sealing import record_sizes, seal_segments
 from headrace.workflows.steps import Tools
 
 TRANSACTIONS_PER_RUN_MAX = 100
-RUNS_PER_MESSAGE_MAX = 20
-"""What one message makes at most; then it comes again, so that a function is not stopped in the middle."""
-
 COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 2) // WRITES_PER_COMPLETION
 """With room for the current record and the run."""
 
@@ -59,17 +57,18 @@ class CommitProcessor:
     def process(self, message_body: Mapping[str, Any]) -> None:
         """Commit everything that was marked on the stream before the message came, and perhaps more.
 
+        A stream on which marks come all the time is not a failure: the rest goes to another message.
+
         Raises:
             InvalidRequestError: this is no commit message; it will never be one.
             ConflictError: another operation runs on the stream: deliver the message again.
             UnavailableError, ThrottledError: deliver the message again.
+            WorkLeftError: the time is over; what was done is on record, and another call goes on from there.
             NotFoundError, CorruptError: a segment is gone, or stored records do not fit; a human must look.
         """
         message = parse_message(message_body, COMMIT)
-        for _ in range(RUNS_PER_MESSAGE_MAX):
-            if not self._next_run(message.scope, message.stream):
-                return
-        raise UnavailableError(f"{message.scope}/{message.stream} has more to commit than one message may do")
+        while self._next_run(message.scope, message.stream):
+            require_time_for_piece(f"commits of {message.scope}/{message.stream}")
 
     def _next_run(self, scope: str, stream: str) -> bool:
         # A conflict tells that somebody else works on the same run: read again and go on from there.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from functions import wiring
-from functions.processors import aborts, stream_requests
+from functions.processors import aborts, commits, stream_requests
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.stream_record import stream_body
@@ -30,6 +30,7 @@ from headrace.model.stream_state import StreamState
 from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
 from headrace.ports.metadata_store import Replace
 from headrace.ports.segment_stores import SegmentScaleRate
+from headrace.workflows import commit_transactions
 
 FUNCTION_S = 60
 EPOCHS = 10_000
@@ -182,6 +183,36 @@ def test_sealing_aborts_2_000_transactions_of_1_000_segments(
     assert len(stores.deleted) == TRANSACTIONS
     assert set(stores.deleted.values()) == {1}
     assert processor.invocations > 1
+
+
+def test_a_busy_stream_is_no_failure_of_its_commits(
+    world: Any, active_stream: str, clock: ManualClock, call: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """As many runs as marks, as if one came during each: the message goes on in others when its time is over."""
+    monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 1)
+    service, marked = wiring.transaction_service(), 100
+    for _ in range(marked):
+        begun = service.create_transaction("s", "t", 60_000).transaction.transaction_id
+        service.commit_transaction("s", "t", begun)
+    merge = world.segment_stores.merge_segments
+
+    def slow_merge(target: str, sources: Sequence[str]) -> None:
+        clock.advance(1_000)
+        merge(target, sources)
+
+    monkeypatch.setattr(world.segment_stores, "merge_segments", slow_merge)
+    messages = 0
+    while received := world.commits.receive():
+        for message in received:
+            end_s = clock.monotonic_s() + FUNCTION_S
+            record = _record(message.receipt, message.group, message.body, "headrace-commits.fifo")
+            answer = commits.handler({"Records": [record]}, _context(clock, end_s))
+            assert answer == {"batchItemFailures": []}
+            assert clock.monotonic_s() < end_s, "Lambda would have stopped the function"
+            world.commits.acknowledge(message.receipt)
+            messages += 1
+    assert len(service.list_completed("s", "t")) == marked
+    assert messages > 1
 
 
 class OneStoreAway:

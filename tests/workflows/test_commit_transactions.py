@@ -9,10 +9,11 @@ import pytest
 from headrace.codec.records.writer_mark_record import writer_mark_sort
 from headrace.metadata.keys import current_key
 from headrace.model.epochs import overlapping
-from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
+from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState, WriterTime
+from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
 from headrace.workflows import commit_transactions
 
 
@@ -62,14 +63,14 @@ def test_one_message_commits_everything_that_is_marked(world: Any):
     assert len(world.transactions.list_completed("s", "t")) == count
 
 
-def test_a_message_that_finds_more_than_it_may_do_comes_again(world: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(commit_transactions, "RUNS_PER_MESSAGE_MAX", 2)
+def test_a_message_whose_time_is_over_goes_on_in_another(world: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 2)
     world.create(segments=1)
     for number in range(5):
         world.transactions.commit_transaction("s", "t", _transaction(world, b"%d" % number))
     (message,) = world.bare_commits.receive()
-    with pytest.raises(UnavailableError, match="more to commit"):
+    world.calls.after = lambda kind: world.clock.advance(4_000 if kind == "segment store merge_segments" else 0)
+    with time_limit(world.clock, 2 * 4 + PIECE_S), pytest.raises(WorkLeftError):
         world.commits.process(message.body)
     assert _all_bytes(world) == b"0123"
     world.commits.process(message.body)
