@@ -7,6 +7,7 @@ from random import Random
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
@@ -15,9 +16,9 @@ FILE_BYTES = 64 << 10
 WAIT_S = 20
 
 
-def open_journal(disk, *, seed=0):
+def open_journal(disk, *, seed=0, **settings):
     random = Random(seed)
-    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=FILE_BYTES)
+    journal = Journal(disk, lambda: random.getrandbits(64), lambda call: call(), file_bytes=FILE_BYTES, **settings)
     journal.start()
     return journal, JournalLedgers(journal)
 
@@ -119,6 +120,57 @@ def test_a_torn_commit_is_wiped_before_its_file_is_continued():
     assert log_files(disk) == ["journal-0000000000000001"]
     assert [bytes(entry.payload) for entry in ledgers.open(0, 3).recover()][2:] == [b"fresh"]
     journal.close()
+
+
+def fill_log(disk, *, needed_bytes):
+    """A log of which one container needs some of the oldest file; the volume has no room but the end of the last."""
+    journal, ledgers = open_journal(disk, copy_from_files=1000)
+    lags, busy = ledgers.open(0, 1), ledgers.open(1, 1)
+    append(lags, bytes(needed_bytes))
+    while len(log_files(disk)) < 9:
+        append(busy, bytes(20_000))
+        busy.truncate(busy.next_entry)
+    append(busy, bytes(20_000))
+    busy.truncate(busy.next_entry)
+    journal.close()
+    for name in disk.names():
+        if name.startswith("spare-"):
+            disk.remove(name)
+    fill_volume(disk)
+
+
+def copying_ended():
+    for thread in threading.enumerate():
+        if thread.name == "journal-copy":
+            thread.join(WAIT_S)
+
+
+def test_copies_leave_the_last_room_to_what_frees_files():
+    disk = MemoryJournalDisk()
+    fill_log(disk, needed_bytes=50_000)
+    journal, ledgers = open_journal(disk, seed=1)
+    copying_ended()
+    lags = ledgers.open(0, 2)
+    assert append(lags, b"a checkpoint") == [None]
+    lags.truncate(lags.next_entry - 1)
+    assert append(lags, b"more") == [None]
+    journal.close()
+    assert journal.failure is None
+    assert len(log_files(disk)) < 5
+
+
+def test_no_copies_enter_a_file_whose_format_has_none(monkeypatch):
+    """Software that takes such a file would not find them, and lose what it needs of the file that was freed."""
+    disk = MemoryJournalDisk()
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_format, "FORMAT_VERSION", 1)
+        fill_log(disk, needed_bytes=480)
+    journal, ledgers = open_journal(disk, seed=1)
+    copying_ended()
+    assert journal.copied_bytes == 0
+    assert append(ledgers.open(0, 2), b"x") == [None]
+    journal.close()
+    assert len(log_files(disk)) == 9
 
 
 def test_the_disk_tells_its_space(tmp_path):

@@ -11,7 +11,7 @@ newest (`file_copies`), so that a container that lags does not keep the files of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -24,7 +24,7 @@ from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.file_copies import FileCopy, PendingEntry
-from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, needed_bytes
+from headrace.segmentstore.log.journal_files import JournalFiles, LogFile, Stretch, needed_bytes
 from headrace.segmentstore.log.journal_format import (
     ENTRY_BYTES_MAX,
     FILE_HEADER_BYTES,
@@ -310,15 +310,16 @@ class Journal:
         self.active_sequence = self._files.active.sequence
         needed = oldest.needed(self._truncated_before)
         self.oldest_needed_bytes = {container: needed_bytes([each]) for container, each in needed.items()}
-        if self._copy is None and not (oldest.pinned or oldest.damaged) and self._copying_pays():
+        if self._copy is None and not (oldest.pinned or oldest.damaged) and self._copying_pays(needed):
             oldest.pinned = True
             self._copy = copy = FileCopy(oldest, needed, self._truncated_before)
             self._copy_thread = Thread(target=copy.run, args=(self._wake,), name="journal-copy", daemon=True)
             self._copy_thread.start()
 
-    def _copying_pays(self) -> bool:
+    def _copying_pays(self, oldest: Mapping[int, list[Stretch]]) -> bool:
+        """Whether what is needed of the oldest file is worth copying, and has room."""
         used = self._files.used
-        if len(used) < self._copy_from_files:
+        if len(used) < self._copy_from_files or not self._files.room_for_copies(needed_bytes(oldest.values())):
             return False
         needed = sum(needed_bytes(each.needed(self._truncated_before).values()) for each in used)
         return log_space.copying_pays(self._files.log_bytes, needed, len(used), self._copy_from_files)

@@ -51,7 +51,7 @@ class LogFile:
     """A file in use. `stretches`: what each container has in it.
 
     `copied`: what is needed of it is durable in newer files too. `pinned`: it is being read, and has to stay for that.
-    `damaged`: it cannot be copied.
+    `damaged`: it cannot be copied. `takes_copies`: its format has copied records.
     """
 
     name: str
@@ -63,6 +63,7 @@ class LogFile:
     copied: bool = False
     pinned: bool = False
     damaged: bool = False
+    takes_copies: bool = True
 
     def note(self, container: int, entry: int, start: int, end: int) -> None:
         """There is a record from `start` to `end`, behind those noted before."""
@@ -125,7 +126,8 @@ class JournalFiles:
             elif name.startswith(_LOG_PREFIX):
                 file = self._disk.open(name)
                 header = journal_format.decode_file_header(file.read(0, FILE_HEADER_BYTES), name)
-                loaded.append((LogFile(name, header.sequence, header.salt, file), header))
+                log_file = LogFile(name, header.sequence, header.salt, file, takes_copies=header.takes_copies)
+                loaded.append((log_file, header))
         for (before, _), (after, _) in pairwise(loaded):
             if after.sequence != before.sequence + 1:
                 raise CorruptError(f"journal files between {before.name} and {after.name} are missing")
@@ -174,6 +176,13 @@ class JournalFiles:
             file.write(position, [_ZEROS[: min(len(_ZEROS), file.size_bytes - position)]])
         file.sync()
         return True
+
+    def room_for_copies(self, copied_bytes: int) -> bool:
+        """Whether copies of so many bytes may be written: the last room of a full volume is for checkpoints and
+        truncation points, which free files for certain."""
+        active = self.active
+        fits = copied_bytes <= active.file.size_bytes - active.end
+        return active.takes_copies and (fits or len(self._spares) > 0)
 
     @property
     def log_bytes(self) -> int:

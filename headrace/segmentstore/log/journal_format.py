@@ -47,11 +47,18 @@ RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """`previous_end` is where the records of the file with the sequence number before this one end."""
+    """`previous_end` is where the records of the file with the sequence number before this one end. `version` is that
+    of a file that was read; files are written with the newest one."""
 
     sequence: int
     salt: int
     previous_end: int
+    version: int = FORMAT_VERSION
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether software that takes the file knows of copied records."""
+        return self.version > 1
 
 
 class RecordHeader(NamedTuple):
@@ -94,7 +101,7 @@ def decode_file_header(block: bytes, name: str) -> FileHeader:
         raise CorruptError(
             f"journal file {name} has format {magic!r} version {version}, known are {FORMAT_VERSIONS_KNOWN}"
         )
-    return FileHeader(sequence, salt, previous_end)
+    return FileHeader(sequence, salt, previous_end, version)
 
 
 def record_mark(salt: int) -> bytes:
