@@ -282,3 +282,17 @@ def test_a_newer_owner_s_epoch_stands_after_a_copy():
     with pytest.raises(FencedError):
         ledgers.open(0, 4)
     journal.close()
+
+
+def test_a_refused_log_is_refused_again():
+    """A log with a hole must not be taken for an empty one by the next attempt to open it."""
+    entries, old, new = RecoveredEntries(0), File(), File()
+    note(entries, old, 0)
+    note(entries, new, 4, copied=True)
+    journal, ledgers = open_journal(MemoryJournalDisk())
+    journal.recovered[0] = entries
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="older journal files are missing"):
+            ledgers.open(0, 9)
+        assert ledgers.epochs() == {0: 1}
+    journal.close()

@@ -38,7 +38,7 @@ class JournalLedger:
         self._held_bytes = 0
         self._bytes_before: list[tuple[int, int]] = []  # (entry, bytes held before it), sparse
         self._truncated_before = first_entry
-        self._recovered = recovered = journal.recovered.pop(container, None)
+        self._recovered = recovered = journal.recovered.get(container)
         self._next_entry = recovered.next_entry if recovered else first_entry
         self._found_epoch = recovered.epoch if recovered else None
         if recovered:
@@ -46,6 +46,7 @@ class JournalLedger:
             recovered.check()
             for entry, length in recovered.lengths():
                 self._count(entry, length)
+            del journal.recovered[container]  # last: a log that was refused must not be an empty one when asked again
 
     @property
     def next_entry(self) -> int:
