@@ -202,12 +202,7 @@ class Heartbeat:
         now_ms = self._clock.now_ms()
         self._lease = noted_serving(self._lease, self._serves_something(), now_ms)
         if giving_way_ms(self._lease, now_ms):
-            wait_s = self._try_to_register()
-            if wait_s:
-                raise UnavailableError(
-                    f"this store has served nothing for {UNSERVED_MAX_MS // 1000} s: others may take over, its lease "
-                    f"runs out and is taken up again in {wait_s:.0f} s"
-                )
+            self._take_up_again()
             return
         try:
             self._write_lease(renewed(self._lease, now_ms), self._version)
@@ -225,7 +220,16 @@ class Heartbeat:
             self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
             return
         _log.warning("event=lease_was_ended incarnation=%d", self._lease.incarnation)
-        self._try_to_register()
+        self._take_up_again()
+
+    def _take_up_again(self) -> None:
+        """Start a new lease, or raise UnavailableError: without one the gate must not be extended."""
+        wait_s = self._try_to_register()
+        if wait_s:
+            raise UnavailableError(
+                f"this store has served nothing for {UNSERVED_MAX_MS // 1000} s: others may take over, its lease "
+                f"runs out and is taken up again in {wait_s:.0f} s"
+            )
 
     # The claims
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from cluster_members import CONTAINERS, SEGMENT, content, lease, look, member, write
+from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, content, lease, look, member, write
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
@@ -241,6 +241,37 @@ def test_a_store_that_serves_nothing_lets_others_take_over(world, run):
         async with member(world, "b") as b:
             await b.serves(0, 1, 2, 3)
             assert await content(b.running) == b"kept"
+
+    run(scenario())
+
+
+def test_a_store_that_gave_way_opens_no_gate_before_it_has_a_lease(world, run, monkeypatch):
+    """The tick that ended its lease came late: others may still take over when the store thinks that they had time."""
+    from headrace.segmentstore.container_opening import ContainerOpening
+
+    async def damaged(self):
+        raise CorruptError("damaged")
+
+    async def scenario():
+        disk, honest = MemoryJournalDisk(), ContainerOpening.advance
+        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False) as a:
+            await write(a.running, b"one")
+        monkeypatch.setattr(ContainerOpening, "advance", damaged)
+        async with member(world, "a", disk=disk, graceful=False) as a:
+            await lapse(world, a)
+            world.clock.advance(100)
+            assert look(world).newly_lost == ("a",)
+            world.clock.advance(GRACE_MS / 1000 + 1)
+            with pytest.raises(UnavailableError, match="served nothing"):
+                await a.beat()
+            monkeypatch.setattr(ContainerOpening, "advance", honest)
+            await a.running.until(lambda: CONTAINER in a.containers)
+            assert lease(world, "a").lease.state is StoreState.LOST
+            assert not a.running.store.gate.is_open
+            await a.beat()
+            assert lease(world, "a").lease.state is StoreState.SERVING
+            assert a.running.store.gate.is_open
+            assert await content(a.running) == b"one"
 
     run(scenario())
 
