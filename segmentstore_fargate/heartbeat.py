@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from headrace.metadata.cluster_records import ClusterRecords, StoredMap, write_lease
@@ -71,6 +72,7 @@ class Heartbeat:
         self._on_fatal = on_fatal
         self._lease = identity
         self._version = -1
+        self._taken_up = identity  # the last registration, whose answer may have been lost
         self._leaving = False
         self._gave_way = False
         self._beating: asyncio.Task[None] | None = None
@@ -174,6 +176,7 @@ class Heartbeat:
         lease = registered(self._identity, former, now_ms)
         if self._leaving:
             lease = leaving(lease, now_ms)
+        self._taken_up = lease
         self._write_lease(lease, found.version if found else None)
         return 0.0
 
@@ -210,17 +213,24 @@ class Heartbeat:
             self._take_stock()
 
     def _take_stock(self) -> None:
-        """The lease is not as this store left it: a renewal whose answer was lost, an end, or another process."""
+        """The lease is not as this store left it: a write whose answer was lost, an end, or another process."""
         found = self._records.lease(self._identity.store_id)
-        if found is not None and found.lease.incarnation != self._lease.incarnation:
+        if found is not None and not self._is_own(found.lease):
             store_id = self._identity.store_id
             raise FencedError(f"another process serves as {store_id}: give every store a HEADRACE_STORE_ID of its own")
         if found is not None and not found.lease.has_ended:
+            self._lease = replace(self._lease, incarnation=found.lease.incarnation)
             self._version = found.version
             self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
             return
         _log.warning("event=lease_was_ended incarnation=%d", self._lease.incarnation)
         self._take_up_again()
+
+    def _is_own(self, found: StoreLease) -> bool:
+        """Whether this process wrote a lease, perhaps without learning that; no other process has its disk."""
+        taken_up = self._taken_up
+        is_taken_up = (found.incarnation, found.volume) == (taken_up.incarnation, taken_up.volume)
+        return is_taken_up or found.incarnation == self._lease.incarnation
 
     def _take_up_again(self) -> None:
         """Start a new lease, or raise UnavailableError: without one the gate must not be extended."""

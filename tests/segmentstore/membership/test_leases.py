@@ -143,6 +143,28 @@ def test_a_renewal_whose_answer_was_lost_is_found(world, run):
     run(scenario())
 
 
+def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world, run):
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            honest = world.metadata.write
+
+            def deaf(*writes):
+                honest(*writes)
+                raise UnavailableError("who knows")
+
+            world.clock.advance(13)
+            assert look(world).newly_lost == ("a",)
+            world.metadata.write = deaf
+            with pytest.raises(UnavailableError):
+                await a.beat()
+            world.metadata.write = honest
+            await a.beat()
+            assert lease(world, "a").lease.incarnation == 2
+            assert a.running.store.gate.is_open
+
+    run(scenario())
+
+
 def test_two_processes_of_one_name_are_told_apart(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS), graceful=False) as a:
