@@ -38,6 +38,6 @@ class MarkStreamService:
             start = self._segment_stores.segment_info(name).start_offset
         except NotFoundError:
             start = 0
-            if not make_mark_segment(self._records, self._segment_stores, scope, stream):
+            if not make_mark_segment(self._records, self._segment_stores, found.stream):
                 raise no_such_stream(scope, stream) from None
         return SegmentsAt((SegmentAt(_SEGMENT, name, start),), 0, is_sealed=False)

@@ -61,6 +61,13 @@ class SegmentStores(Protocol):
 
     def delete_segments(self, names: Sequence[str]) -> None: ...
 
+    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
+        """Removes the segment unless its attribute is above `value_max`; whether it is gone.
+
+        The store decides and removes in one step. A segment without the attribute is removed.
+        """
+        ...
+
     def segment_info(self, name: str) -> SegmentInfo: ...
 
     def segment_infos(self, names: list[str]) -> list[SegmentInfo]: ...

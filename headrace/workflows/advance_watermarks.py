@@ -8,6 +8,7 @@ is late, and goes on from what lies there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace.codec.events import frame_event, iter_events
@@ -126,7 +127,7 @@ class WatermarkAdvancer:
         name = mark_segment_name(stream.scope, stream.name)
         data = frame_event(watermark_payload(watermark))
         try:
-            end = self._append_or_create(stream, name, data, state.end_offset)
+            end = self._append_to_own(stream, name, data, state)
         except ConflictError as lost:
             reached = self._found(stream, name, state, int(lost.details["offset"]))
         else:
@@ -136,14 +137,18 @@ class WatermarkAdvancer:
         self._move_revision_mark(name, state, reached)
         return reached
 
-    def _append_or_create(self, stream: Stream, name: str, data: bytes, offset: int) -> int | None:
-        """The end of the segment, which the first watermark makes; None if the stream has gone meanwhile."""
-        try:
-            return self._segment_stores.append(name, data, offset)
-        except NotFoundError:
-            if not make_mark_segment(self._records, self._segment_stores, stream.scope, stream.name):
-                return None
-        return self._segment_stores.append(name, data, offset)
+    def _append_to_own(self, stream: Stream, name: str, data: bytes, state: WatermarkState) -> int | None:
+        """The end of the segment; None if the stream has gone meanwhile.
+
+        The first watermark of an incarnation makes the segment, or claims what a former one has left of it: a deletion
+        of the former one that is late does not reach what is claimed.
+        """
+        if state.last is not None:
+            with suppress(NotFoundError):
+                return self._segment_stores.append(name, data, state.end_offset)
+        if not make_mark_segment(self._records, self._segment_stores, stream):
+            return None
+        return self._segment_stores.append(name, data, state.end_offset)
 
     def _found(self, stream: Stream, name: str, state: WatermarkState, length: int) -> WatermarkState:
         """The state that the mark segment shows, which was found to be of this length.

@@ -13,10 +13,11 @@ from itertools import pairwise
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
 from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
+from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
 from headrace.model.epochs import Epoch
-from headrace.model.names import mark_segment_name, segment_name
+from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream
@@ -78,8 +79,8 @@ def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
 def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
     """And with them the watermarks."""
     stream = stored.stream
-    names = _names(stream, stream.epoch.segments)
-    tools.segment_stores.delete_segments([*names, mark_segment_name(stream.scope, stream.name)])
+    _delete_segments(tools, stream, stream.epoch.segments)
+    delete_mark_segment(tools.segment_stores, stream)
 
 
 def _delete_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:

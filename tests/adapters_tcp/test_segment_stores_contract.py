@@ -299,6 +299,20 @@ def test_attributes_are_set_on_a_condition(stores: SegmentStores) -> None:
     assert stores.get_attribute(A, MARK) == -9
 
 
+def test_a_deletion_on_a_condition_spares_what_is_above(stores: SegmentStores) -> None:
+    assert stores.delete_segment_up_to(A, MARK, 7), "what is gone is gone"
+    stores.create_segment(A, RATE)
+    assert stores.delete_segment_up_to(A, MARK, 7), "it has no such attribute"
+    stores.create_segment(A, RATE)
+    stores.append(A, b"data", 0)
+    assert stores.compare_and_set_attribute(A, MARK, 8, None)
+    assert not stores.delete_segment_up_to(A, MARK, 7)
+    assert stores.read(A, 0, 9) == b"data"
+    assert stores.delete_segment_up_to(A, MARK, 8)
+    with pytest.raises(NotFoundError):
+        stores.segment_info(A)
+
+
 def test_tables_come_and_go(stores: SegmentStores) -> None:
     table = "s/g_kvtable/0.#epoch.0"
     for _ in range(2):

@@ -71,6 +71,15 @@ class MemorySegmentStores:
             for name in names:
                 self._segments.pop(name, None)
 
+    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
+        with self._lock:
+            segment = self._segments.get(name)
+            value = segment.attributes.get(attribute_id) if segment else None
+            if value is not None and value > value_max:
+                return False
+            self._segments.pop(name, None)
+            return True
+
     def segment_info(self, name: str) -> SegmentInfo:
         return self.segment_infos([name])[0]
 

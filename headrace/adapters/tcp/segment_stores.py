@@ -95,6 +95,11 @@ class TcpSegmentStores:
             names, lambda name, number: wire.DeleteSegment(number, name), wire.SegmentDeleted, wire.NoSuchSegment
         )
 
+    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
+        reply = self._call(name, lambda number: wire.DeleteSegmentUpTo(number, name, attribute_id, value_max))
+        _check(reply, wire.SegmentDeleted, wire.NoSuchSegment, wire.SegmentAttributeUpdated)
+        return not isinstance(reply, wire.SegmentAttributeUpdated)
+
     def segment_info(self, name: str) -> SegmentInfo:
         """Raises NotFoundError if there is no such segment."""
         return self.segment_infos([name])[0]

@@ -73,6 +73,21 @@ class DeleteSegment(WireCommand):
     delegation_token: Text = ""
 
 
+@command(110)
+class DeleteSegmentUpTo(WireCommand):
+    """Headrace's own: deletes the segment unless the value of the attribute is above `value_max`.
+
+    One that does not have the attribute is deleted. The answer is `SegmentDeleted`, or `SegmentAttributeUpdated` with
+    `success` false. A type of its own, since a store that does not know the condition must not delete.
+    """
+
+    request_id: I64
+    segment: Text
+    attribute_id: Uuid
+    value_max: I64
+    delegation_token: Text = ""
+
+
 @command(31)
 class SegmentDeleted(WireCommand):
     request_id: I64

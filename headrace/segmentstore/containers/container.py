@@ -263,9 +263,17 @@ class SegmentContainer:
         await self.apply(data_frames.TruncateOperation(segment.number, offset, self.clock.now_ms()))
         self.tell_news()
 
-    async def delete(self, name: str) -> None:
-        """Raises NotFoundError."""
+    async def delete(self, name: str, keep: Callable[[Segment], bool] = lambda _segment: False) -> None:
+        """Remove the segment unless `keep` says otherwise of it, at the moment at which the removal would be logged.
+
+        Raises:
+            NotFoundError: there is no such segment.
+            ConflictError: it is kept (code "attribute").
+        """
         segment = await self.settled_for_removal(name)
+        if keep(segment):
+            await self.log.durable()  # what the condition met must not be told before it is durable
+            raise ConflictError(f"segment {name} is kept: the condition of its removal does not hold", code="attribute")
         self.count_change(name)
         await self.apply(data_frames.DeleteOperation(segment.number, self.clock.now_ms()))
         self.dirty.pop(segment.number, None)

@@ -56,6 +56,7 @@ class SegmentProcessor:
             wire.SealSegment: self._seal,
             wire.TruncateSegment: self._truncate,
             wire.DeleteSegment: self._delete,
+            wire.DeleteSegmentUpTo: self._delete_up_to,
             wire.MergeSegments: self._merge,
             wire.MergeSegmentsBatch: self._merge_batch,
             wire.UpdateSegmentPolicy: self._update_policy,
@@ -148,6 +149,20 @@ class SegmentProcessor:
             await owned.tables.delete(command.segment)
         else:
             await owned.container.delete(command.segment)
+        self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    async def _delete_up_to(self, command: wire.DeleteSegmentUpTo) -> None:
+        await self._refuse_table(command.segment, "deleted on a condition")
+        container = self._container(command.segment)
+        try:
+            await container.delete(
+                command.segment, lambda segment: segment.attribute(command.attribute_id) > command.value_max
+            )
+        except ConflictError as error:
+            if error.specific_code != "attribute":
+                raise
+            self._session.send(wire.SegmentAttributeUpdated(command.request_id, False))
+            return
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
 
     # Merging

@@ -85,6 +85,11 @@ GOLDEN = [
     (wire.TruncateSegment(7, "s/t", 4, "to"), 38, f"{ID} {SEGMENT} 0000000000000004 {TOKEN}"),
     (wire.SegmentTruncated(7, "s/t"), 39, f"{ID} {SEGMENT}"),
     (wire.DeleteSegment(7, "s/t", "to"), 30, f"{ID} {SEGMENT} {TOKEN}"),
+    (
+        wire.DeleteSegmentUpTo(7, "s/t", WRITER_ID, 4, "to"),
+        110,
+        f"{ID} {SEGMENT} {WRITER} 0000000000000004 {TOKEN}",
+    ),
     (wire.SegmentDeleted(7, "s/t"), 31, f"{ID} {SEGMENT}"),
     (wire.UpdateSegmentPolicy(7, "s/t", 100, 1, "to"), 32, f"{ID} {SEGMENT} 00000064 01 {TOKEN}"),
     (wire.SegmentPolicyUpdated(7, "s/t"), 33, f"{ID} {SEGMENT}"),
