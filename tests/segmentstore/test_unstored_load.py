@@ -107,6 +107,22 @@ def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, r
     run(scenario())
 
 
+def test_a_round_of_the_storage_writer_waits_for_the_bytes_that_it_is_to_store(world, run, loads):
+    async def scenario():
+        await killed(world)
+        async with world.running() as running:
+            owned = running.store.owned[0]
+            await owned.writer.stop()
+            world.clock.advance(2e6)
+            storing = asyncio.ensure_future(owned.writer.round())
+            await asyncio.sleep(0)
+            loads.release()
+            await storing
+            assert owned.container.metadata.segments[SEGMENT].storage_length == sum(map(len, APPENDS))
+
+    run(scenario())
+
+
 def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, run, loads):
     stored = Random(8).randbytes(30_000)
 

@@ -117,7 +117,6 @@ class StorageWriter:
         retry_s = self._limits.retry_first_s
         while self._container.failure is None:
             try:
-                await self._load.wait()
                 more = await self.round()
                 retry_s, self._retrying = self._limits.retry_first_s, False
             except (UnavailableError, ThrottledError) as error:
@@ -159,11 +158,14 @@ class StorageWriter:
     async def round(self) -> bool:
         """One bounded piece of work; whether there may be more to do at once.
 
+        After a recovery it waits for the bytes that tier 2 lacks: some of them are to be stored.
+
         Raises:
             ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
             FencedError: the container has another owner.
             CorruptError: the directory contradicts the log.
         """
+        await self._load.wait()
         upkeep = self._upkeep
         more = await upkeep.forget_removed()
         if self._flush_due():
