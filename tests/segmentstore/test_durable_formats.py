@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -244,7 +246,10 @@ def test_a_file_header_keeps_its_bytes():
 
 def test_a_file_of_the_first_version_is_read():
     block = bytes.fromhex(FILE_HEX.replace("00000002", "00000001", 1) + "68163856").ljust(4096, b"\0")
-    assert journal_format.decode_file_header(block, "x") == FILE
+    header = journal_format.decode_file_header(block, "x")
+    assert header == replace(FILE, version=1)
+    assert FILE.takes_copies
+    assert not header.takes_copies
 
 
 def test_a_file_of_a_later_version_is_refused(monkeypatch):
