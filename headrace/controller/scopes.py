@@ -95,7 +95,8 @@ class ScopeService:
         # Cheap refusal first, so that a scope in use is not marked again and again.
         self._check_empty(scope)
         version = guard.version
-        if guard_of_body(guard.body) is ScopeState.OPEN:
+        if not all(one is not None and guard_of_body(one.body) is ScopeState.DELETING for one in (guard, *doors)):
+            # Marks of versions without doors are on the guard alone.
             self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
             version += 1
             self._check_empty(scope)

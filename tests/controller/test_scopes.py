@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.codec.records.scope_record import DOORS, ScopeState, guard_of_body
+from headrace.codec.records.scope_record import DOORS, ScopeState, guard_body, guard_of_body
 from headrace.metadata import keys
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -20,7 +20,7 @@ from headrace.model.errors import (
     NotFoundError,
 )
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.ports.metadata_store import Key
+from headrace.ports.metadata_store import Key, Replace
 
 FIXED_1 = StreamConfiguration(ScalingPolicy.fixed(1))
 
@@ -235,3 +235,13 @@ def test_a_scope_that_goes_amid_the_read_takes_nothing_in(stream_world: Any, see
     with amid_the_read, pytest.raises(NotFoundError):
         world.create()
     assert [place for place in world.everything() if place[0].startswith("stream/")] == []
+
+
+@pytest.mark.parametrize("position", range(30))
+def test_a_mark_from_before_there_were_doors_protects_what_is_created(world: Any, position: int):
+    """Then a deleter marked the guard alone; its mark stayed if it died, or found a stream behind it."""
+    guard = world.bare_store.get(keys.scope_guard_key("s"))
+    world.bare_store.write(Replace(guard.key, guard_body(ScopeState.DELETING), guard.version))
+    _run_inside(world, position, inner=lambda: world.create(), outer=lambda: world.scopes.delete_scope("s"))
+    scope_exists, stream_exists = _exists(world)
+    assert scope_exists or not stream_exists, "a stream without its scope"
