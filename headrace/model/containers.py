@@ -15,6 +15,9 @@ from headrace.model.record_fields import record_field
 
 CLUSTER_PARTITION = "cluster"
 
+FIRST_EPOCH = 0
+"""That of the first claim of a container: no store has served it before."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:

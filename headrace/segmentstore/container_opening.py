@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from headrace.model.container_opening import OpeningProgress, OpeningStep
-from headrace.model.containers import SnapshotPointer
+from headrace.model.containers import FIRST_EPOCH, SnapshotPointer
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -137,14 +137,15 @@ class ContainerOpening:
     async def _restore(self) -> None:
         recovery, snapshots = self._recovered, self._snapshots
         pointer = await snapshots.pointer()
-        if pointer is None:
-            if recovery.has_cut_checkpoint:
-                raise CorruptError(
-                    f"the checkpoint of container {self.container} is incomplete, and tier 2 has no snapshot of it"
-                )
-            return
+        if pointer is None and recovery.has_cut_checkpoint:
+            raise CorruptError(
+                f"the checkpoint of container {self.container} is incomplete, and tier 2 has no snapshot of it"
+            )
         if not recovery.told_nothing:
-            await snapshots.take_clean_mark_off(pointer)
+            if pointer is not None:
+                await snapshots.take_clean_mark_off(pointer)
+            return
+        if pointer is None and self._claimed_epoch == FIRST_EPOCH:
             return
         snapshot = await restore_container(snapshots, self._directory(), pointer)
         recovery.restore(snapshot)

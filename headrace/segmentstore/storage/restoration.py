@@ -27,9 +27,12 @@ RECONCILED_AT_ONCE_MAX: Final = 32
 
 
 async def restore_container(
-    snapshots: SnapshotStore, directory: ChunkDirectory, pointer: SnapshotPointer
+    snapshots: SnapshotStore, directory: ChunkDirectory, pointer: SnapshotPointer | None
 ) -> ContainerSnapshot:
     """The container as tier 2 has it. The pointer names this owner's epoch from here on: every older log is the past.
+
+    Without a `pointer` a former owner may have been lost before its first snapshot: what the chunk directory has of
+    its segments is found when they are asked for.
 
     Raises:
         CorruptError: tier 2 contradicts itself; nothing may be served from it.
@@ -37,8 +40,8 @@ async def restore_container(
         ThrottledError, UnavailableError: tier 2 does not answer.
     """
     # Claims count one by one: nobody has owned the container between that last snapshot and now.
-    exact = pointer.clean and pointer.epoch == directory.epoch - 1
-    snapshot = await snapshots.load(pointer)
+    exact = pointer is not None and pointer.clean and pointer.epoch == directory.epoch - 1
+    snapshot = ContainerSnapshot(1, {}, ()) if pointer is None else await snapshots.load(pointer)
     if not exact:
         snapshot = await _reconciled(snapshot, directory)
         # Segments may have left memory since, and may have been there again: their records are compared when needed.
@@ -49,10 +52,10 @@ async def restore_container(
     level = logging.INFO if exact else logging.WARNING
     _log.log(
         level,
-        "event=container_restored container=%d epoch=%d from_epoch=%d clean=%s segments=%d",
+        "event=container_restored container=%d epoch=%d from_epoch=%s clean=%s segments=%d",
         directory.container,
         directory.epoch,
-        pointer.epoch,
+        None if pointer is None else pointer.epoch,
         exact,
         len(segments),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, snapshot
+from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, snapshot
 from segment_writes import WRITER, write
 
 from headrace.codec import wire_commands as wire
@@ -68,3 +68,53 @@ def test_a_name_without_runs_is_no_segment(world, run, caplog):
 
     run(scenario())
     assert "event=segment_found" not in caplog.text
+
+
+def test_segment_of_a_container_that_never_had_a_snapshot_is_found(world, run, caplog):
+    """The store was lost between the first flush of a new container and its first snapshot."""
+
+    async def scenario():
+        usual = world.limits
+        world.limits = replace(usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"one"])
+            await running.flush()
+            assert pointer(world) is None
+        world.limits = usual
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert await client.read_all(SEGMENTS[0]) == b"one"
+            assert await client.set_up(SEGMENTS[0], WRITER) == NO_NUMBER
+            await client.append(WRITER, 2, b"two")
+            await running.flush()
+            assert await client.read_all(SEGMENTS[0]) == b"onetwo"
+        assert "event=segment_found" in caplog.text
+
+    run(scenario())
+
+
+def test_log_of_the_past_is_dropped_without_a_snapshot_by_its_owner(world, run):
+    """Another store went on without the log, had served nothing yet, and is gone."""
+
+    async def scenario():
+        world.limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"past"])
+        past = world.disk
+        lose_volume(world)
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(SEGMENTS[0])
+            await write(client, SEGMENTS[0], [b"new"])
+            await running.flush()
+        world.disk = past
+        async with world.running() as running:
+            assert await (await running.connect()).read_all(SEGMENTS[0]) == b"new"
+            assert running.store.owned[0].container.failure is None
+
+    run(scenario())
