@@ -17,7 +17,7 @@ from headrace.metadata.retention_records import (
     retention_writes_of_update,
 )
 from headrace.metadata.stream_records import StoredStream, StreamRecords
-from headrace.model.errors import CorruptError
+from headrace.model.errors import ConflictError, CorruptError
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.ports.metadata_store import Create, Delete, Key, Replace, Write
@@ -38,6 +38,9 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
     key = keys.listing_key(stream.scope, stream.name)
     listed = records.store.get(key)
     if listed is None:
+        found = records.find(stream.scope, stream.name)
+        if found is None or found.stream.first_segment_number != stream.first_segment_number:
+            raise ConflictError(f"stream {stream.scoped_name} was deleted meanwhile: reading again")
         raise CorruptError(f"stream {stream.scoped_name} is missing in the list of its scope")
     retention = retention_writes_of_update(records.store, stream, after)
     return [Replace(key, listing_body(after.tags), listed.version), *retention]

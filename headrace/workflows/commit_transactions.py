@@ -160,7 +160,7 @@ class TransactionCommits:
         replaced = stream.epoch
         roll = roll_of(replaced, self._history.epoch(stream, run.reference_epoch), run.started_ms)
         if stream.recorded_epoch == replaced.number:
-            self._fill(stream, roll, run)
+            self._fill(stored, roll, run)
             records = (*create_epoch(stream, roll.passed), *create_epoch(stream, roll.following))
             stored = self._replace(stored, epoch_recorded(stream, roll.following), *records)
         seal_segments(tools, stream, replaced.segments)
@@ -168,8 +168,9 @@ class TransactionCommits:
         record_sizes(tools, stored, roll.passed.segments, replaced_in=roll.following.number)
         return self._replace(stored, rolled(stored.stream, roll.following))
 
-    def _fill(self, stream: Stream, roll: Roll, run: CommitRun) -> None:
-        create_segments(self._tools, stream, (*roll.passed.segments, *roll.following.segments))
+    def _fill(self, stored: StoredStream, roll: Roll, run: CommitRun) -> None:
+        stream = stored.stream
+        create_segments(self._tools, stored, (*roll.passed.segments, *roll.following.segments))
         # An earlier attempt may have come as far as sealing, which begins when everything is merged.
         with contextlib.suppress(SealedError):
             self._merge(stream, roll.passed, run)

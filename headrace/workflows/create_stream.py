@@ -10,8 +10,8 @@ from headrace.workflows.creating import create_segments
 from headrace.workflows.steps import Step, Tools, Workflow
 
 
-def _create_segments(tools: Tools, stored: StoredStream) -> None:
-    create_segments(tools, stored.stream, stored.stream.epoch.segments)
+def _create_segments(tools: Tools, stored: StoredStream) -> StoredStream | None:
+    return create_segments(tools, stored, stored.stream.epoch.segments)
 
 
 def _has_tags(stream: Stream) -> bool:

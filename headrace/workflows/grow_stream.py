@@ -40,10 +40,9 @@ def _plan(tools: Tools, stored: StoredStream) -> None:
         tools.records.while_unchanged(stored, create_transition(stream, epoch))
 
 
-def _create_segments(tools: Tools, stored: StoredStream) -> None:
+def _create_segments(tools: Tools, stored: StoredStream) -> StoredStream | None:
     epoch = tools.records.transition(stored.stream)
-    if epoch is not None:
-        create_new_segments(tools, stored, epoch)
+    return create_new_segments(tools, stored, epoch) if epoch is not None else None
 
 
 def _record_epoch(tools: Tools, stored: StoredStream) -> None:

@@ -37,8 +37,8 @@ def planned_epoch(tools: Tools, stored: StoredStream) -> Epoch:
     return epoch
 
 
-def create_new_segments(tools: Tools, stored: StoredStream, epoch: Epoch) -> None:
-    create_segments(tools, stored.stream, epoch.created)
+def create_new_segments(tools: Tools, stored: StoredStream, epoch: Epoch) -> StoredStream | None:
+    return create_segments(tools, stored, epoch.created)
 
 
 def record_epoch(tools: Tools, stored: StoredStream, epoch: Epoch) -> None:

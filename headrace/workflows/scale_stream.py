@@ -21,8 +21,8 @@ def _is_planned(stream: Stream) -> bool:
     return not is_recorded(stream)
 
 
-def _create_segments(tools: Tools, stored: StoredStream) -> None:
-    create_new_segments(tools, stored, planned_epoch(tools, stored))
+def _create_segments(tools: Tools, stored: StoredStream) -> StoredStream | None:
+    return create_new_segments(tools, stored, planned_epoch(tools, stored))
 
 
 def _record_epoch(tools: Tools, stored: StoredStream) -> None:

@@ -34,10 +34,13 @@ def _always(_stream: Stream) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`run` gets the stream as just read, with the workflow's request pending on it."""
+    """`run` gets the stream as just read, with the workflow's request pending on it.
+
+    What it returns is the stream as it read it at its end, with which the next step goes on; None: it is to be read.
+    """
 
     name: str
-    run: Callable[[Tools, StoredStream], None]
+    run: Callable[[Tools, StoredStream], StoredStream | None]
     applies: Callable[[Stream], bool] = _always
 
 

@@ -62,10 +62,10 @@ class StreamRequestProcessor:
             if stored is None or not stored.stream.is_pending(request):
                 return
             if step.applies(stored.stream):
-                step.run(self._tools, stored)
+                # What a step does changes the record, and others may have worked meanwhile.
+                stored = step.run(self._tools, stored)
                 yield step.name
                 require_time_for_piece(f"{request.kind} of {scope}/{name} after {step.name!r}")
-                stored = None  # what a step does changes the record, and others may have worked meanwhile
 
     def _find_when_its_turn(self, scope: str, name: str, request: PendingRequest) -> StoredStream | None:
         """The stream; a batch of commits that the request waits for is finished first, whoever has begun it."""

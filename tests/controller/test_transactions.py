@@ -359,7 +359,7 @@ def test_cost_of_a_rolling_commit(stream: Any):
     stream.calls.counts.clear()
     stream.commits.process(message.body)
     assert dict(stream.calls.counts) == {
-        "read": 6,
+        "read": 7,
         "query": 2,
         "write": 1,
         "transaction": 5,
