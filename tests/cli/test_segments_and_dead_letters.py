@@ -103,7 +103,7 @@ def test_a_dead_letter_is_shown_without_moving_the_cursor(letter: str, ok: Any, 
 
 def test_replay_and_drop(letter: str, ok: Any, as_json: Any, run: Any):
     assert ok("dead-letter", "replay", letter) == "scale_stream of s/t: REPLAYED\n"
-    assert as_json("segment", "list", "s/t")["epoch"] == 1
+    assert as_json("segment", "list", "s/t")["epoch"] == 2, "the scale that was rolled back has used up epoch 1"
     assert as_json("dead-letter", "replay", letter)["status"] == "REPLAYED"
     assert ok("dead-letter", "drop", letter) == f"letter {letter} is forgotten\n"
     assert run("dead-letter", "drop", letter).code == 3
