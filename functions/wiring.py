@@ -119,6 +119,14 @@ def metadata_store() -> MetadataStore:
 
 
 @_once
+def check_bucket_count() -> None:
+    """Once in a process that succeeds; raises as `check_fixed_setting` does."""
+    from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+
+    check_fixed_setting(metadata_store(), FixedSetting.BUCKETS, topology.BUCKET_COUNT)
+
+
+@_once
 def sqs_client() -> SQSClient:
     from headrace.adapters.sqs.client import sqs_client
 

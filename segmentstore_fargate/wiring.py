@@ -14,6 +14,7 @@ from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
@@ -135,6 +136,7 @@ class SegmentStoreProcess:
         if config.health_port is not None:
             await self._health.start(config.listen_host, config.health_port)
             _log.info("event=health_open store=%s port=%d", config.store_id, self._health.port)
+        await until_answered("containers", lambda: asyncio.to_thread(self._check_container_count))
         task = await until_answered("task", lambda: asyncio.to_thread(own_task, self._environment))
         identity = StoreLease(
             config.store_id,
@@ -152,6 +154,10 @@ class SegmentStoreProcess:
         )
         await self._membership.register()
         return self._membership
+
+    def _check_container_count(self) -> None:
+        """Before the lease: a store that would look for data in the wrong containers takes none."""
+        check_fixed_setting(self._metadata_store, FixedSetting.CONTAINERS, self._config.container_count)
 
     async def ended(self) -> int:
         """The exit code, once there is one."""

@@ -31,6 +31,7 @@ def _work_on(record: SQSRecord) -> None:
 
 
 def _tick(kind: str, bucket: int) -> None:
+    wiring.check_bucket_count()
     if TICK_WORK[kind](bucket):
         count("TicksFollowed", 1)
         queue_url = wiring.environment().ticks_queue_url

@@ -21,7 +21,14 @@ from headrace.topology.kinds import (
 METADATA_TABLE = Table("headrace-metadata")
 CHUNK_BUCKET = Bucket("headrace-chunks")
 
-BUCKET_COUNT = int(os.environ.get("HEADRACE_BUCKET_COUNT", "8"))
+
+def _bucket_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"HEADRACE_BUCKET_COUNT is {text!r}: expected a whole number, at least 1")
+    return int(text)
+
+
+BUCKET_COUNT = _bucket_count(os.environ.get("HEADRACE_BUCKET_COUNT", "8"))
 """Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life.
 
 A deployment chooses it with the setting `buckets`, and every function finds it in its environment.

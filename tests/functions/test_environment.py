@@ -58,3 +58,12 @@ def test_buckets_are_as_many_as_the_deployment_says():
     environment = os.environ | {"HEADRACE_BUCKET_COUNT": "32"}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout == "32 {32, 1}\n"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5"])
+def test_a_bucket_count_that_makes_no_sense_is_refused(text: str):
+    environment = os.environ | {"HEADRACE_BUCKET_COUNT": text}
+    program = [sys.executable, "-c", "from headrace import topology"]
+    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert f"HEADRACE_BUCKET_COUNT is {text!r}: expected a whole number, at least 1" in found.stderr

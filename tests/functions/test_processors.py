@@ -15,6 +15,7 @@ from functions.processors.batches import RETRY_MAX_S, retry_delay_s
 from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import RESEND_AFTER_MS, TICK_WORK
 from headrace import topology
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
 from headrace.workflows.bucket_lease import LEASE_MS
 
@@ -69,6 +70,9 @@ class FakeProcessor:
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> FakeSqs:
     fake = FakeSqs()
+    store = MemoryMetadataStore()
+    monkeypatch.setattr(wiring, "metadata_store", lambda: store)
+    wiring.forget_services()
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     monkeypatch.setenv("HEADRACE_TICKS_QUEUE_URL", "https://sqs/ticks")
     monkeypatch.setattr(wiring, "sqs_client", lambda: fake)
@@ -192,6 +196,21 @@ def test_a_tick_that_left_work_undone_is_queued_again(
     assert failed(ticks.handler({"Records": [record("1", "-", body=json.dumps(body))]}, context)) == []
     assert worked == [3]
     assert [json.loads(one["MessageBody"]) for one in sqs.sent] == ([body] if more else [])
+
+
+def test_a_changed_number_of_buckets_fails_every_tick(
+    world: Any, sqs: FakeSqs, context: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Also those of the processes that follow; with the former number the work goes on."""
+    worked: list[int] = []
+    monkeypatch.setattr(ticks, "TICK_WORK", {"resend-intents": worked.append})
+    event = {"Records": [record("1", "-", body=json.dumps(tick_message("resend-intents", 3)))]}
+    assert failed(ticks.handler(event, context)) == []
+    for buckets, refused in ((16, ["1"]), (16, ["1"]), (8, [])):
+        monkeypatch.setattr(topology, "BUCKET_COUNT", buckets)
+        wiring.forget_services()  # as in a process that has just started
+        assert failed(ticks.handler(event, context)) == refused
+    assert worked == [3, 3]
 
 
 def test_ticks_that_were_refused_fail_the_schedule(sqs: FakeSqs, context: Any):

@@ -14,7 +14,8 @@ import pytest
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords
-from headrace.model.errors import UnavailableError
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.segmentstore.log.journal import Journal
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
@@ -156,6 +157,20 @@ def test_a_failed_journal_ends_the_task(aws, config):
         await process.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_changed_number_of_containers_is_refused(aws, config):
+    """Before the store has a lease, and so before any container is claimed or given up."""
+    check_fixed_setting(aws.metadata, FixedSetting.CONTAINERS, 8)
+
+    async def scenario() -> None:
+        process = SegmentStoreProcess(config, {})
+        with pytest.raises(IllegalStateError, match="began with 8 containers, and is configured for 2"):
+            await asyncio.wait_for(process.start(), WAIT_S)
+        await process._health.stop()
+
+    asyncio.run(scenario())
+    assert aws.lease_version is None
 
 
 def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):

@@ -1,0 +1,49 @@
+"""Settings that are chosen once for a deployment: the first process that uses one records its value.
+
+With another number of containers segments would be looked for in the wrong container; with another number of buckets
+due work would be looked for in the wrong partition. A process that is started with another value refuses to work.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from headrace.codec.records.fixed_setting_record import (
+    fixed_setting_body,
+    fixed_setting_of_body,
+    fixed_setting_sort,
+)
+from headrace.model.containers import CLUSTER_PARTITION
+from headrace.model.errors import IllegalStateError
+from headrace.ports.metadata_store import Create, Key, MetadataStore, WriteConflictError
+
+
+class FixedSetting(StrEnum):
+    """Named as the setting of `cdk deploy`."""
+
+    CONTAINERS = "containers"
+    BUCKETS = "buckets"
+
+
+def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int) -> None:
+    """One read; the first process of a deployment also writes the record.
+
+    Raises:
+        IllegalStateError: code "setting_changed": the deployment has begun with another value.
+        UnavailableError, ThrottledError: the metadata store does not answer.
+    """
+    key = Key(CLUSTER_PARTITION, fixed_setting_sort(setting))
+    record = store.get(key)
+    if record is None:
+        try:
+            store.write(Create(key, fixed_setting_body(value)))
+        except WriteConflictError:
+            record = store.get(key)  # another process was faster
+    recorded = value if record is None else fixed_setting_of_body(record.body)
+    if recorded != value:
+        raise IllegalStateError(
+            f"this deployment began with {recorded} {setting}, and is configured for {value} now: the number is fixed "
+            f"for its life, since stored data is found by it; deploy again with -c {setting}={recorded}",
+            details={"setting": str(setting), "recorded": recorded, "configured": value},
+            code="setting_changed",
+        )

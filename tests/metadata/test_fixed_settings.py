@@ -1,0 +1,33 @@
+"""Settings that are chosen once: the first value is recorded, another one is refused."""
+
+from __future__ import annotations
+
+import pytest
+from stream_world import StreamWorld
+
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.model.errors import IllegalStateError
+
+
+def test_the_first_value_is_recorded_and_another_refused():
+    world = StreamWorld()
+    world.calls.counts.clear()
+    check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
+    check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)
+    assert dict(world.calls.counts) == {"read": 2, "write": 2}
+    world.calls.counts.clear()
+    check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
+    assert dict(world.calls.counts) == {"read": 1}
+    with pytest.raises(IllegalStateError, match=r"began with 8 containers.* for 9 now.* -c containers=8") as error:
+        check_fixed_setting(world.store, FixedSetting.CONTAINERS, 9)
+    assert error.value.specific_code == "setting_changed"
+    check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
+
+
+def test_of_two_first_values_one_is_refused():
+    world = StreamWorld()
+    with (
+        world.calls.overtaken("write", lambda: check_fixed_setting(world.store, FixedSetting.BUCKETS, 8)),
+        pytest.raises(IllegalStateError, match="began with 8 buckets"),
+    ):
+        check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)
