@@ -1,8 +1,8 @@
 """How the room on a store's volume is shared by its containers, and when old files of the log are worth copying.
 
-A container may hold its share of half of the room. Old files are copied, without what nobody needs, as soon as less
-than half of the log is needed. So the log takes at most twice what the containers hold: however many of them lag, each
-is slowed down alone, and the others find room.
+A container may hold its share of half of the room. Old files are copied, without entries that are not needed, as soon
+as less than half of the log is needed. So the log takes at most twice what the containers hold: however many of them
+lag, each is slowed down alone, and the others find room.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class StreamRequestProcessor:
                 require_time_for_piece(f"{request.kind} of {scope}/{name} after {step.name!r}")
 
     def _find_when_its_turn(self, scope: str, name: str, request: PendingRequest) -> StoredStream | None:
-        """The stream; a batch of commits that the request waits for is finished first, whoever has begun it."""
+        """The stream; a batch of commits that the request waits for is finished first, also one of another process."""
         stored = self._tools.records.find(scope, name)
         while stored is not None and stored.stream.is_following(request):
             self._commits.next_run(scope, name)

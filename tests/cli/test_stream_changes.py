@@ -33,7 +33,7 @@ def test_an_update_changes_what_is_named_and_nothing_else(ok: Any, as_json: Any)
 
 
 class _Rival:
-    """Somebody else's updates, each of which comes between a command's reading and its replacing."""
+    """Another user's updates, each of which comes between a command's reading and its replacing."""
 
     def __init__(self, api: Any, updates: int) -> None:
         self._api = api

@@ -39,7 +39,7 @@ def append(ledger, *payloads):
 
 
 def write_file(ledger):
-    """Fill about a file with entries that nobody needs any more."""
+    """Fill about a file with entries that are not needed any more."""
     for _ in range(3):
         append(ledger, bytes(20_000))
         ledger.truncate(ledger.next_entry)

@@ -2,8 +2,8 @@
 
 A block that was touched once is several times cheaper to fill than fresh memory, so blocks are never given back while
 the budget holds them. Data is in the pool from its arrival until it is both in tier 2 and in the way of newer data:
-bytes that are only here are never dropped, and when they fill the budget, `reserve` answers None and whoever receives
-must wait. Everything here runs on the event loop.
+bytes that are only here are never dropped, and when they fill the budget, `reserve` answers None and the receiver must
+wait. Everything here runs on the event loop.
 """
 
 from __future__ import annotations

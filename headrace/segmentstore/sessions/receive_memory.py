@@ -193,7 +193,7 @@ class ReceiveAccount:
             self.memory.give_back(self, -change)
 
     def close(self) -> None:
-        """Wait for nothing, and keep nothing; whoever has pieces gives them back."""
+        """Wait for nothing, and keep nothing; the owner of pieces gives them back."""
         self.memory.stop_waiting(self)
         self.keep(0)
 

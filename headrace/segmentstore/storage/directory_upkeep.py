@@ -112,7 +112,7 @@ class DirectoryUpkeep:
             removed = await self._directory.remove(name, runs, links)
             if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
                 if metadata.has_records and not is_transient_segment_name(name):
-                    await self._directory.remove_record(name)  # last: runs without it would be nobody's
+                    await self._directory.remove_record(name)  # last: runs without it would belong to no segment
                 self._container.note_deletion_stored(name)
         return bool(ready)
 
@@ -139,7 +139,7 @@ class DirectoryUpkeep:
     async def _trim(self, segment: Segment) -> int:
         """How many runs were removed."""
         start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
-        # A run that a merge moved here stays until the log knows of the move: else nobody could tell where it went.
+        # A run that a merge moved here stays until the log knows of the move: else its place would be unknown.
         moved_end = segment.storage_length
         runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
         old = [run for run in runs if run.end <= min(start, moved_end)]

@@ -1,7 +1,7 @@
 """Makes the runs that came by one merge those of their new segment in the chunk directory: all of them, or none.
 
 Runs that fit into one transaction are moved in it. More of them become the target's by one record, a link to the
-segment that has them, and then follow it batch by batch; whoever reads the directory follows the link. A step that was
+segment that has them, and then follow it batch by batch; readers of the directory follow the link. A step that was
 done unheard is found, so that an attempt after a crash, by the same owner or the next one, goes on where it stopped.
 """
 

@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def reported_as_refusal(container: SegmentContainer, error: HeadraceError, retry_s: float) -> bool:
-    """Report a refusal by chunk storage, for which somebody must do something, and count it; False if it is none."""
+    """Report a refusal by chunk storage, which an operator must look into, and count it; False for another error."""
     if error.specific_code != CHUNK_STORAGE_REFUSED:
         return False
     container.metrics.storage_refusals += 1
