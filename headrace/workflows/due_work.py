@@ -107,29 +107,39 @@ class DueWorkTicks(Generic[E]):
 
 
 class _Round(Iterator[E]):
-    """The entries of a shard from where a tick begins, read page by page as they are asked for."""
+    """The entries of a shard from where a tick begins, read page by page as they are asked for.
+
+    After crashes as many entries come last, behind those of all pages: one of them may kill the process again, and then
+    the others have had their turn. Their own order changes with each crash, so that none is always behind that one.
+    """
 
     def __init__(self, read: Callable[[int, str], DuePage[E]], shard: int, first: DuePage[E], turn: Turn) -> None:
         self._read = read
         self._shard = shard
-        self._next_after = first.next_after
-        skipped = turn.crashes % len(first.entries) if first.entries else 0
-        # Those that are skipped come last: until they were begun the position must not pass them.
-        self._waiting = deque([*first.entries[skipped:], *(("", entry) for _, entry in first.entries[:skipped])])
-        self._is_in_order = not skipped
+        self._crashes = turn.crashes
+        self._waiting: deque[tuple[str, E]] = deque()
+        self._last: list[E] = []
+        self._next_after: str | None = None
+        self._take(first)
         self.position = turn.position
         self.is_over = False
 
     def __next__(self) -> E:
-        while not self._waiting:
-            if self._next_after is None:
-                self.is_over = True
-                raise StopIteration
-            self.position, self._is_in_order = self._next_after, True
-            page = self._read(self._shard, self._next_after)
-            self._waiting.extend(page.entries)
-            self._next_after = page.next_after
-        place, entry = self._waiting.popleft()
-        if self._is_in_order:
-            self.position = place
-        return entry
+        while not self._waiting and self._next_after is not None:
+            self.position = self._next_after
+            self._take(self._read(self._shard, self._next_after))
+        if self._waiting:
+            self.position, entry = self._waiting.popleft()
+            return entry
+        if self._last:
+            return self._last.pop()
+        self.is_over = True
+        raise StopIteration
+
+    def _take(self, page: DuePage[E]) -> None:
+        suspects = self._crashes - len(self._last)
+        self._last += [entry for _, entry in page.entries[:suspects]]
+        self._waiting.extend(page.entries[suspects:])
+        self._next_after = page.next_after
+        if self._next_after is None and self._crashes % 2:
+            self._last.reverse()

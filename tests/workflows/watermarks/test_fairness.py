@@ -10,6 +10,7 @@ from watermark_world import SILENT_MS, WatermarkWorld
 
 from headrace.model.due_work import BACK_OFF_FIRST_MS, BACK_OFF_MAX_MS
 from headrace.model.errors import UnavailableError
+from headrace.workflows import watermark_ticks
 from headrace.workflows.due_work import WORK_S_MAX
 
 
@@ -86,3 +87,35 @@ def test_a_stream_that_kills_its_process_does_not_stop_the_others(
         with pytest.raises(stream_world.Crash):
             marks.tick_after_a_crash()
     assert [len(marks.written(stream)) for stream in streams] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("killer", range(6))
+def test_a_stream_that_kills_its_process_does_not_stop_those_of_later_pages(
+    marks: WatermarkWorld, stream_world: Any, monkeypatch: pytest.MonkeyPatch, killer: int
+):
+    """Nor those before and behind it, however often the tick has crashed."""
+    monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
+    monkeypatch.setattr(watermark_ticks, "_RECORDS_PER_READ", 2)
+    streams = [f"u{number}" for number in range(6)]
+    for stream in streams:
+        marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
+        marks.note("a", 1, {0: 1}, stream=stream)
+
+    def deadly(name: str, data: bytes, offset: int, append: Any = marks.world.bare_segment_stores.append) -> int:
+        if f"_MARKu{killer}" in name:
+            raise stream_world.Crash
+        return append(name, data, offset)
+
+    def crash_some_times(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(stream_world.Crash):
+                marks.tick_after_a_crash()
+
+    marks.world.bare_segment_stores.append = deadly
+    healthy = [stream for stream in streams if stream != f"u{killer}"]
+    crash_some_times(len(streams) + 1)
+    assert [len(marks.written(stream)) for stream in healthy] == [1] * 5
+    for stream in healthy:
+        marks.note("a", 2, {0: 2}, stream=stream)
+    crash_some_times(2)
+    assert [len(marks.written(stream)) for stream in healthy] == [2] * 5
