@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.away_containers import PROBE_EVERY_S, AwayContainers
+from headrace.adapters.tcp.store_calls import StoreCalls
+from headrace.model.errors import OutOfTimeError
+from headrace.ports.deadlines import time_limit
 
 PROBE_EVERY_MS = int(PROBE_EVERY_S * 1000)
 
@@ -23,3 +28,18 @@ def test_one_caller_at_a_time_tries_a_container_that_is_away():
     assert not away.is_away(1)
     away.note_answer([1])
     assert [away.is_away(1), away.is_away(1)] == [False, False]
+
+
+def test_a_caller_without_time_says_nothing_about_the_store():
+    clock = ManualClock()
+
+    def locate(container: int) -> tuple[str, int, int]:
+        raise AssertionError(f"container {container} was looked for")
+
+    calls = StoreCalls(locate, 1, deadline_s=10, monotonic_s=clock.monotonic_s)
+    with time_limit(clock, 0):
+        with pytest.raises(OutOfTimeError):
+            calls.call([("s/t/0.#epoch.0", None)])  # type: ignore[list-item]
+        with pytest.raises(OutOfTimeError):
+            calls.converse("s/t/0.#epoch.0", lambda ask: None)
+    assert not calls.is_away("s/t/0.#epoch.0")

@@ -19,7 +19,7 @@ from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnecti
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import Key, MetadataStore
@@ -116,6 +116,8 @@ class StoreCalls:
         replies: dict[int, wire.WireCommand] = {}
         try:
             self._repeat(requests[0][0], lambda deadline_s: self._attempt(requests, replies, deadline_s))
+        except OutOfTimeError:
+            raise  # The store was not asked.
         except UnavailableError:
             self._away.note_failure(
                 self._containers(name for index, (name, _) in enumerate(requests) if index not in replies)
@@ -149,6 +151,8 @@ class StoreCalls:
 
         try:
             self._repeat(segment, attempt)
+        except OutOfTimeError:
+            raise  # The store was not asked.
         except UnavailableError:
             self._away.note_failure(self._containers([segment]))
             raise
