@@ -120,7 +120,7 @@ class ContainerOpening:
         self._started_s = self._parts.clock.monotonic_s()
         ledgers, epoch = self._parts.ledgers, self._claimed_epoch
         drop_past_log(ledgers, self.container, await self._snapshots.pointer())
-        await asyncio.to_thread(ledgers.prepare, self.container)
+        await asyncio.get_running_loop().run_in_executor(self._parts.log_thread, ledgers.prepare, self.container)
         self._ledger = ledger = ledgers.open(self.container, epoch)
         recovery = Recovery(self.container, self._parts.pool, self._parts.clock)
         self._unstored = await recovery.run(ledger)

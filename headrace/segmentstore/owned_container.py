@@ -52,6 +52,8 @@ class SharedParts:
     log_room: LogRoom
     reading_threads: Executor
     """For what historical readers ask the chunk directory: flushes must not wait behind them."""
+    log_thread: Executor
+    """For logs that are read again, each of which may take minutes: one after the other, and no flush waits."""
 
 
 @dataclass(frozen=True, slots=True)

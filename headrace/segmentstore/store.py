@@ -84,6 +84,7 @@ class SegmentStore:
             CompactionBudget(limits.compaction_bytes_per_s, clock),
             self._log_room,
             ThreadPoolExecutor(READING_THREADS, thread_name_prefix="directory-reader"),
+            ThreadPoolExecutor(1, thread_name_prefix="log-reader"),
         )
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
@@ -288,6 +289,7 @@ class SegmentStore:
             each.container.log.close()
         self._owned.clear()
         self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)
+        self._parts.log_thread.shutdown(wait=False, cancel_futures=True)
 
     def _hurry(self) -> None:
         for each in self._owned.values():
