@@ -59,6 +59,7 @@ class SegmentStoreProcess:
             self._loop.call_soon_threadsafe,
             file_bytes=config.journal_file_bytes,
             logs_on_volume=len(config.layout),
+            on_failure=self._fail,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
         self._chunk_storage = S3ChunkStorage(config.chunk_bucket, s3_client())
@@ -192,10 +193,8 @@ class SegmentStoreProcess:
         _log.info("event=stopped store=%s", self._config.store_id)
 
     def _container_failed(self, container: SegmentContainer, error: HeadraceError) -> None:
-        """Only the journal's failure needs a new process; a container that has stopped is opened from its log again."""
-        if self._journal.failure is not None:
-            self._fail()
-        elif self._membership is not None and not isinstance(error, FencedError):
+        """A container that has stopped is opened from its log again; a journal that has failed ends the process."""
+        if self._journal.failure is None and self._membership is not None and not isinstance(error, FencedError):
             self._membership.container_failed(container.container, error)
 
     def _membership_failed(self, error: HeadraceError) -> None:

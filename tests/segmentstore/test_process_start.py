@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.adapters.disk.journal_disk import DiskJournalFile
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords
@@ -171,6 +172,22 @@ def test_a_changed_number_of_containers_is_refused(aws, config):
 
     asyncio.run(scenario())
     assert aws.lease_version is None
+
+
+def test_a_journal_that_fails_while_no_client_waits_ends_the_process(aws, config, monkeypatch):
+    """It is started again on its volume, before the health check replaces the task and the volume with it."""
+
+    def broken(_self: DiskJournalFile) -> None:
+        raise OSError("the disk is gone")
+
+    async def scenario() -> int:
+        process = SegmentStoreProcess(config, {})
+        await asyncio.wait_for(process.start(), WAIT_S)
+        monkeypatch.setattr(DiskJournalFile, "sync", broken)
+        process._store.owned[0].container.log.ledger.truncate(10)  # is reported to none
+        return await asyncio.wait_for(process.ended(), WAIT_S)
+
+    assert asyncio.run(scenario()) == 1
 
 
 def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):

@@ -52,6 +52,7 @@ class Journal:
     """`random_salt` gives unsigned 64-bit numbers; `deliver` runs a callable on the event loop, from any thread.
 
     `logs_on_volume` journals share the volume. A journal of fewer than `copy_from_files` files copies nothing.
+    `on_failure` is called on the event loop when it has failed, also if no entry is waited for.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Journal:
         file_bytes: int = JOURNAL_FILE_BYTES,
         logs_on_volume: int = 1,
         copy_from_files: int = COPY_FROM_FILES,
+        on_failure: Call | None = None,
     ) -> None:
         if file_bytes < FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 1:
             raise InvalidRequestError(f"a journal file of {file_bytes} bytes holds no record: make it larger")
@@ -73,6 +75,7 @@ class Journal:
         self._copy_from_files = copy_from_files
         self._files = JournalFiles(disk, file_bytes, random_salt)
         self._deliver = deliver
+        self._on_failure = on_failure
         self._lock = Lock()
         self._queue: list[PendingEntry] = []
         self._news: SimpleQueue[None] = SimpleQueue()  # wakes the thread at a fraction of a condition's cost
@@ -360,6 +363,8 @@ class Journal:
             self._failure = failure
             failed, self._queue = batch + self._queue, []
         self._deliver(_Report(failed, failure))
+        if self._on_failure is not None:
+            self._deliver(self._on_failure)
 
 
 @dataclass(frozen=True, slots=True)
