@@ -260,8 +260,8 @@ class TransactionService:
         A stream that is being sealed has its transactions aborted: none may slip in behind.
 
         The stream's record is read after the transaction was written. A workflow that seals a stream looks for
-        transactions after it has written that record. So at least one of the two sees the other, and no beginning of a transaction
-        has to check a record that all others check, and every commit writes.
+        transactions after it has written that record. So at least one of the two sees the other, and no beginning of a
+        transaction has to check a record that all others check, and every commit writes.
 
         Raises:
             WriteConflictError: the stream takes no transactions any more, or those of a newer epoch; the transaction is
