@@ -11,8 +11,9 @@ from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
 from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, record_mark
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.log.journal_scan import RecordScan
 
 FILE_BYTES = 64 << 10
 WAIT_S = 20
@@ -248,6 +249,19 @@ def test_a_torn_end_is_logged_with_its_place(caplog):
     assert lines == [
         f"event=journal_torn_end_cut file='journal-0000000000000001' position={end} bytes={RECORD_HEADER_BYTES + 40}"
     ]
+
+
+@pytest.mark.parametrize("left", [12, RECORD_HEADER_BYTES - 1])
+def test_a_torn_record_at_the_end_of_a_file_is_cut(left):
+    """Its mark is there, and the file ends before its header would."""
+    content = bytes(FILE_HEADER_BYTES + 100) + record_mark(salt=7).ljust(left, b"x")
+    disk = MemoryJournalDisk()
+    disk.create("torn", len(content))
+    file = disk.open("torn")
+    file.write(0, [content])
+    scan = RecordScan(file, 7, None, "torn")
+    assert list(scan) == []
+    assert (scan.end, scan.torn_bytes) == (FILE_HEADER_BYTES, 100 + left)
 
 
 @pytest.mark.parametrize("step", ["write", "sync"])

@@ -109,6 +109,8 @@ class RecordScan:
     def _torn_record_end(self, position: int) -> int:
         """Where a record that begins like one of this file would end; where its header does if that makes no sense."""
         payload = position + RECORD_HEADER_BYTES
+        if payload > self._size_bytes:
+            return self._size_bytes
         header = journal_format.decode_record_header(self._window.view(position, RECORD_HEADER_BYTES), self._salt)
         length = header.length if header is not None and header.length <= ENTRY_BYTES_MAX else 0
         return min(payload + length, self._size_bytes)
