@@ -286,3 +286,16 @@ StoreMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStore = StoreMachine.TestCase
+
+
+def test_moves_that_the_log_did_not_hear_of_are_found():
+    """Bytes pass from segment to segment in the directory, and the power goes before the log knows of one move."""
+    machine = StoreMachine()
+    try:
+        machine.start()
+        machine.merge_on(chain=NAMES, runs=1, first="write refused", second="write refused")
+        machine.hold_directory(arrived=False, evicts=False, lost=False)
+        machine.cut_power(seed=0)
+        machine.flush(fault="none", seconds=10, times=1)
+    finally:
+        machine.teardown()

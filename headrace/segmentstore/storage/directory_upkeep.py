@@ -88,11 +88,29 @@ class DirectoryUpkeep:
         target, merge = due
         start = max(target.storage_length, merge.offset)
         runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
-        if runs is None:
+        if runs is not None:
+            for run in runs:
+                self.take_as_stored(target, run)
+        elif await self._has_moved_on(target, merge.end):
+            target.advance_storage(target.length)
+        else:
             raise CorruptError(f"the chunk directory has lost runs of {merge.source.name}, merged into {target.name}")
-        for run in runs:
-            self.take_as_stored(target, run)
         self._container.note_stored([(target.number, target.storage_length)])
+
+    async def _has_moved_on(self, source: Segment, end: int) -> bool:
+        """Whether the bytes of a merged segment up to `end` have reached a segment that it was merged into.
+
+        Several moves may be done before the log knows of the first one, and a crash undoes what it does not know. A
+        segment is moved on only as a whole.
+        """
+        while source.merged_into is not None:
+            target, offset = source.merged_into
+            end += offset
+            entry = await self._directory.entry_before(target.name, end)
+            if entry is not None and entry.end >= end:
+                return True
+            source = target
+        return False
 
     async def forget_removed(self) -> bool:
         """Remove the runs of removed segments, some of them; whether there are more."""
