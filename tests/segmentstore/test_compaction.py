@@ -182,6 +182,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
             for segment in SEGMENTS:  # whoever read a run knows where it was
                 assert await client.read_all(segment) == expected[segment]
             puts = len(world.chunks._objects)
+            await owned.container.log.durable()  # else the compactor leaves runs alone that the log may not know of
             await owned.chores.round()
             assert len(world.chunks._objects) == puts + 1
             assert_counts_agree(world.metadata)
