@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -36,6 +36,9 @@ from segmentstore_fargate.registration import own_task
 from segmentstore_fargate.scaling import StoreScalingReports
 
 _log = logging.getLogger(__name__)
+
+LISTEN_AFTER_S: Final = 10.0
+"""A container that takes longer to recover does not keep clients from the others."""
 
 
 class SegmentStoreProcess:
@@ -99,10 +102,12 @@ class SegmentStoreProcess:
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
-        """Register, read the journal, listen, claim and recover; the line that says so.
+        """Register, read the journal, claim, recover and listen; the line that says so.
 
         The socket is bound before the claims, which name its port. Containers are served one by one as they are
-        recovered; this returns when each that needs nothing of another store is served or has failed once.
+        recovered; this returns when each that needs nothing of another store is served or has failed once. The port
+        opens at that moment or after LISTEN_AFTER_S: Pravega's Rust client connects again when a port is closed, but
+        its reader groups end for good when a table request is answered with WrongHost.
 
         Raises:
             HeadraceError: the log, the metadata store or the platform does not allow it.
@@ -117,8 +122,13 @@ class SegmentStoreProcess:
             bound.close()
             raise
         mark_served(config.data_dir)
-        await self._listener.start(bound)
-        await membership.join()
+        joining = asyncio.ensure_future(membership.join())
+        try:
+            await asyncio.wait([joining], timeout=LISTEN_AFTER_S)
+            await self._listener.start(bound)
+            await joining
+        finally:
+            joining.cancel()
         self._collector.start()
         self._scaling_reports.start()
         self._tick_rates()

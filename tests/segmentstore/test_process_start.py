@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.model.errors import IllegalStateError, UnavailableError
+from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal import Journal
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
@@ -145,6 +147,46 @@ def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
         await process.stop()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("listen_after_s", "accepts"), [(WAIT_S, False), (0.0, True)])
+def test_port_opens_after_containers_or_the_bound(aws, config, monkeypatch, listen_after_s, accepts):
+    """Readers of the Rust client survive a closed port, but not WrongHost in answer to a table request."""
+    begun, release = asyncio.Event(), asyncio.Event()
+    honest = ContainerOpening.advance
+
+    async def held(self: ContainerOpening) -> None:
+        begun.set()
+        await release.wait()
+        await honest(self)
+
+    async def scenario() -> None:
+        process = SegmentStoreProcess(config, {})
+        starting = asyncio.ensure_future(process.start())
+        await asyncio.wait_for(begun.wait(), WAIT_S)
+        lease = ClusterRecords(aws.metadata).lease("store-0")
+        assert lease is not None
+        if accepts:
+            while process._listener._server is None:
+                await asyncio.sleep(0)
+        with nullcontext() if accepts else pytest.raises(ConnectionRefusedError):
+            await _connect(lease.lease.port)
+        assert not starting.done()
+        release.set()
+        await asyncio.wait_for(starting, WAIT_S)
+        await _connect(lease.lease.port)
+        process.request_stop()
+        await process.stop()
+
+    monkeypatch.setattr(wiring, "LISTEN_AFTER_S", listen_after_s)
+    monkeypatch.setattr(ContainerOpening, "advance", held)
+    asyncio.run(scenario())
+
+
+async def _connect(port: int) -> None:
+    _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+    await writer.wait_closed()
 
 
 def test_a_failed_journal_ends_the_task(aws, config):
