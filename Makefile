@@ -29,7 +29,7 @@ demo: $(INSTALLED) ## the main job: flights through API, queues, segment stores,
 	@$(PYTHON) -m demo
 
 up: $(INSTALLED) ## start the local stack and keep it running
-	@$(PYTHON) -m local_stack
+	@$(PYTHON) -m headrace.local
 
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup

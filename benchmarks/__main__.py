@@ -24,8 +24,8 @@ from benchmarks.settings import KIB, MIB, QUICK, Settings
 from benchmarks.store_memory import resident_bytes
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, HeadraceError, connect
-from local_stack.failures import LocalStackError
-from local_stack.running import running_stack
+from headrace.local.failures import LocalStackError
+from headrace.local.running import running_stack
 
 # A log that recycles its files can do what overwriting does: Headrace is held against that, the better of the two.
 RAW_BANDWIDTH = "raw: overwrite + fdatasync, 1 MiB blocks"

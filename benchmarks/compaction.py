@@ -15,7 +15,7 @@ from benchmarks.results import Results
 from benchmarks.settings import Settings
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, connect
-from local_stack.running import running_stack
+from headrace.local.running import running_stack
 
 WITHOUT = "acknowledged, no compaction, p99"
 DURING = "acknowledged, during compaction, p99"

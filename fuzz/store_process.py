@@ -1,4 +1,4 @@
-"""A real segment store process on a directory of its own, with an AWS double that outlives it."""
+"""A real segment store process on a directory of its own, with an AWS emulator that outlives it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from headrace import topology
-from local_stack.aws_double import READY_PREFIX
-from local_stack.child_process import ChildProcess
-from local_stack.resources import aws_environment, create_resources
+from headrace.local.aws_emulator import READY_PREFIX
+from headrace.local.child_process import ChildProcess
+from headrace.local.resources import aws_environment, create_resources
 
 _READY_S: Final = 60.0
 _STOP_S: Final = 60.0
@@ -70,10 +70,10 @@ class StoreProcess:
 def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[StoreProcess]:
     """A store that was not started yet. `settings` are environment variables without their prefix."""
     environment = dict(os.environ) | aws_environment("")
-    double = ChildProcess("AWS double", "local_stack.aws_double", (), environment, directory / "aws.log")
+    emulator = ChildProcess("AWS emulator", "headrace.local.aws_emulator", (), environment, directory / "aws.log")
     store: StoreProcess | None = None
     try:
-        resources = create_resources(double.await_ready(_READY_S).removeprefix(READY_PREFIX))
+        resources = create_resources(emulator.await_ready(_READY_S).removeprefix(READY_PREFIX))
         environment |= resources.environment()
         environment |= {
             "HEADRACE_STORE_ID": "store-0",
@@ -87,4 +87,4 @@ def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[S
     finally:
         if store is not None and store.was_started:
             store.reap()
-        double.stop(_STOP_S)
+        emulator.stop(_STOP_S)

@@ -1,6 +1,6 @@
 """What is deployed, declared once as data: functions, routes, queues, schedules, tables, buckets, segment stores.
 
-`infra/` turns these tables into CloudFormation, `local_stack/` into processes and threads on a laptop; a test proves
+`infra/` turns these tables into CloudFormation, `headrace/local/` into processes and threads on a laptop; a test proves
 that they agree. Nothing here knows AWS's API, and of the library only the defaults below it are imported.
 """
 

@@ -38,13 +38,13 @@ def request_counter() -> type:
 
 @pytest.fixture(scope="session")
 def aws_endpoint() -> Iterator[str]:
-    """The address of an AWS double on loopback; it ends with the tests."""
-    command = [sys.executable, "-m", "local_stack.aws_double", "--port", "0"]
+    """The address of an AWS emulator on loopback; it ends with the tests."""
+    command = [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as double:
         assert double.stdout is not None
         line = double.stdout.readline().strip()
         try:
-            assert line.startswith(READY), f"the AWS double said {line!r}"
+            assert line.startswith(READY), f"the AWS emulator said {line!r}"
             yield line.removeprefix(READY)
         finally:
             double.terminate()

@@ -20,9 +20,9 @@ from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.scaling_reports import SqsScalingReports
 from headrace.client import Headrace, ScalingPolicy
+from headrace.local.lambda_host import LambdaHost
+from headrace.local.queue_pollers import QueuePoller
 from headrace.topology import SCALING_REPORTS_QUEUE
-from local_stack.lambda_host import LambdaHost
-from local_stack.queue_pollers import QueuePoller
 
 TICK_S = 6
 TICKS_PER_MINUTE = 60 // TICK_S

@@ -1,4 +1,4 @@
-"""A real segment store process on a real disk, against an AWS double of its own."""
+"""A real segment store process on a real disk, against an AWS emulator of its own."""
 
 from __future__ import annotations
 
@@ -77,25 +77,25 @@ class StoreProcess:
 
 
 @pytest.fixture
-def aws_double() -> Iterator[subprocess.Popen[str]]:
-    """An AWS double of the test's own; it has said nothing yet."""
-    double = subprocess.Popen(
-        [sys.executable, "-m", "local_stack.aws_double", "--port", "0"], stdout=subprocess.PIPE, text=True
+def aws_emulator() -> Iterator[subprocess.Popen[str]]:
+    """An AWS emulator of the test's own; it has said nothing yet."""
+    emulator = subprocess.Popen(
+        [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     try:
-        yield double
+        yield emulator
     finally:
-        double.kill()
-        double.wait()
-        if double.stdout is not None:
-            double.stdout.close()
+        emulator.kill()
+        emulator.wait()
+        if emulator.stdout is not None:
+            emulator.stdout.close()
 
 
 @pytest.fixture
-def aws_environment(aws_double: subprocess.Popen[str]) -> dict[str, str]:
-    """Standard AWS variables for an AWS double with the store's table and bucket."""
-    assert aws_double.stdout is not None
-    endpoint = aws_double.stdout.readline().strip().partition("endpoint=")[2]
+def aws_environment(aws_emulator: subprocess.Popen[str]) -> dict[str, str]:
+    """Standard AWS variables for an AWS emulator with the store's table and bucket."""
+    assert aws_emulator.stdout is not None
+    endpoint = aws_emulator.stdout.readline().strip().partition("endpoint=")[2]
     assert endpoint
     _create_resources(endpoint)
     return {

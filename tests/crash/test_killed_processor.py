@@ -1,7 +1,7 @@
 """The process that works on the queues is killed again and again amid the lives of streams; each comes out right.
 
-Real processes: a segment store, the AWS double with its queues, and a processor that is killed with SIGKILL at moments
-from a seed. Messages that it held come again after their visibility time-out, here two seconds.
+Real processes: a segment store, the AWS emulator with its queues, and a processor that is killed with SIGKILL at
+moments from a seed. Messages that it held come again after their visibility time-out, here two seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from functions import wiring
 from headrace import topology
 from headrace.codec.events import frame_event
 from headrace.codec.records.intent_record import intents_partition
+from headrace.local.resources import Resources, aws_client, create_resources
 from headrace.model.errors import ConflictError, NotFoundError
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
-from local_stack.resources import Resources, aws_client, create_resources
 
 STREAMS = 4
 KILLS = 6

@@ -101,15 +101,15 @@ def test_a_store_that_is_stopped_under_load_needs_its_volume_no_more(make_store,
 
 @pytest.mark.parametrize(("deadline_s", "ending"), [(3600, "stop_at_once"), (0, "stop")])
 def test_a_stop_that_tier_2_does_not_let_end_is_cut_short_and_loses_nothing(
-    make_store, aws_double, tmp_path: Path, deadline_s, ending
+    make_store, aws_emulator, tmp_path: Path, deadline_s, ending
 ) -> None:
     store = make_store(flush_age_s=3600, stop_deadline_s=deadline_s)
     store.start()
-    aws_double.send_signal(signal.SIGSTOP)
+    aws_emulator.send_signal(signal.SIGSTOP)
     try:
         code, acknowledged = asyncio.run(_stopped_under_load(store.port, getattr(store, ending)))
     finally:
-        aws_double.send_signal(signal.SIGCONT)
+        aws_emulator.send_signal(signal.SIGCONT)
     assert code == 1
     assert "event=stop_cut_short" in (tmp_path / "store.log").read_text()
     store.start()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local_stack.running import running_stack
+from headrace.local.running import running_stack
 
 
 @pytest.fixture

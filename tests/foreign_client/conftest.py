@@ -10,7 +10,7 @@ import foreign_client
 import pytest
 
 from headrace.client import Headrace, connect
-from local_stack.running import running_stack
+from headrace.local.running import running_stack
 
 collect_ignore_glob = [] if importlib.util.find_spec("pravega_client") else ["test_*.py"]
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "operating" / "log-lines.md"
-SOURCES = ("headrace/segmentstore/*.py", "headrace/adapters/*.py", "segmentstore_fargate/*.py", "grpc_bridge/*.py")
+SOURCES = ("headrace/segmentstore/*.py", "headrace/adapters/*.py", "segmentstore_fargate/*.py", "headrace/bridge/*.py")
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 LINE = re.compile(r"event=[a-z0-9_]+( [a-z0-9_]+=%(r|s|d|\.\df))*")
 FREE_TEXT = re.compile(r"(segment|source|target|scope|stream|error|reason|path)=%[^r]")

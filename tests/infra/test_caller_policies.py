@@ -18,10 +18,10 @@ import pytest
 from headrace import client
 from headrace.client.admin import AsyncAdmin
 from headrace.client.views import StreamCut
+from headrace.local.gateway_events import match_route
 from headrace.topology import ROUTES
 from headrace.topology.kinds import Access, Route
 from infra.constructs.caller_policies import resources_of
-from local_stack.gateway_events import match_route
 
 LIBRARY = Path(client.__file__).parents[1]
 ADMIN_NAMES = {"admin", "_admin"}

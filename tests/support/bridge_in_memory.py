@@ -11,16 +11,16 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from stream_world import StreamWorld
 
-from grpc_bridge.reader_group_rpcs import ReaderGroupRpcs
-from grpc_bridge.scope_deletion_rpcs import ScopeDeletionRpcs
-from grpc_bridge.server import SERVICE, BridgeServer, CallThreads
-from grpc_bridge.service import ControllerService
-from grpc_bridge.stream_change_rpcs import StreamChangeRpcs
-from grpc_bridge.subscriber_rpcs import SubscriberRpcs
-from grpc_bridge.table_rpcs import TableRpcs
-from grpc_bridge.transaction_rpcs import TransactionRpcs
-from grpc_bridge.waiting import Waits
-from grpc_bridge.watermark_rpcs import WatermarkRpcs
+from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
+from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
+from headrace.bridge.server import SERVICE, BridgeServer, CallThreads
+from headrace.bridge.service import ControllerService
+from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
+from headrace.bridge.subscriber_rpcs import SubscriberRpcs
+from headrace.bridge.table_rpcs import TableRpcs
+from headrace.bridge.transaction_rpcs import TransactionRpcs
+from headrace.bridge.waiting import Waits
+from headrace.bridge.watermark_rpcs import WatermarkRpcs
 from headrace.controller.mark_streams import MarkStreamService
 from headrace.controller.subscribers import SubscriberService
 from headrace.controller.watermarks import WatermarkService

@@ -10,9 +10,9 @@ import threading
 
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
-from local_stack.lambda_host import LambdaHost
-from local_stack.queue_pollers import QueuePoller
-from local_stack.resources import aws_client
+from headrace.local.lambda_host import LambdaHost
+from headrace.local.queue_pollers import QueuePoller
+from headrace.local.resources import aws_client
 
 if __name__ == "__main__":
     endpoint = sys.argv[1]

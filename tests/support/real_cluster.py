@@ -29,6 +29,8 @@ from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.controller.history import HistoryService
+from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
+from headrace.local.lambda_host import LambdaHost
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
@@ -40,8 +42,6 @@ from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from headrace.topology import ROUTES
 from headrace.workflows.stream_requests import StreamRequestProcessor
-from local_stack.gateway_events import HttpRequest, match_route, request_event, response_of
-from local_stack.lambda_host import LambdaHost
 
 CONTAINERS = 4
 NO_FLUSH = StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40)

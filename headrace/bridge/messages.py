@@ -1,0 +1,135 @@
+"""Messages of Pravega's controller service to values of ours, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.controller.segment_views import SegmentAt
+from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.names import check_known_name
+from headrace.model.segments import KeyRange, StreamSegment
+from headrace.model.stream_configuration import (
+    RetentionPolicy,
+    ScalingPolicy,
+    ScalingType,
+    StreamConfiguration,
+)
+
+_INT64_MAX: Final = (1 << 63) - 1
+_SCALE_FACTOR_MIN: Final = 2
+"""Pravega splits a hot segment into at least two, whatever the factor says."""
+
+_SCALING_TYPES = {
+    pb.ScalingPolicy.FIXED_NUM_SEGMENTS: ScalingType.FIXED_NUM_SEGMENTS,
+    pb.ScalingPolicy.BY_RATE_IN_KBYTES_PER_SEC: ScalingType.BY_RATE_IN_KBYTES_PER_SEC,
+    pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC: ScalingType.BY_RATE_IN_EVENTS_PER_SEC,
+}
+_SCALING_TYPE_NUMBERS = {kind: number for number, kind in _SCALING_TYPES.items()}
+
+
+def known_scope(scope: str) -> str:
+    """Raises NotFoundError for a name that no scope can have."""
+    return _known("scope", scope)
+
+
+def known_stream(info: pb.StreamInfo) -> tuple[str, str]:
+    """Scope and stream; raises NotFoundError for a name that none can have."""
+    return _known("scope", info.scope), _known("stream", info.stream)
+
+
+def _known(kind: str, name: str) -> str:
+    try:
+        return check_known_name(kind, name)
+    except InvalidRequestError as error:
+        raise NotFoundError(error.message, details=error.details) from error
+
+
+def configuration_of(config: pb.StreamConfig) -> StreamConfiguration:
+    """Raises InvalidRequestError: a value is out of its range."""
+    return StreamConfiguration(
+        scaling=_scaling_of(config.scalingPolicy),
+        retention=_retention_of(config.retentionPolicy),
+        tags=tuple(config.tags.tag),
+        timestamp_aggregation_timeout_ms=config.timestampAggregationTimeout,
+        rollover_size_bytes=max(0, config.rolloverSizeBytes),
+    )
+
+
+def configuration_message(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:
+    """Every message inside is there, also an empty one: the Rust client does not take less."""
+    return pb.StreamConfig(
+        streamInfo=pb.StreamInfo(scope=scope, stream=stream),
+        scalingPolicy=_scaling_message(configuration.scaling),
+        retentionPolicy=_retention_message(configuration.retention),
+        tags=pb.Tags(tag=configuration.tags),
+        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout_ms,
+        rolloverSizeBytes=configuration.rollover_size_bytes,
+    )
+
+
+def _scaling_of(policy: pb.ScalingPolicy) -> ScalingPolicy:
+    kind = _SCALING_TYPES.get(policy.scaleType, ScalingType.FIXED_NUM_SEGMENTS)
+    if kind is ScalingType.FIXED_NUM_SEGMENTS:
+        # Clients leave something in the fields that mean nothing here.
+        return ScalingPolicy.fixed(policy.minNumSegments)
+    factor = max(_SCALE_FACTOR_MIN, policy.scaleFactor)
+    return ScalingPolicy(kind, policy.minNumSegments, policy.targetRate, factor)
+
+
+def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
+    return pb.ScalingPolicy(
+        scaleType=_SCALING_TYPE_NUMBERS[policy.type],
+        targetRate=policy.target_rate,
+        scaleFactor=policy.scale_factor,
+        minNumSegments=policy.min_segments,
+    )
+
+
+def _retention_of(policy: pb.RetentionPolicy) -> RetentionPolicy | None:
+    """A maximum of 0 is an old client's way to say that there is none, the largest number a new client's."""
+    most = policy.retentionMax if 0 < policy.retentionMax < _INT64_MAX else None
+    if policy.retentionType == pb.RetentionPolicy.TIME:
+        return RetentionPolicy.by_time(policy.retentionParam, most)
+    if policy.retentionType == pb.RetentionPolicy.SIZE:
+        return RetentionPolicy.by_size(policy.retentionParam, most)
+    return None
+
+
+def _retention_message(policy: RetentionPolicy | None) -> pb.RetentionPolicy:
+    if policy is None:
+        return pb.RetentionPolicy(retentionMax=_INT64_MAX)
+    return pb.RetentionPolicy(
+        retentionType=pb.RetentionPolicy.TIME if policy.is_by_time else pb.RetentionPolicy.SIZE,
+        retentionParam=policy.minimum,
+        retentionMax=_INT64_MAX if policy.maximum is None else policy.maximum,
+    )
+
+
+def segment_id_message(scope: str, stream: str, segment_id: int) -> pb.SegmentId:
+    return pb.SegmentId(streamInfo=pb.StreamInfo(scope=scope, stream=stream), segmentId=segment_id)
+
+
+def segment_range_message(scope: str, stream: str, segment: StreamSegment) -> pb.SegmentRange:
+    return pb.SegmentRange(
+        segmentId=segment_id_message(scope, stream, segment.segment_id),
+        minKey=segment.key_range.low,
+        maxKey=segment.key_range.high,
+    )
+
+
+def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentAt]) -> pb.SegmentRanges:
+    return pb.SegmentRanges(
+        segmentRanges=[segment_range_message(scope, stream, one.segment) for one in segments],
+    )
+
+
+def offsets_of(cut: Mapping[int, int]) -> dict[int, int] | None:
+    """Offset in bytes by segment id; None for an empty map, which stands for the end of the stream that is meant."""
+    return dict(cut) or None
+
+
+def key_ranges_of(entries: Iterable[pb.ScaleRequest.KeyRangeEntry]) -> list[KeyRange]:
+    """Raises InvalidRequestError for a range that is empty or leaves [0, 1)."""
+    return [KeyRange(one.start, one.end) for one in entries]

@@ -1,0 +1,161 @@
+"""The rpcs on reader groups, as `service.py` has them for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge import messages
+from headrace.bridge.waiting import Waits
+from headrace.controller.reader_groups import ReaderGroupService
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.names import check_known_name
+from headrace.model.reader_groups import (
+    GroupStream,
+    ReaderGroup,
+    ReaderGroupConfiguration,
+    ReaderGroupState,
+    RetentionMode,
+)
+from headrace.model.stream_cuts import StreamCut
+
+if TYPE_CHECKING:
+    from headrace.bridge.service import Rpc
+
+_RETENTION_MODES = (RetentionMode.NONE, RetentionMode.MANUAL, RetentionMode.AUTOMATIC)
+"""By their number on the wire."""
+
+_SEGMENT_NOT_REACHED = -1
+"""An offset that Java clients put into cuts for segments that they know of and have not reached."""
+
+
+class ReaderGroupRpcs:
+    """Rpcs that create, update or delete answer when that is done."""
+
+    def __init__(self, groups: ReaderGroupService, waits: Waits) -> None:
+        self._groups = groups
+        self._waits = waits
+
+    def rpcs(self) -> dict[str, Rpc]:
+        """By the name on the wire."""
+        return {
+            "createReaderGroup": self.create_reader_group,
+            "updateReaderGroup": self.update_reader_group,
+            "getReaderGroupConfig": self.reader_group_configuration,
+            "deleteReaderGroup": self.delete_reader_group,
+        }
+
+    async def create_reader_group(self, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
+        """Answers with the configuration in force: that of a group which exists may be another than the one sent."""
+        scope, group = request.scope, request.readerGroupName
+        configuration = _configuration_of(request)
+        group_id = request.readerGroupId or str(uuid4())
+        what = f"creating reader group {scope}/{group}"
+        await self._waits.accepted(
+            what, lambda: self._groups.create_reader_group(scope, group, group_id, configuration)
+        )
+        try:
+            found = await self._settled(what, scope, group)
+        except NotFoundError as error:
+            raise UnavailableError(f"{what}: somebody has deleted it meanwhile: repeat") from error
+        return pb.CreateReaderGroupResponse(
+            status=pb.CreateReaderGroupResponse.SUCCESS, config=_configuration_message(found)
+        )
+
+    async def update_reader_group(self, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
+        scope, group = _known(request.scope, request.readerGroupName)
+        configuration = _configuration_of(request)
+        what = f"updating reader group {scope}/{group}"
+        updated = await self._waits.accepted(
+            what,
+            lambda: self._groups.update_reader_group(
+                scope, group, request.readerGroupId, request.generation, configuration
+            ),
+        )
+        await self._settled(what, scope, group)
+        return pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.SUCCESS, generation=updated.generation)
+
+    def reader_group_configuration(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
+        found = self._groups.get_reader_group(*_known(request.scope, request.readerGroup))
+        return pb.ReaderGroupConfigResponse(
+            status=pb.ReaderGroupConfigResponse.SUCCESS, config=_configuration_message(found)
+        )
+
+    async def delete_reader_group(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
+        """Answers when the group is gone and its name is free."""
+        scope, group = _known(request.scope, request.readerGroup)
+        what = f"deleting reader group {scope}/{group}"
+        await self._waits.accepted(what, lambda: self._groups.delete_reader_group(scope, group, request.readerGroupId))
+        await self._waits.until_gone(what, lambda: self._groups.get_reader_group(scope, group), _is_not_being_deleted)
+        return pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.SUCCESS)
+
+    async def _settled(self, what: str, scope: str, group: str) -> ReaderGroup:
+        return await self._waits.until(
+            what,
+            lambda: self._groups.get_reader_group(scope, group),
+            lambda found: found.state not in (ReaderGroupState.CREATING, ReaderGroupState.UPDATING),
+        )
+
+
+def _is_not_being_deleted(group: ReaderGroup) -> bool:
+    """It is another one, created since."""
+    return group.state is not ReaderGroupState.DELETING
+
+
+def _known(scope: str, group: str) -> tuple[str, str]:
+    """Raises NotFoundError for names that no scope or no reader group can have."""
+    try:
+        return messages.known_scope(scope), check_known_name("reader group", group)
+    except InvalidRequestError as error:
+        raise NotFoundError(f"there is no reader group {scope}/{group[:300]!r}") from error
+
+
+def _configuration_of(config: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
+    """Raises InvalidRequestError for what no group can have."""
+    starts, ends = _cuts_of(config.startingStreamCuts), _cuts_of(config.endingStreamCuts)
+    if not 0 <= config.retentionType < len(_RETENTION_MODES):
+        raise InvalidRequestError(f"retention type {config.retentionType} of a reader group is unknown")
+    return ReaderGroupConfiguration(
+        streams=tuple(GroupStream(*name, starts.get(name), ends.get(name)) for name in dict.fromkeys((*starts, *ends))),
+        retention=_RETENTION_MODES[config.retentionType],
+        group_refresh_ms=config.groupRefreshTimeMillis,
+        automatic_checkpoint_interval_ms=config.automaticCheckpointIntervalMillis,
+        outstanding_checkpoints_max=config.maxOutstandingCheckpointRequest,
+        rollover_size_bytes=max(0, config.rolloverSizeBytes),
+    )
+
+
+def _cuts_of(cuts: Iterable[pb.StreamCut]) -> dict[tuple[str, str], StreamCut | None]:
+    """By scope and stream; None for a cut without segments, which is unbounded."""
+    found: dict[tuple[str, str], StreamCut | None] = {}
+    for cut in cuts:
+        scope = check_known_name("scope", cut.streamInfo.scope)
+        stream = check_known_name("stream", cut.streamInfo.stream)
+        offsets = {segment: offset for segment, offset in cut.cut.items() if offset != _SEGMENT_NOT_REACHED}
+        found[scope, stream] = StreamCut.of(scope, stream, offsets) if offsets else None
+    return found
+
+
+def _configuration_message(group: ReaderGroup) -> pb.ReaderGroupConfiguration:
+    configuration = group.configuration
+    return pb.ReaderGroupConfiguration(
+        scope=group.scope,
+        readerGroupName=group.name,
+        groupRefreshTimeMillis=configuration.group_refresh_ms,
+        automaticCheckpointIntervalMillis=configuration.automatic_checkpoint_interval_ms,
+        maxOutstandingCheckpointRequest=configuration.outstanding_checkpoints_max,
+        retentionType=_RETENTION_MODES.index(configuration.retention),
+        generation=group.generation,
+        readerGroupId=group.group_id,
+        startingStreamCuts=[_cut_message(one, one.start) for one in configuration.streams],
+        endingStreamCuts=[_cut_message(one, one.end) for one in configuration.streams],
+        rolloverSizeBytes=configuration.rollover_size_bytes,
+    )
+
+
+def _cut_message(stream: GroupStream, cut: StreamCut | None) -> pb.StreamCut:
+    """Without segments for an unbounded one."""
+    info = pb.StreamInfo(scope=stream.scope, stream=stream.stream)
+    return pb.StreamCut(streamInfo=info, cut={} if cut is None else cut.offsets)

@@ -1,0 +1,118 @@
+"""The gRPC server: binds rpcs to their names on the wire, bounds what a peer can take, turns errors into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge.service import Rpc
+from headrace.bridge.status_codes import code_of, reply_of
+from headrace.model.errors import HeadraceError, InvalidRequestError
+
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""The largest sensible request is a scale of 1,000 segments, with some 40 bytes each."""
+
+REPLY_BYTES_MAX: Final = 16 << 20
+METADATA_BYTES_MAX: Final = 16 << 10
+RPCS_MAX: Final = 1024
+"""Calls at once, waiting ones included; more are refused with RESOURCE_EXHAUSTED, which clients repeat."""
+
+THREADS: Final = 16
+"""Calls that talk to AWS at once; as many as the client of the metadata store has connections."""
+
+SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
+
+_INTERNAL_MESSAGE: Final = "something went wrong inside; the details are in the log of the bridge"
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", REPLY_BYTES_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    # Without this a second server on the same port would share it silently.
+    ("grpc.so_reuseport", 0),
+)
+_log = logging.getLogger(__name__)
+
+
+class CallThreads:
+    """The threads in which blocking services are called."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class BridgeServer:
+    """Serves `rpcs`; listens from `start` on."""
+
+    def __init__(self, rpcs: Mapping[str, Rpc], threads: CallThreads) -> None:
+        self._threads = threads
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=RPCS_MAX)
+        handlers = {
+            method.name: grpc.unary_unary_rpc_method_handler(
+                self._handler(method.name, rpcs[method.name]),
+                request_deserializer=GetMessageClass(method.input_type).FromString,
+                response_serializer=GetMessageClass(method.output_type).SerializeToString,
+            )
+            for method in SERVICE.methods
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+
+    async def start(self, host: str, port: int) -> int:
+        """The port it listens on; with `port` 0 the system has chosen it.
+
+        Raises:
+            InvalidRequestError: nobody can listen there, for example because somebody else does.
+        """
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise InvalidRequestError(f"cannot listen on {host}:{port}: the port is taken, or not allowed") from error
+        await self._server.start()
+        return bound
+
+    async def stop(self, deadline_s: float) -> None:
+        """Takes no new calls; those under way are given `deadline_s`."""
+        await self._server.stop(deadline_s)
+        self._threads.close()
+
+    def _handler(self, name: str, rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
+        waits = inspect.iscoroutinefunction(rpc)
+
+        async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                return await rpc(request) if waits else await self._threads.run(rpc, request)
+            except HeadraceError as error:
+                return await _told(name, error, context)
+            except Exception:  # noqa: BLE001 - a fault of ours: the log has it, and the bridge goes on
+                _log.exception("event=rpc_failed rpc=%s", name)
+                return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
+
+        return handle
+
+
+async def _told(name: str, error: HeadraceError, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+    reply = reply_of(name, error)
+    if reply is not None:
+        _log.debug("event=rpc_refused rpc=%s code=%s error=%r", name, error.specific_code, error.message)
+        return reply
+    code = code_of(error)
+    if code is grpc.StatusCode.INTERNAL:
+        _log.error("event=rpc_failed rpc=%s code=%s error=%r", name, error.specific_code, error.message)
+        return await context.abort(code, _INTERNAL_MESSAGE)
+    _log.info("event=rpc_refused rpc=%s code=%s error=%r", name, error.specific_code, error.message)
+    return await context.abort(code, error.message)

@@ -1,0 +1,259 @@
+"""The rpcs of Pravega's controller service over the controller services that the HTTP API calls too.
+
+Each method takes the request message and returns the reply; errors of the tree are told by `status_codes.py`. Plain
+methods block and are called in threads; the three that wait for a workflow run on the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge import messages
+from headrace.bridge.continuation import continuation
+from headrace.bridge.waiting import Waits
+from headrace.controller.scopes import ScopeService
+from headrace.controller.segments import SegmentService
+from headrace.controller.stream_views import ScaleStatus, StreamSummary
+from headrace.controller.streams import StreamService
+from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, UnavailableError
+from headrace.model.limits import PAGE_ITEMS_MAX
+from headrace.model.stream_state import StreamState
+
+Rpc = Callable[[Any], Any | Awaitable[Any]]
+
+_SCALE_STATUS = {
+    ScaleStatus.IN_PROGRESS: pb.ScaleStatusResponse.IN_PROGRESS,
+    ScaleStatus.SUCCESS: pb.ScaleStatusResponse.SUCCESS,
+    ScaleStatus.INVALID: pb.ScaleStatusResponse.INVALID_INPUT,
+}
+
+
+class ControllerService:
+    """`own_address` is the host and port under which clients reach this bridge, once that is known."""
+
+    def __init__(
+        self,
+        scopes: ScopeService,
+        streams: StreamService,
+        segments: SegmentService,
+        waits: Waits,
+        own_address: Callable[[], tuple[str, int]],
+    ) -> None:
+        self._scopes = scopes
+        self._streams = streams
+        self._segments = segments
+        self._waits = waits
+        self._own_address = own_address
+
+    def rpcs(self) -> dict[str, Rpc]:
+        """By the name on the wire."""
+        return {
+            "getControllerServerList": self.controllers,
+            "createScope": self.create_scope,
+            "deleteScope": self.delete_scope,
+            "checkScopeExists": self.scope_exists,
+            "listScopes": self.list_scopes,
+            "createStream": self.create_stream,
+            "getStreamConfiguration": self.stream_configuration,
+            "checkStreamExists": self.stream_exists,
+            "listStreamsInScope": self.list_streams,
+            "listStreamsInScopeForTag": self.list_streams_for_tag,
+            "sealStream": self.seal_stream,
+            "deleteStream": self.delete_stream,
+            "scale": self.scale,
+            "checkScale": self.scale_status,
+            "getCurrentSegments": self.current_segments,
+            "getEpochSegments": self.epoch_segments,
+            "getSegments": self.head_segments,
+            "getSegmentsImmediatlyFollowing": self.successors,
+            "getSegmentsImmediatelyFollowing": self.successors,
+            "getSegmentsBetween": self.segments_between,
+            "getURI": self.segment_uri,
+            "isSegmentValid": self.is_segment_active,
+            "getDelegationToken": self.delegation_token,
+        }
+
+    def controllers(self, request: pb.ServerRequest) -> pb.ServerResponse:
+        host, port = self._own_address()
+        return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port)])
+
+    # Scopes
+
+    def create_scope(self, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
+        self._scopes.create_scope(request.scope)
+        return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
+
+    def delete_scope(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+        self._scopes.delete_scope(messages.known_scope(request.scope))
+        return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
+
+    def scope_exists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
+        self._scopes.get_scope(messages.known_scope(request.scope))
+        return pb.ExistsResponse(exists=True)
+
+    def list_scopes(self, request: pb.ScopesRequest) -> pb.ScopesResponse:
+        asked_after = request.continuationToken.token
+        page = self._scopes.list_scopes(PAGE_ITEMS_MAX, asked_after or None)
+        return pb.ScopesResponse(scopes=page.items, continuationToken=continuation(page, asked_after, str))
+
+    # Streams
+
+    async def create_stream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
+        """Answers when the stream takes events, also when it was being created already."""
+        scope, stream = request.streamInfo.scope, request.streamInfo.stream
+        configuration = messages.configuration_of(request)
+        what = f"creating stream {scope}/{stream}"
+        exists: AlreadyExistsError | None = None
+        try:
+            await self._waits.accepted(what, lambda: self._streams.create_stream(scope, stream, configuration))
+        except AlreadyExistsError as error:
+            exists = error
+        try:
+            await self._waits.until(
+                what,
+                lambda: self._streams.get_stream(scope, stream),
+                lambda view: view.state is not StreamState.CREATING,
+            )
+        except NotFoundError as error:
+            raise UnavailableError(f"{what} was given up, or somebody has deleted it meanwhile: repeat") from error
+        if exists is not None:
+            raise exists
+        return pb.CreateStreamStatus(status=pb.CreateStreamStatus.SUCCESS)
+
+    def stream_configuration(self, request: pb.StreamInfo) -> pb.StreamConfig:
+        scope, stream = messages.known_stream(request)
+        view = self._streams.get_stream(scope, stream)
+        return messages.configuration_message(scope, stream, view.configuration)
+
+    def stream_exists(self, request: pb.StreamInfo) -> pb.ExistsResponse:
+        self._streams.get_stream(*messages.known_stream(request))
+        return pb.ExistsResponse(exists=True)
+
+    def list_streams(self, request: pb.StreamsInScopeRequest) -> pb.StreamsInScopeResponse:
+        return self._list_streams(request.scope.scope, request.continuationToken.token, None)
+
+    def list_streams_for_tag(self, request: pb.StreamsInScopeWithTagRequest) -> pb.StreamsInScopeResponse:
+        return self._list_streams(request.scope.scope, request.continuationToken.token, request.tag)
+
+    async def seal_stream(self, request: pb.StreamInfo) -> pb.UpdateStreamStatus:
+        """Answers when every segment is sealed."""
+        scope, stream = messages.known_stream(request)
+        what = f"sealing stream {scope}/{stream}"
+        try:
+            await self._waits.accepted(what, lambda: self._streams.seal_stream(scope, stream))
+        except SealedError:
+            return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
+        await self._waits.until(
+            what, lambda: self._streams.get_stream(scope, stream), lambda view: view.state is StreamState.SEALED
+        )
+        return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
+
+    async def delete_stream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
+        """Answers when the stream is gone and its name is free."""
+        scope, stream = messages.known_stream(request)
+        what = f"deleting stream {scope}/{stream}"
+        await self._waits.accepted(what, lambda: self._streams.delete_stream(scope, stream))
+        with contextlib.suppress(NotFoundError):
+            await self._waits.until(
+                what, lambda: self._streams.get_stream(scope, stream), lambda view: not view.is_deleting
+            )
+        return pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.SUCCESS)
+
+    def scale(self, request: pb.ScaleRequest) -> pb.ScaleResponse:
+        scope, stream = messages.known_stream(request.streamInfo)
+        view = self._streams.scale_stream(
+            scope, stream, list(request.sealedSegments), messages.key_ranges_of(request.newKeyRanges)
+        )
+        created = [messages.segment_range_message(scope, stream, one) for one in view.segments]
+        return pb.ScaleResponse(status=pb.ScaleResponse.STARTED, segments=created, epoch=view.epoch)
+
+    def scale_status(self, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+        scope, stream = messages.known_stream(request.streamInfo)
+        return pb.ScaleStatusResponse(status=_SCALE_STATUS[self._streams.scale_status(scope, stream, request.epoch)])
+
+    # Segments
+
+    def current_segments(self, request: pb.StreamInfo) -> pb.SegmentRanges:
+        """None once the stream is sealed."""
+        scope, stream = messages.known_stream(request)
+        found = self._segments.segments_at_tail(scope, stream)
+        return messages.segment_ranges_message(scope, stream, found.segments)
+
+    def epoch_segments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+        scope, stream = messages.known_stream(request.streamInfo)
+        found = self._segments.segments_of_epoch(scope, stream, request.epoch, as_recorded=True)
+        return messages.segment_ranges_message(scope, stream, found.segments)
+
+    def head_segments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+        """Clients expect the head whatever time they name."""
+        scope, stream = messages.known_stream(request.streamInfo)
+        found = self._segments.segments_at_head(scope, stream)
+        return pb.SegmentsAtTime(
+            segments=[
+                pb.SegmentsAtTime.SegmentLocation(
+                    segmentId=messages.segment_id_message(scope, stream, one.segment.segment_id),
+                    offset=one.start_offset,
+                )
+                for one in found.segments
+            ]
+        )
+
+    def successors(self, request: pb.SegmentId) -> pb.SuccessorResponse:
+        """None means to clients that the stream is sealed: so it must not be said of a segment that takes events.
+
+        Of a segment that was truncated they expect what followed it: a reader that was there goes on so.
+        """
+        scope, stream = messages.known_stream(request.streamInfo)
+        found = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
+        if not (found.segments or found.is_sealed) and not self._is_ending(scope, stream):
+            raise UnavailableError(f"segment {request.segmentId} of stream {scope}/{stream} is still active: repeat")
+        return pb.SuccessorResponse(
+            segments=[
+                pb.SuccessorResponse.SegmentEntry(
+                    segment=messages.segment_range_message(scope, stream, one.segment), value=one.predecessors
+                )
+                for one in found.segments
+            ]
+        )
+
+    def segments_between(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+        scope, stream = messages.known_stream(request.streamInfo)
+        ends = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
+        found = self._segments.between(scope, stream, *ends)
+        ids = [messages.segment_id_message(scope, stream, one.range.segment.segment_id) for one in found.ranges]
+        return pb.StreamCutRangeResponse(segments=ids)
+
+    def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
+        info = request.streamInfo
+        found = self._segments.endpoint(info.scope, info.stream, request.segmentId)
+        return pb.NodeUri(endpoint=found.host, port=found.port)
+
+    def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+        found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
+        active = any(one.segment.segment_id == request.segmentId for one in found.segments)
+        return pb.SegmentValidityResponse(response=active)
+
+    def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:
+        """Empty: segment stores ask for none."""
+        return pb.DelegationToken()
+
+    def _list_streams(self, scope: str, asked_after: str, tag: str | None) -> pb.StreamsInScopeResponse:
+        """An empty page ends a client's listing, so pages whose streams have all gone meanwhile are passed over."""
+        messages.known_scope(scope)
+        page = self._streams.list_streams(scope, PAGE_ITEMS_MAX, asked_after or None, tag)
+        while not page.items and page.next_after is not None:
+            page = self._streams.list_streams(scope, PAGE_ITEMS_MAX, page.next_after, tag)
+        return pb.StreamsInScopeResponse(
+            streams=[pb.StreamInfo(scope=one.scope, stream=one.stream) for one in page.items],
+            continuationToken=continuation(page, asked_after, _stream_name),
+        )
+
+    def _is_ending(self, scope: str, stream: str) -> bool:
+        return self._streams.get_stream(scope, stream).state in (StreamState.SEALING, StreamState.SEALED)
+
+
+def _stream_name(one: StreamSummary) -> str:
+    return one.stream

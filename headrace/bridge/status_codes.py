@@ -1,0 +1,168 @@
+"""The error tree as gRPC: one table for the statuses inside replies, one for the status of a call.
+
+Most replies of Pravega's controller carry a status of their own, and a client acts on these. What an rpc has no status
+for becomes the status of the call, which also says whether clients try again: INVALID_ARGUMENT, NOT_FOUND,
+ALREADY_EXISTS, PERMISSION_DENIED and OUT_OF_RANGE are final for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.model import errors
+
+DEADLINE_EXCEEDED = "deadline_exceeded"
+
+CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
+    errors.HeadraceError: grpc.StatusCode.INTERNAL,
+    errors.InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.UnauthorizedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.IllegalStateError: grpc.StatusCode.OUT_OF_RANGE,
+    errors.ConflictError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.FencedError: grpc.StatusCode.UNAVAILABLE,
+    errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.CorruptError: grpc.StatusCode.INTERNAL,
+}
+"""A class that is not listed is answered as its nearest listed parent. Clients repeat FAILED_PRECONDITION, so only what
+repeating can heal is answered with it."""
+
+_CODE_BY_SPECIFIC_CODE = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
+
+_TXN_STATUS_BY_ERROR: Mapping[type[errors.HeadraceError] | str, Message] = {
+    "transaction_not_found": pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),
+    errors.NotFoundError: pb.TxnStatus(status=pb.TxnStatus.STREAM_NOT_FOUND),
+    errors.IllegalStateError: pb.TxnStatus(status=pb.TxnStatus.FAILURE),
+}
+
+REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = {
+    "createScope": {
+        errors.AlreadyExistsError: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
+        "invalid_name": pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
+    },
+    "deleteScope": {
+        errors.NotFoundError: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+        "scope_not_empty": pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
+    },
+    "deleteScopeRecursive": {
+        errors.NotFoundError: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+    },
+    "checkScopeExists": {errors.NotFoundError: pb.ExistsResponse(exists=False)},
+    "createStream": {
+        errors.AlreadyExistsError: pb.CreateStreamStatus(status=pb.CreateStreamStatus.STREAM_EXISTS),
+        errors.NotFoundError: pb.CreateStreamStatus(status=pb.CreateStreamStatus.SCOPE_NOT_FOUND),
+        "invalid_name": pb.CreateStreamStatus(status=pb.CreateStreamStatus.INVALID_STREAM_NAME),
+    },
+    "checkStreamExists": {errors.NotFoundError: pb.ExistsResponse(exists=False)},
+    "listStreamsInScope": {
+        errors.NotFoundError: pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "listStreamsInScopeForTag": {
+        errors.NotFoundError: pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "updateStream": {
+        errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND),
+        errors.SealedError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_SEALED),
+    },
+    "truncateStream": {
+        errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND),
+        errors.SealedError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_SEALED),
+    },
+    "sealStream": {errors.NotFoundError: pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.STREAM_NOT_FOUND)},
+    "deleteStream": {
+        errors.NotFoundError: pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_FOUND),
+        "stream_not_sealed": pb.DeleteStreamStatus(status=pb.DeleteStreamStatus.STREAM_NOT_SEALED),
+    },
+    "pingTransaction": {
+        "lease_too_large": pb.PingTxnStatus(status=pb.PingTxnStatus.LEASE_TOO_LARGE),
+        "max_execution_time_exceeded": pb.PingTxnStatus(status=pb.PingTxnStatus.MAX_EXECUTION_TIME_EXCEEDED),
+        "transaction_committed": pb.PingTxnStatus(status=pb.PingTxnStatus.COMMITTED),
+        "transaction_aborted": pb.PingTxnStatus(status=pb.PingTxnStatus.ABORTED),
+    },
+    "commitTransaction": _TXN_STATUS_BY_ERROR,
+    "abortTransaction": _TXN_STATUS_BY_ERROR,
+    "checkTransactionState": {"transaction_not_found": pb.TxnState(state=pb.TxnState.UNKNOWN)},
+    "scale": {
+        errors.InvalidRequestError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+        errors.IllegalStateError: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+    },
+    "checkScale": {errors.NotFoundError: pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)},
+    "noteTimestampFromWriter": {
+        "invalid_time": pb.TimestampResponse(result=pb.TimestampResponse.INVALID_TIME),
+        "invalid_position": pb.TimestampResponse(result=pb.TimestampResponse.INVALID_POSITION),
+    },
+    "removeWriter": {
+        "writer_not_found": pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.UNKNOWN_WRITER),
+        errors.NotFoundError: pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST),
+    },
+    "listSubscribers": {errors.NotFoundError: pb.SubscribersResponse(status=pb.SubscribersResponse.STREAM_NOT_FOUND)},
+    "updateSubscriberStreamCut": {
+        errors.NotFoundError: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_NOT_FOUND),
+        "subscriber_not_found": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUBSCRIBER_NOT_FOUND),
+        "stream_cut_not_valid": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID),
+        "generation_mismatch": pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.GENERATION_MISMATCH),
+    },
+    "createReaderGroup": {
+        errors.NotFoundError: pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SCOPE_NOT_FOUND),
+        "stream_not_found": pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.FAILURE),
+        "invalid_name": pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.INVALID_RG_NAME),
+    },
+    "updateReaderGroup": {
+        errors.NotFoundError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.RG_NOT_FOUND),
+        "stream_not_found": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+        errors.InvalidRequestError: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+        "reader_group_mismatch": pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+    },
+    "getReaderGroupConfig": {
+        errors.NotFoundError: pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.RG_NOT_FOUND)
+    },
+    "deleteReaderGroup": {
+        errors.NotFoundError: pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND),
+        "reader_group_mismatch": pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND),
+    },
+    "createKeyValueTable": {
+        errors.AlreadyExistsError: pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.TABLE_EXISTS),
+        errors.NotFoundError: pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.SCOPE_NOT_FOUND),
+        "invalid_name": pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.INVALID_TABLE_NAME),
+    },
+    "listKeyValueTablesInScope": {
+        errors.NotFoundError: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
+    },
+    "getKeyValueTableConfiguration": {
+        errors.NotFoundError: pb.KeyValueTableConfigResponse(status=pb.KeyValueTableConfigResponse.TABLE_NOT_FOUND)
+    },
+    "deleteKeyValueTable": {
+        errors.NotFoundError: pb.DeleteKVTableStatus(status=pb.DeleteKVTableStatus.TABLE_NOT_FOUND)
+    },
+    "isSegmentValid": {errors.NotFoundError: pb.SegmentValidityResponse(response=False)},
+    "isStreamCutValid": {
+        errors.NotFoundError: pb.StreamCutValidityResponse(response=False),
+        errors.InvalidRequestError: pb.StreamCutValidityResponse(response=False),
+    },
+}
+"""By rpc, then by the error's specific code, else by its class or the nearest parent."""
+
+
+def reply_of(rpc: str, error: errors.HeadraceError) -> Message | None:
+    """The reply that tells the error in the rpc's own words, if it has words for it."""
+    reply: Message | None = _nearest(REPLY_BY_ERROR.get(rpc, {}), error)
+    return reply
+
+
+def code_of(error: errors.HeadraceError) -> grpc.StatusCode:
+    """The status of a call that ends with the error."""
+    code: grpc.StatusCode = _CODE_BY_SPECIFIC_CODE.get(error.specific_code) or _nearest(CODE_BY_CLASS, error)
+    return code
+
+
+def _nearest(table: Mapping[Any, Any], error: errors.HeadraceError) -> Any:
+    if error.specific_code in table:
+        return table[error.specific_code]
+    return next((table[kind] for kind in type(error).__mro__ if kind in table), None)

@@ -1,0 +1,79 @@
+"""The rpcs that change a stream in place: update its configuration, truncate it; and whether a stream cut is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.bridge import messages
+from headrace.bridge.waiting import Waits
+from headrace.controller.stream_cuts import StreamCutService
+from headrace.controller.stream_views import StreamView
+from headrace.controller.streams import StreamService
+from headrace.model.errors import TruncatedError, UnavailableError
+from headrace.model.stream_state import StreamState
+
+Rpc = Callable[[Any], Any | Awaitable[Any]]
+
+
+class StreamChangeRpcs:
+    """Answers come when the change is done, as Pravega's clients expect."""
+
+    def __init__(self, streams: StreamService, cuts: StreamCutService, waits: Waits) -> None:
+        self._streams = streams
+        self._cuts = cuts
+        self._waits = waits
+
+    def rpcs(self) -> dict[str, Rpc]:
+        """By the name on the wire."""
+        return {
+            "updateStream": self.update_stream,
+            "truncateStream": self.truncate_stream,
+            "isStreamCutValid": self.is_stream_cut_valid,
+        }
+
+    async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
+        """Answers when the whole configuration is replaced, and what follows from it is done."""
+        scope, stream = messages.known_stream(request.streamInfo)
+        configuration = messages.configuration_of(request)
+        what = f"updating stream {scope}/{stream}"
+        accepted = await self._waits.accepted(what, lambda: self._streams.update_stream(scope, stream, configuration))
+        seen: list[StreamView] = []
+
+        def look() -> StreamView:
+            seen[:] = [self._streams.get_stream(scope, stream)]
+            return seen[0]
+
+        await self._waits.until(what, look, lambda view: view.state is not StreamState.UPDATING)
+        if seen[0].configuration_version < accepted.configuration_version:
+            raise UnavailableError(f"{what} was given up: repeat")
+        return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
+
+    async def truncate_stream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
+        """Answers when everything before the cut is gone; also if that was so before."""
+        scope, stream = messages.known_stream(request.streamInfo)
+        cut = dict(request.cut)
+        what = f"truncating stream {scope}/{stream}"
+
+        def attempt() -> StreamState:
+            self._cuts.check_reached(scope, stream, cut)
+            return self._streams.truncate_stream(scope, stream, cut).state
+
+        state = await self._waits.accepted(what, attempt)
+        while state is StreamState.TRUNCATING:
+            await self._waits.until(
+                what,
+                lambda: self._streams.get_stream(scope, stream),
+                lambda view: view.state is not StreamState.TRUNCATING,
+            )
+            try:
+                # At the head this changes nothing; if the truncation was given up, it begins anew.
+                state = await self._waits.accepted(what, attempt)
+            except TruncatedError:
+                break  # Somebody has truncated further meanwhile.
+        return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
+
+    def is_stream_cut_valid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+        scope, stream = messages.known_stream(request.streamInfo)
+        return pb.StreamCutValidityResponse(response=self._cuts.is_valid(scope, stream, dict(request.cut)))

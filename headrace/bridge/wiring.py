@@ -1,0 +1,85 @@
+"""One bridge process put together: the only module here that chooses adapters."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.sqs.client import sqs_client
+from headrace.adapters.sqs.request_queue import SqsRequestQueue
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.segment_stores import TcpSegmentStores
+from headrace.adapters.tcp.store_calls import locate_by_claims
+from headrace.bridge.config import BridgeConfig
+from headrace.bridge.reader_group_rpcs import ReaderGroupRpcs
+from headrace.bridge.scope_deletion_rpcs import ScopeDeletionRpcs
+from headrace.bridge.server import BridgeServer, CallThreads
+from headrace.bridge.service import ControllerService
+from headrace.bridge.stream_change_rpcs import StreamChangeRpcs
+from headrace.bridge.subscriber_rpcs import SubscriberRpcs
+from headrace.bridge.table_rpcs import TableRpcs
+from headrace.bridge.transaction_rpcs import TransactionRpcs
+from headrace.bridge.waiting import Waits
+from headrace.bridge.watermark_rpcs import WatermarkRpcs
+from headrace.controller.key_value_tables import KeyValueTableService
+from headrace.controller.mark_streams import MarkStreamService
+from headrace.controller.reader_groups import ReaderGroupService
+from headrace.controller.scope_deletion import ScopeDeletionService
+from headrace.controller.scopes import ScopeService
+from headrace.controller.segments import SegmentService
+from headrace.controller.stream_cuts import StreamCutService
+from headrace.controller.streams import StreamService
+from headrace.controller.subscribers import SubscriberService
+from headrace.controller.transactions import TransactionService
+from headrace.controller.watermarks import WatermarkService
+from headrace.metadata.lost_races import ConflictBackOff
+from headrace.metadata.transaction_messages import TransactionQueues
+
+
+class BridgeProcess:
+    """Made on the event loop on which it runs."""
+
+    def __init__(self, config: BridgeConfig) -> None:
+        self._config = config
+        self.port = config.listen_port
+        metadata = DynamoMetadataStore(config.metadata_table)
+        self._stores = TcpSegmentStores(locate_by_claims(metadata), config.container_count)
+        threads = CallThreads()
+        waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
+        requests = SqsRequestQueue(config.requests_queue_url, sqs)
+        tables = SqsRequestQueue(config.tables_queue_url, sqs)
+        back_off = ConflictBackOff(time.sleep, random.random)
+        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock, back_off)
+        segments = SegmentService(metadata, self._stores, config.container_count)
+        service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
+        queues = TransactionQueues(
+            SqsRequestQueue(config.commits_queue_url, sqs_client()),
+            SqsRequestQueue(config.aborts_queue_url, sqs_client()),
+        )
+        groups = ReaderGroupService(metadata, requests, clock)
+        # A later part may answer in the place of an earlier one.
+        parts = (
+            service,
+            WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
+            StreamChangeRpcs(streams, StreamCutService(metadata, self._stores, segments), waits),
+            ScopeDeletionRpcs(scopes, ScopeDeletionService(metadata, requests, clock), waits),
+            SubscriberRpcs(SubscriberService(metadata, clock), groups),
+            ReaderGroupRpcs(groups, waits),
+            TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
+            TransactionRpcs(
+                TransactionService(metadata, self._stores, queues, clock, secrets.randbits, back_off), waits
+            ),
+        )
+        self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
+
+    async def start(self) -> str:
+        """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""
+        self.port = await self._server.start(self._config.listen_host, self._config.listen_port)
+        return f"ready grpc host={self._config.listen_host} port={self.port}"
+
+    async def stop(self) -> None:
+        """Takes nothing more and gives calls under way the deadline."""
+        await self._server.stop(self._config.stop_deadline_s)
+        self._stores.close()

@@ -1,0 +1,77 @@
+"""AWS on loopback: moto's server with our patches, in a process of its own.
+
+`python -m headrace.local.aws_emulator --port 0` prints one line `ready endpoint=http://127.0.0.1:PORT` and serves until
+it is told to stop. It keeps nothing over a restart; `aws_snapshot` does that for the local stack. It binds to 127.0.0.1
+and to nothing else, checks no credentials and so must never be reachable from outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+LOOPBACK = "127.0.0.1"
+READY_PREFIX = "ready endpoint="
+
+S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
+S3_BUFFER_BYTES = 1
+"""Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace.local.aws_emulator", description="AWS on loopback (moto)."
+    )
+    parser.add_argument("--port", type=int, default=0, help="TCP port; 0 lets the system choose (default)")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault(S3_BUFFER_VARIABLE, str(S3_BUFFER_BYTES))
+    with tempfile.TemporaryDirectory(prefix="headrace-aws-emulator-") as spool:
+        tempfile.tempdir = spool  # bodies of S3 objects go here, and with it
+        return _serve(options.port)
+
+
+def _serve(port: int) -> int:
+    # moto reads its settings while it is imported; and the stack, which reads this module's constants, needs no moto.
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    from headrace.local import moto_patches
+
+    moto_patches.apply()
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    MotoRequestHandler.protocol_version = "HTTP/1.1"  # keeps connections open: a third off a small call
+    MotoRequestHandler.disable_nagle_algorithm = True
+    try:
+        server = make_server(
+            LOOPBACK,
+            port,
+            DomainDispatcherApplication(create_backend_app),
+            threaded=True,
+            request_handler=MotoRequestHandler,
+        )
+    except (OSError, SystemExit) as error:  # werkzeug prints its own advice and exits when the port is taken
+        print(f"cannot listen on {LOOPBACK}:{port}: {error}", file=sys.stderr)
+        return 2
+
+    def stop(signal_number: int, frame: FrameType | None) -> None:
+        # shutdown() waits for the loop that this very thread runs, so another one must call it.
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    print(f"{READY_PREFIX}http://{LOOPBACK}:{server.server_address[1]}", flush=True)
+    server.serve_forever(poll_interval=0.1)
+    server.server_close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""`headrace up`: start the local stack, say where everything is, run until a signal or a failure.
+
+Exit codes: 0 after SIGINT or SIGTERM, 1 when a part fails, 2 when another command line would help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from headrace import topology
+from headrace.local.deployment_code import make_importable
+from headrace.local.failures import EXIT_FAILED, LocalStackError
+from headrace.local.stack import LocalStack, StackOptions
+
+HTTP_PORT_DEFAULT = 10080
+GRPC_PORT_DEFAULT = 9090
+GRPC_OFF = "off"
+STATE_FILE_DEFAULT = Path("build/local-stack.json")
+_EXIT_INTERRUPTED = 130
+_PORT_MAX = 65535
+
+
+class _StopRequestedError(BaseException):
+    """SIGINT or SIGTERM arrived; no part may take it for a failure of its own."""
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "headrace up") -> int:
+    """Runs in the main thread until the stack is stopped; returns the exit code."""
+    options = parse_options(arguments, program)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    make_importable()
+    signals = _Signals()
+    stack = LocalStack(options, say=lambda line: print(line, flush=True))
+    try:
+        with signals.break_off():
+            stack.start()
+    except _StopRequestedError:
+        return 0
+    except LocalStackError as error:
+        print(f"headrace up: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    print("ready", flush=True)
+    failure = signals.wait(stack)
+    if failure:
+        print(f"headrace up: {failure}", file=sys.stderr, flush=True)
+    stack.stop()
+    return EXIT_FAILED if failure else 0
+
+
+def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
+    """Exits with code 2 for a command line that makes no sense."""
+    parser = argparse.ArgumentParser(
+        prog=program, description="Run the whole of Headrace on this machine, on loopback only."
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="keep data here over a restart (default: nothing is kept)"
+    )
+    parser.add_argument(
+        "--http-port",
+        type=_port,
+        default=HTTP_PORT_DEFAULT,
+        metavar="PORT",
+        help=f"of the HTTP API; 0: any free one (default {HTTP_PORT_DEFAULT})",
+    )
+    parser.add_argument(
+        "--grpc-port",
+        type=_grpc_port,
+        default=GRPC_PORT_DEFAULT,
+        metavar="PORT",
+        help=f"for Pravega's own clients; 0: any free one; off: not served (default {GRPC_PORT_DEFAULT})",
+    )
+    parser.add_argument(
+        "--segment-stores", type=_store_count, default=1, metavar="N", help="how many to run (default 1)"
+    )
+    parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
+    parser.add_argument(
+        "--state-file",
+        type=Path,
+        default=STATE_FILE_DEFAULT,
+        metavar="FILE",
+        help=f"where to write ports and pids for programs (default {STATE_FILE_DEFAULT})",
+    )
+    chosen = parser.parse_args(arguments)
+    return StackOptions(
+        data_dir=chosen.data_dir,
+        http_port=chosen.http_port,
+        grpc_port=chosen.grpc_port,
+        segment_stores=chosen.segment_stores,
+        restart=not chosen.no_restart,
+        state_file=chosen.state_file,
+    )
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{number} is no port: expected 0 to {_PORT_MAX}")
+    return number
+
+
+def _grpc_port(text: str) -> int | None:
+    return None if text == GRPC_OFF else _port(text)
+
+
+def _store_count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= topology.CONTAINER_COUNT:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 to {topology.CONTAINER_COUNT} (a container each)")
+    return number
+
+
+class _Signals:
+    """SIGINT and SIGTERM: they break off a start, end a run, and the second one does not wait for the stop."""
+
+    def __init__(self) -> None:
+        self._raise = False
+        self._stopping = threading.Event()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    @contextlib.contextmanager
+    def break_off(self) -> Iterator[None]:
+        """Inside, a signal raises _StopRequestedError."""
+        self._raise = True
+        try:
+            yield
+        finally:
+            self._raise = False
+
+    def wait(self, stack: LocalStack) -> str | None:
+        """Returns when a signal came or the stack failed; the reason of the failure."""
+        while not self._stopping.is_set():
+            failure = stack.wait_for_failure(_POLL_S)
+            if failure:
+                return failure
+        return None
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping.is_set():
+            print("headrace up: stopping at once", file=sys.stderr, flush=True)
+            os._exit(_EXIT_INTERRUPTED)  # the children end with their parent
+        self._stopping.set()
+        if self._raise:
+            self._raise = False
+            raise _StopRequestedError
+
+
+_POLL_S = 0.2
+"""How late a signal may be noticed; the wait itself is on the stack's failure."""

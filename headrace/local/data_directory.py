@@ -1,0 +1,110 @@
+"""Where the local stack keeps its data, and which of it may be continued.
+
+Segment stores write their journals as they go, but the emulated AWS lives in memory: metadata and tier 2 reach the disk
+only when the stack stops in good order. Journals without the metadata that goes with them are worthless, even
+dangerous. So data lie in worlds: a directory each, with everything that belongs together. A world whose snapshot is
+complete is continued; after a crash a new world begins beside the old one, which is kept for whoever wants to look.
+
+    DIR/lock                  held by the stack that uses DIR
+    DIR/world-0001/world.json how many segment stores it was made with
+    DIR/world-0001/aws/       snapshot of the emulated AWS, there only between two runs
+    DIR/world-0001/store-0/   of segment store 0
+    DIR/world-0001/logs/      of all processes
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from headrace.local import aws_snapshot
+from headrace.local.failures import EXIT_USAGE, LocalStackError
+
+_WORLD_PREFIX = "world-"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Data that belong together. `is_continued` says that its AWS snapshot waits to be loaded."""
+
+    directory: Path
+    is_continued: bool
+    note: str = ""
+    """What the user should know about older data, empty if nothing."""
+
+    @property
+    def snapshot_dir(self) -> Path:
+        return self.directory / "aws"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.directory / "logs"
+
+
+class DataDirectory:
+    """`path` None: a temporary directory that goes with the stack, of which nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.is_temporary = path is None
+        self.path = path or Path()
+        self._lock: IO[str] | None = None
+
+    def open(self, store_count: int) -> World:
+        """Takes the directory and finds the world to run in.
+
+        Raises:
+            LocalStackError: it cannot be written, another stack uses it, or the world in it was made with another
+                number of segment stores.
+        """
+        try:
+            if self.is_temporary:
+                self.path = Path(tempfile.mkdtemp(prefix="headrace-"))
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / "lock").open("w")
+        except OSError as error:
+            raise LocalStackError(f"cannot write to data directory {self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LocalStackError(
+                f"data directory {self.path} is in use by another local stack", exit_code=EXIT_USAGE
+            ) from error
+        return self._world(store_count)
+
+    def close(self) -> None:
+        """Gives the directory back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        if self.is_temporary and self.path != Path():
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _world(self, store_count: int) -> World:
+        numbers = sorted(
+            int(found.name.removeprefix(_WORLD_PREFIX)) for found in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
+        )
+        last = self._directory(numbers[-1]) if numbers else None
+        if last is not None and aws_snapshot.is_complete(last / "aws"):
+            made_with = json.loads((last / "world.json").read_text())["segmentStores"]
+            if made_with != store_count:
+                raise LocalStackError(
+                    f"the data in {last} belong to {made_with} segment stores: start with --segment-stores "
+                    f"{made_with}, or with another --data-dir",
+                    exit_code=EXIT_USAGE,
+                )
+            return World(last, is_continued=True)
+        directory = self._directory(numbers[-1] + 1 if numbers else 1)
+        directory.mkdir()
+        (directory / "world.json").write_text(json.dumps({"segmentStores": store_count}))
+        note = ""
+        if last is not None:
+            note = f"{last} was not stopped in good order, so its metadata are lost: starting empty in {directory}"
+        return World(directory, is_continued=False, note=note)
+
+    def _directory(self, number: int) -> Path:
+        return self.path / f"{_WORLD_PREFIX}{number:04d}"

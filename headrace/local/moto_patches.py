@@ -1,0 +1,266 @@
+"""Makes moto honest enough to be shared by many clients at once.
+
+As shipped, moto answers each request on its own thread without a lock, and with concurrent clients it loses DynamoDB
+updates and transactions, breaks the order of FIFO queues after a visibility time-out, can lose a message that is sent
+while another one is deleted, and burns a core while a long poll waits for a blocked message group; a third of each
+request goes into finding the service that it is meant for, four fifths of a PUT into the object's MD5, and two fifths
+of the rest into copies of the body. `apply()` cures these in the running process; each cure has a test. What moto gets
+wrong in ways that our code does not lean on is left alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import moto.dynamodb.models as dynamodb_models
+from moto.dynamodb.models import DynamoDBBackend
+from moto.dynamodb.models.dynamo_type import DynamoType, Item
+from moto.dynamodb.models.table import Table
+from moto.dynamodb.responses import DynamoHandler
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from moto.s3.models import FakeKey
+from moto.sqs.exceptions import ReceiptHandleIsInvalid
+from moto.sqs.models import Message, Queue, SQSBackend
+from werkzeug.wsgi import LimitedStream
+
+_TOGETHER_S = 0.05
+"""So long after a message's time is over it is looked for: those that were received with it are visible again, too."""
+
+_HOSTS_REMEMBERED_MAX = 1000
+
+_applied = threading.Event()
+
+
+def apply() -> None:
+    """Patch moto in this process; doing it twice is harmless."""
+    if _applied.is_set():
+        return
+    _applied.set()
+    _serialize_dynamodb()
+    _make_transactions_cheap()
+    _keep_queues_in_order()
+    _make_messages_cheap()
+    _remember_backends()
+    _make_entity_tags_cheap()
+    _read_bodies_at_once()
+
+
+def _replace(owner: Any, name: str, patched: Any) -> None:
+    """Says in one place that foreign code is being changed."""
+    setattr(owner, name, patched)
+
+
+def _serialize_dynamodb() -> None:
+    """One lock around DynamoDB calls only: one around everything would freeze all behind an SQS long poll."""
+    lock = threading.RLock()
+    call_action = DynamoHandler.call_action
+
+    @functools.wraps(call_action)
+    def locked(handler: DynamoHandler) -> Any:
+        with lock:
+            return call_action(handler)
+
+    _replace(DynamoHandler, "call_action", locked)
+
+
+class _CopyWithoutTables:
+    """Stands in for the module `copy` inside moto's DynamoDB models: tables are never copied.
+
+    The original copies every table that a transaction touches and puts the copies back when the transaction fails:
+    a cost that grows with the table, and a way to undo other clients' writes.
+    """
+
+    copy = staticmethod(copy.copy)
+
+    @staticmethod
+    def deepcopy(value: Any, memo: dict[int, Any] | None = None) -> Any:
+        return value if isinstance(value, Table) else copy.deepcopy(value, memo)
+
+
+class _ItemBefore:
+    """One item as it was before a transaction, and the way back."""
+
+    def __init__(self, table: Table, key: dict[str, Any]) -> None:
+        self._table = table
+        self._hash = DynamoType(key[table.hash_key_attr])
+        self._range = DynamoType(key[table.range_key_attr]) if table.range_key_attr else None
+        self._item: Item | None = copy.deepcopy(self._current())
+
+    def _holder(self) -> dict[DynamoType, Any]:
+        """Where the item lies: moto nests the items of a table with a sort key by partition."""
+        items: dict[DynamoType, Any] = self._table.items
+        return items if self._range is None else items[self._hash]
+
+    def _current(self) -> Item | None:
+        if self._range is None:
+            return self._holder().get(self._hash)
+        return self._holder().get(self._range) if self._hash in self._table.items else None
+
+    def restore(self) -> None:
+        holder = self._holder()
+        place = self._hash if self._range is None else self._range
+        if self._item is None:
+            holder.pop(place, None)
+        else:
+            holder[place] = self._item
+
+
+def _make_transactions_cheap() -> None:
+    """Roll back the items that a failed transaction names instead of whole tables."""
+    transact = DynamoDBBackend.transact_write_items
+
+    @functools.wraps(transact)
+    def transact_on_items(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> None:
+        before = _items_before(backend, transact_items)
+        try:
+            transact(backend, transact_items)
+        except Exception:
+            for item in before:
+                item.restore()
+            raise
+
+    _replace(dynamodb_models, "copy", _CopyWithoutTables)
+    _replace(DynamoDBBackend, "transact_write_items", transact_on_items)
+
+
+def _items_before(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> list[_ItemBefore]:
+    before: list[_ItemBefore] = []
+    for entry in transact_items:
+        operation = next(iter(entry.values()))
+        table: Table | None = backend.tables.get(operation.get("TableName"))
+        if table is None:
+            continue
+        key = operation.get("Key") or operation.get("Item") or {}
+        if all(name in key for name in (table.hash_key_attr, table.range_key_attr) if name):
+            before.append(_ItemBefore(table, key))
+    return before
+
+
+def _keep_queues_in_order() -> None:
+    """One lock per queue around each change, and a message whose time-out has passed no longer blocks its group."""
+    send, receive, change_visibility = (
+        Queue.add_message,
+        SQSBackend.receive_message,
+        SQSBackend.change_message_visibility,
+    )
+    pending_groups: Callable[[Queue], set[str]] = vars(Queue)["pending_message_groups"].fget
+
+    def lock_of(queue: Queue) -> Any:
+        return queue._messages_lock  # a Condition over an RLock: may be entered again inside
+
+    def groups_in_flight(queue: Queue) -> set[str]:
+        for message in [message for message in queue._pending_messages if message.visible]:
+            queue._pending_messages.discard(message)
+        return pending_groups(queue)
+
+    def send_locked(queue: Queue, message: Message) -> None:
+        with lock_of(queue):
+            send(queue, message)
+
+    def until_change_s(queue: Queue) -> float:
+        """Until a message's delay or time-out is over. Without one, only a call can make a message visible."""
+        now_ms = time.time() * 1000
+        due_ms = (max(message.visible_at, message.delayed_until) for message in queue._messages)
+        return (min((due for due in due_ms if due >= now_ms), default=math.inf) - now_ms) / 1000 + _TOGETHER_S
+
+    def delete_in_place(queue: Queue, receipt_handle: str) -> None:
+        """The original builds a second list and so loses a message that is sent meanwhile."""
+        with lock_of(queue):
+            if receipt_handle in queue.deleted_messages:
+                return
+            found = [message for message in queue._messages if message.had_receipt_handle(receipt_handle)]
+            if not found:
+                raise ReceiptHandleIsInvalid
+            for message in found:
+                queue._messages.remove(message)
+                queue._pending_messages.discard(message)
+                queue.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
+            lock_of(queue).notify_all()  # the next one of its group can be received
+
+    def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
+        queue = backend.get_queue(queue_name)
+        with lock_of(queue):
+            change_visibility(backend, queue_name, *arguments, **named)
+            lock_of(queue).notify_all()
+
+    def receive_locked(
+        backend: SQSBackend,
+        queue_name: str,
+        count: int,
+        wait_seconds_timeout: int,
+        visibility_timeout: int,
+        message_attribute_names: list[str] | None = None,
+    ) -> list[Message]:
+        """Looks under the lock, waits outside of it: two receivers never hold the same group.
+
+        It looks again when something has changed: a stack polls two dozen queues, and one of them holds a hundred
+        delayed messages, which are costly to look at.
+        """
+        queue = backend.get_queue(queue_name)
+        deadline_s = time.monotonic() + wait_seconds_timeout
+        with lock_of(queue):
+            while True:
+                found = receive(backend, queue_name, count, 0, visibility_timeout, message_attribute_names)
+                left_s = deadline_s - time.monotonic()
+                if found or left_s <= 0:
+                    return found
+                lock_of(queue).wait(min(until_change_s(queue), left_s))
+
+    _replace(Queue, "pending_message_groups", property(groups_in_flight))
+    _replace(Queue, "add_message", send_locked)
+    _replace(Queue, "delete_message", delete_in_place)
+    _replace(SQSBackend, "change_message_visibility", change_visibility_locked)
+    _replace(SQSBackend, "receive_message", receive_locked)
+
+
+def _make_messages_cheap() -> None:
+    """The original makes two dates to see the time of a message, and counts the queue for each that it hands out."""
+
+    def is_retained(backend: SQSBackend, queue_name: str, message: Message) -> bool:
+        period_s: int = vars(backend.get_queue(queue_name))["message_retention_period"]
+        return (message.sent_timestamp or 0) / 1000 + period_s > time.time()
+
+    _replace(Message, "visible", property(lambda message: time.time() * 1000 > message.visible_at))
+    _replace(Message, "delayed", property(lambda message: time.time() * 1000 < message.delayed_until))
+    _replace(SQSBackend, "is_message_valid_based_on_retention_period", is_retained)
+
+
+def _remember_backends() -> None:
+    """The original lists its own directory and tries some hundred patterns to find the service, for each request."""
+    _replace(
+        DomainDispatcherApplication,
+        "get_backend_for_host",
+        functools.lru_cache(_HOSTS_REMEMBERED_MAX)(DomainDispatcherApplication.get_backend_for_host),
+    )
+
+
+def _make_entity_tags_cheap() -> None:
+    """The original is the MD5 of the content; that of S3 is, too, or anything else where objects are encrypted."""
+
+    def entity_tag(key: FakeKey) -> str:
+        if key._etag is None:
+            key._etag = secrets.token_hex(16)
+        return f'"{key._etag}"'
+
+    _replace(FakeKey, "etag", property(entity_tag))
+
+
+def _read_bodies_at_once() -> None:
+    """The original asks for 64 KiB at a time and copies each piece four times."""
+    read_piece_by_piece = LimitedStream.readall
+
+    def read_at_once(stream: LimitedStream) -> bytes:
+        if stream._limit_is_max or stream.is_exhausted:
+            return read_piece_by_piece(stream)
+        data = stream._stream.read(stream.limit - stream._pos)
+        stream._pos += len(data)
+        return data if stream.is_exhausted else data + read_piece_by_piece(stream)  # which finds that nobody sends more
+
+    _replace(LimitedStream, "readall", read_at_once)

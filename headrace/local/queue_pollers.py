@@ -1,0 +1,155 @@
+"""SQS event sources: receive a batch, call the function, delete what it did not report as failed.
+
+A few threads per queue, so that one slow stream does not stop all others: one of them waits for messages, the others
+work or wait for their turn. The queue itself sees to it that no two hold the same group of a FIFO queue. A failed
+message stays in flight until its visibility time-out; after `max_receive_count` receives the queue moves it to its
+dead-letter queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headrace.local.lambda_host import HandlerFailedError
+from headrace.local.resources import REGION
+from headrace.topology import Queue
+
+LONG_POLL_S = 1
+"""Short, so that stopping is quick; an empty receive costs nothing here."""
+
+BACK_OFF_S = 1.0
+
+THREADS_PER_QUEUE_MAX = 2
+"""AWS runs up to the queue's `concurrency_max`; a laptop has two cores."""
+
+_DELETES_PER_CALL_MAX = 10
+
+_log = logging.getLogger(__name__)
+
+Invoke = Callable[[str, Mapping[str, Any]], Any]
+
+
+class QueuePoller:
+    """Works on one queue until it is stopped."""
+
+    def __init__(self, queue: Queue, queue_url: str, sqs: Any, invoke: Invoke) -> None:
+        self.queue = queue
+        self._queue_url = queue_url
+        self._sqs = sqs
+        self._invoke = invoke
+        self._arn: str = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"][
+            "QueueArn"
+        ]
+        self._stopping = threading.Event()
+        self._receiving = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"poller-{queue.name}-{number}", daemon=True)
+            for number in range(min(queue.concurrency_max, THREADS_PER_QUEUE_MAX))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Takes no more messages; returns at once."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the batches in work, at most `timeout_s` each. Returns whether they ended in time."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout_s)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def poll_once(self, wait_s: int = 0) -> int:
+        """Receives one batch and works on it; how many messages there were."""
+        messages = self._receive(wait_s)
+        if messages:
+            self._work_on(messages)
+        return len(messages)
+
+    def _receive(self, wait_s: int) -> Sequence[Mapping[str, Any]]:
+        with self._receiving:
+            if self._stopping.is_set():
+                return []
+            messages: Sequence[Mapping[str, Any]] = self._sqs.receive_message(
+                QueueUrl=self._queue_url,
+                MaxNumberOfMessages=self.queue.batch_size,
+                WaitTimeSeconds=wait_s,
+                AttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            ).get("Messages", [])
+            return messages
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.poll_once(LONG_POLL_S)
+            except Exception as error:  # noqa: BLE001  The next poll may do better; the stack watches the emulator.
+                if not self._stopping.is_set():
+                    unforeseen = not isinstance(error, (BotoCoreError, ClientError))
+                    _log.warning("queue %s cannot be polled: %s", self.queue.name, error, exc_info=unforeseen)
+                    self._stopping.wait(BACK_OFF_S)
+
+    def _work_on(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        event = {"Records": [_record(message, self._arn) for message in messages]}
+        try:
+            failed = failed_ids(self._invoke(self.queue.function, event), {one["MessageId"] for one in messages})
+        except (HandlerFailedError, ValueError):
+            _log.exception("batch of %d messages of %s failed", len(messages), self.queue.name)
+            return
+        self._delete([message for message in messages if message["MessageId"] not in failed])
+
+    def _delete(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        for first in range(0, len(messages), _DELETES_PER_CALL_MAX):
+            batch = messages[first : first + _DELETES_PER_CALL_MAX]
+            entries = [
+                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]} for index, message in enumerate(batch)
+            ]
+            self._sqs.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+
+
+def failed_ids(result: Any, message_ids: set[str]) -> set[str]:
+    """The messages that a function reports as failed; nothing reported means that all went well.
+
+    Raises:
+        ValueError: the report is malformed or names a message that was not in the batch: then all have failed.
+    """
+    if result is None or result == {}:
+        return set()
+    if not isinstance(result, dict) or not isinstance(result.get("batchItemFailures", []), list):
+        raise ValueError(f"{str(result)[:200]} is no report of a batch")
+    failures = result.get("batchItemFailures", [])
+    failed = {one.get("itemIdentifier") if isinstance(one, dict) else None for one in failures}
+    if not failed <= message_ids:
+        raise ValueError(f"the report names messages that were not in the batch: {sorted(map(str, failed))[:10]}")
+    return {str(identifier) for identifier in failed}
+
+
+def _record(message: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
+    attributes = {
+        name: {
+            "stringValue": value.get("StringValue"),
+            "dataType": value["DataType"],
+            "stringListValues": [],
+            "binaryListValues": [],
+        }
+        for name, value in message.get("MessageAttributes", {}).items()
+    }
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": dict(message.get("Attributes", {})),
+        "messageAttributes": attributes,
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": REGION,
+    }

@@ -1,0 +1,191 @@
+"""Segment store processes: started together, watched one by one, started again when they die.
+
+A store keeps its directory and, if it can, its port over a restart, so that clients find it where it was. A store that
+dies again and again is given up, and the stack with it: restarting for ever would hide a bug.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace import topology
+from headrace.local.child_process import ChildProcess
+from headrace.local.failures import LocalStackError
+from headrace.ports.clock import Clock
+
+READY_TIMEOUT_S = 60.0
+STOP_DEADLINE_S = 20
+"""What a store is given to write what it still holds."""
+
+STOP_PATIENCE_S = STOP_DEADLINE_S + 5.0
+"""After these it is killed."""
+
+RESTARTS_MAX = 20
+RESTARTS_WINDOW_S = 60.0
+BACK_OFF_FIRST_S = 0.1
+BACK_OFF_MAX_S = 5.0
+
+_READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the state file says of a store; `pid` is None while it is down."""
+
+    store_id: str
+    data_dir: Path
+    host: str = ""
+    port: int = 0
+    containers: tuple[int, ...] = ()
+    pid: int | None = None
+    restarts: int = 0
+
+
+class SegmentStoreProcess:
+    """One store and the thread that watches it."""
+
+    def __init__(
+        self,
+        index: int,
+        count: int,
+        data_dir: Path,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        restart: bool,
+        on_change: Callable[[], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.status = StoreStatus(f"store-{index}", data_dir / f"store-{index}")
+        self._log_file = data_dir / "logs" / f"store-{index}.log"
+        self._environment = dict(environment) | {
+            "HEADRACE_STORE_ID": self.status.store_id,
+            "HEADRACE_STORE_INDEX": str(index),
+            "HEADRACE_STORE_COUNT": str(count),
+            "HEADRACE_DATA_DIR": str(self.status.data_dir),
+            "HEADRACE_LISTEN_HOST": "127.0.0.1",
+            "HEADRACE_ZONE": "local",
+            "HEADRACE_STOP_DEADLINE_S": str(STOP_DEADLINE_S),
+        }
+        self._clock = clock
+        self._restart = restart
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        self._child: ChildProcess | None = None
+        self._died_at_s: deque[float] = deque(maxlen=RESTARTS_MAX)
+        self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.status.store_id}", daemon=True)
+
+    def launch(self, port: int = 0) -> None:
+        """Starts the process without waiting for it."""
+        self.status.data_dir.mkdir(parents=True, exist_ok=True)
+        environment = self._environment | {"HEADRACE_LISTEN_PORT": str(port)}
+        self._child = ChildProcess(
+            f"segment store {self.status.store_id}", topology.SEGMENT_STORES.module, (), environment, self._log_file
+        )
+
+    def await_ready(self) -> None:
+        """Raises LocalStackError if the process ends or takes too long."""
+        child = self._running_child()
+        line = child.await_ready(READY_TIMEOUT_S)
+        match = _READY_LINE.fullmatch(line)
+        if match is None or match[1] != self.status.store_id:
+            raise LocalStackError(f"{child.name} said {line!r} instead of that it is ready")
+        containers = tuple(int(number) for number in match[4].split(",") if number)
+        self.status = replace(self.status, host=match[2], port=int(match[3]), containers=containers, pid=child.pid)
+
+    def watch(self) -> None:
+        """From now on the process is started again when it dies."""
+        self._watcher.start()
+
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM and returns at once; the process is not started again."""
+        self._stopping.set()
+        if self._child is not None:
+            self._child.terminate()
+
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
+        """Waits for the end, or enforces it. Returns whether the store ended by itself and in good order."""
+        self.ask_to_stop()
+        if self._watcher.ident is not None:
+            self._watcher.join(patience_s)
+        return self._child is None or self._child.stop(patience_s)
+
+    def _watch(self) -> None:
+        while True:
+            code = self._running_child().wait()
+            if self._stopping.is_set():
+                return
+            self.status = replace(self.status, pid=None)
+            self._on_change()
+            if not self._restart:
+                return
+            if not self._start_again(code):
+                return
+
+    def _start_again(self, code: int) -> bool:
+        """Returns False when the store was given up or is not wanted any more."""
+        port, attempt, problem = self.status.port, 0, f"ended with code {code}"
+        while True:
+            if self._is_hopeless():
+                self._on_failure(
+                    f"segment store {self.status.store_id} {problem}; it died {RESTARTS_MAX} times within "
+                    f"{RESTARTS_WINDOW_S:.0f} s; see {self._log_file}"
+                )
+                return False
+            if self._stopping.wait(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2**attempt)):
+                return False
+            try:
+                self._running_child().stop(0)
+                self.launch(port)
+                self.await_ready()
+            except (LocalStackError, OSError) as error:
+                if self._stopping.is_set():
+                    return False
+                port, attempt, problem = 0, attempt + 1, f"does not come up again: {error}"
+                continue
+            self.status = replace(self.status, restarts=self.status.restarts + 1)
+            self._on_change()
+            return True
+
+    def _is_hopeless(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        self._died_at_s.append(now_s)
+        return len(self._died_at_s) == RESTARTS_MAX and now_s - self._died_at_s[0] < RESTARTS_WINDOW_S
+
+    def _running_child(self) -> ChildProcess:
+        if self._child is None:
+            raise LocalStackError(f"segment store {self.status.store_id} was not launched")
+        return self._child
+
+
+class SegmentStoreProcesses:
+    """All segment stores of the stack."""
+
+    def __init__(self, stores: list[SegmentStoreProcess]) -> None:
+        self._stores = stores
+
+    def start(self) -> None:
+        """Starts all at once and returns when all are ready; raises LocalStackError if one is not."""
+        for store in self._stores:
+            store.launch()
+        for store in self._stores:
+            store.await_ready()
+        for store in self._stores:
+            store.watch()
+
+    def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
+        """Stops all at once. Returns whether all ended in good order."""
+        for store in self._stores:
+            store.ask_to_stop()
+        ended_well = [store.stop(patience_s) for store in self._stores]
+        return all(ended_well)
+
+    @property
+    def statuses(self) -> list[StoreStatus]:
+        return [store.status for store in self._stores]

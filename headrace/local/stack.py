@@ -1,0 +1,301 @@
+"""The local stack as a whole: starts its parts in order, checks that each answers, stops them in the reverse order.
+
+Whatever fails on the way, what was started before is stopped again, and the reason is one LocalStackError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headrace import topology
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.connection import BlockingConnection
+from headrace.local import aws_snapshot
+from headrace.local.aws_emulator import READY_PREFIX
+from headrace.local.child_process import ChildProcess
+from headrace.local.data_directory import DataDirectory, World
+from headrace.local.failures import LocalStackError
+from headrace.local.grpc_bridge_process import GrpcBridgeProcess, check_port
+from headrace.local.http_gateway import HttpGateway
+from headrace.local.lambda_host import LambdaHost
+from headrace.local.queue_pollers import QueuePoller
+from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
+from headrace.local.schedules import ScheduleTimer
+from headrace.local.segment_store_processes import STOP_PATIENCE_S, SegmentStoreProcess, SegmentStoreProcesses
+from headrace.local.state_file import StateFile, state
+from headrace.model.errors import HeadraceError
+from headrace.ports.clock import Clock
+
+AWS_READY_TIMEOUT_S = 60.0
+AWS_STOP_TIMEOUT_S = 5.0
+WORK_STOP_TIMEOUT_S = 10.0
+HEALTH_TIMEOUT_S = 10.0
+NO_AWS_PATIENCE_S = 1.0
+"""For stores that have no AWS to write to any more: nothing that more time could save."""
+
+_FUNCTION_ENVIRONMENT = {
+    "POWERTOOLS_SERVICE_NAME": "headrace-local",
+    "POWERTOOLS_METRICS_NAMESPACE": "Headrace",
+    "POWERTOOLS_METRICS_DISABLED": "true",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+    "POWERTOOLS_LOG_LEVEL": "WARNING",
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What the user may choose. Port 0: the system chooses; None: no gRPC. Without `data_dir` nothing is kept."""
+
+    data_dir: Path | None
+    http_port: int
+    grpc_port: int | None
+    segment_stores: int
+    restart: bool
+    state_file: Path
+
+
+class LocalStack:
+    """One stack; `start` once, `stop` once. Only one may run in a process: handlers share its environment."""
+
+    def __init__(self, options: StackOptions, say: Say) -> None:
+        self._options = options
+        self._say = say
+        self._clock = SystemClock()
+        self._parts = contextlib.ExitStack()
+        self._failure: str | None = None
+        self._failed = threading.Event()
+        self._state_lock = threading.Lock()
+        self._state_file = StateFile(options.state_file)
+        self._is_ready = False
+        self._bridge: GrpcBridgeProcess | None = None
+
+    def start(self) -> None:
+        """Returns when every part answers.
+
+        Raises:
+            LocalStackError: a part did not start; nothing is left behind.
+        """
+        try:
+            self._start()
+        except (BotoCoreError, ClientError) as error:
+            self.stop()
+            raise LocalStackError(f"the AWS emulator does not do what it is asked: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stops what runs, in the reverse order of the start; data are kept if the user named a directory for them."""
+        with self._state_lock:
+            self._is_ready = False
+        self._parts.close()
+
+    def wait_for_failure(self, timeout_s: float | None = None) -> str | None:
+        """The reason why the stack cannot go on, or None when the time is over."""
+        self._failed.wait(timeout_s)
+        return self._failure
+
+    def _start(self) -> None:
+        self.gateway = HttpGateway(self._clock, self._options.http_port)
+        self._parts.callback(self.gateway.stop)
+        if self._options.grpc_port is not None:
+            check_port(self._options.grpc_port)
+        data = DataDirectory(self._options.data_dir)
+        self._parts.callback(data.close)
+        self.world = data.open(self._options.segment_stores)
+        if self.world.note:
+            self._say(f"note: {self.world.note}")
+        self._start_aws(self.world)
+        if not data.is_temporary:
+            # Comes after the stores in the order of stopping: they have written all they had.
+            self._parts.callback(self._save_aws)
+        self._start_stores(self.world)
+        self._start_functions()
+        self._start_bridge(self.world)
+        self._check_health()
+        self._publish_state(first=True)
+        self._parts.callback(self._state_file.remove)
+        self._announce(data)
+
+    def _start_aws(self, world: World) -> None:
+        environment = dict(os.environ) | aws_environment("")
+        emulator = ChildProcess(
+            "AWS emulator", "headrace.local.aws_emulator", (), environment, world.logs_dir / "aws.log"
+        )
+        self._aws = emulator
+        self._parts.callback(emulator.stop, AWS_STOP_TIMEOUT_S)
+        self._load_functions()  # meanwhile: either takes a second or two
+        endpoint = emulator.await_ready(AWS_READY_TIMEOUT_S).removeprefix(READY_PREFIX)
+        self.resources: Resources = create_resources(endpoint)
+        if world.is_continued:
+            aws_snapshot.load(self.resources, world.snapshot_dir)
+        self._parts.enter_context(_process_environment(self.resources.environment()))
+        threading.Thread(target=self._watch_aws, args=(emulator,), name="watch-aws", daemon=True).start()
+
+    def _watch_aws(self, emulator: ChildProcess) -> None:
+        code = emulator.wait()
+        if self._is_ready:
+            self._fail(f"the AWS emulator ended with code {code}")
+
+    def _start_stores(self, world: World) -> None:
+        count = self._options.segment_stores
+        self.stores = SegmentStoreProcesses(
+            [
+                SegmentStoreProcess(
+                    index,
+                    count,
+                    world.directory,
+                    os.environ,
+                    self._clock,
+                    restart=self._options.restart,
+                    on_change=self._publish_state,
+                    on_failure=self._fail,
+                )
+                for index in range(count)
+            ]
+        )
+        self._stores_stopped_well = False
+        self._parts.callback(self._stop_stores)
+        self.stores.start()
+
+    def _stop_stores(self) -> None:
+        self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
+
+    def _load_functions(self) -> None:
+        """Import the handlers. They ask for the names and addresses of resources only when they are called."""
+        self._parts.enter_context(_process_environment(_FUNCTION_ENVIRONMENT))
+        self.functions = LambdaHost(self._clock)
+
+    def _start_functions(self) -> None:
+        from functions import wiring  # after `_load_functions`: what it imports reads the environment
+
+        wiring.forget_services()
+        self._parts.callback(wiring.forget_services)
+        sqs = aws_client("sqs", self.resources.endpoint)
+        self.pollers = [
+            QueuePoller(queue, self.resources.queue_urls[queue.name], sqs, self.functions.invoke)
+            for declared in topology.QUEUES
+            for queue in (declared, declared.dead_letters)
+        ]
+        self.timers = [ScheduleTimer(schedule, self.functions.invoke, self._clock) for schedule in topology.SCHEDULES]
+        self._parts.callback(self._stop_background_work)
+        for poller in self.pollers:
+            poller.start()
+        for timer in self.timers:
+            timer.start()
+        self.gateway.serve(self.functions)
+        self._parts.callback(self.gateway.stop)  # again: the last to answer is the first to stop
+
+    def _start_bridge(self, world: World) -> None:
+        if self._options.grpc_port is None:
+            return
+        self._bridge = GrpcBridgeProcess(self._options.grpc_port, os.environ, world.logs_dir / "grpc.log")
+        self._parts.callback(self._bridge.stop)
+        self._bridge.start(self._fail)
+
+    def _stop_background_work(self) -> None:
+        stop_together([*self.timers, *self.pollers], WORK_STOP_TIMEOUT_S, self._clock)
+
+    def _save_aws(self) -> None:
+        """Only a world in which all stores ended in good order can be continued."""
+        if not (self._stores_stopped_well and self._aws.is_running):
+            self._say(f"note: {self.world.directory} cannot be continued: not every part ended in good order")
+            return
+        try:
+            aws_snapshot.save(self.resources, self.world.snapshot_dir)
+        except (BotoCoreError, ClientError, OSError) as error:
+            self._say(f"note: {self.world.directory} cannot be continued: its metadata were not saved: {error}")
+
+    def _check_health(self) -> None:
+        """Asks every part something that it can only answer if it works."""
+        address = urlsplit(self.gateway.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=HEALTH_TIMEOUT_S)
+        try:
+            connection.request("GET", "/v1/scopes")
+            status = connection.getresponse().status
+        except OSError as error:
+            raise LocalStackError(f"the HTTP API does not answer: {error}") from error
+        finally:
+            connection.close()
+        if status != http.client.OK:
+            raise LocalStackError(f"the HTTP API answers GET /v1/scopes with status {status}")
+        aws_client("s3", self.resources.endpoint).head_bucket(Bucket=self.resources.bucket)
+        for store in self.stores.statuses:
+            try:
+                BlockingConnection(store.host, store.port, timeout_s=HEALTH_TIMEOUT_S).close()
+            except HeadraceError as error:
+                raise LocalStackError(f"segment store {store.store_id} does not answer: {error}") from error
+
+    def _publish_state(self, *, first: bool = False) -> None:
+        with self._state_lock:
+            if not first and not self._is_ready:
+                return
+            self._is_ready = True
+            pids = {"stack": os.getpid(), "aws": self._aws.pid}
+            endpoints = {"http": self.gateway.url, "aws": self.resources.endpoint}
+            if self._bridge is not None:
+                pids["grpc"], endpoints["grpc"] = self._bridge.pid, self._bridge.url
+            self._state_file.write(state(endpoints, self.resources, self.world.directory, pids, self.stores.statuses))
+
+    def _announce(self, data: DataDirectory) -> None:
+        self._say(f"http      {self.gateway.url}")
+        if self._bridge is not None:
+            self._say(f"grpc      {self._bridge.url} (for Pravega's own clients)")
+        self._say(f"aws       {self.resources.endpoint} (moto: DynamoDB, SQS, S3)")
+        for store in self.stores.statuses:
+            self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
+        kept = "removed at the end" if data.is_temporary else "kept when stopped in good order"
+        self._say(f"data      {self.world.directory} ({kept})")
+        self._say(f"state     {self._options.state_file}")
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._failed.set()
+
+
+class Worker(Protocol):
+    """Something with threads of its own."""
+
+    def ask_to_stop(self) -> None:
+        """Takes no more work; returns at once."""
+        ...
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the work at hand. Returns whether it ended in time."""
+        ...
+
+
+def stop_together(workers: Sequence[Worker], timeout_s: float, clock: Clock) -> None:
+    """Asks all before it waits for any; none is begun to be waited for once the time is over."""
+    for worker in workers:
+        worker.ask_to_stop()
+    deadline_s = clock.monotonic_s() + timeout_s
+    for worker in workers:
+        worker.join(max(0.0, deadline_s - clock.monotonic_s()))
+
+
+@contextlib.contextmanager
+def _process_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Functions and stores read the environment, as they do on AWS."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,134 @@
+"""Reader groups as Pravega's clients see them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.bridge import controller_pb2 as pb
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration
+
+ID, OTHER_ID = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+def _cut(stream: str = "t", **offsets: int) -> pb.StreamCut:
+    cut = {int(key[1:]): offset for key, offset in offsets.items()}
+    return pb.StreamCut(streamInfo=pb.StreamInfo(scope="s", stream=stream), cut=cut)
+
+
+def _config(name: str = "g", scope: str = "s", **more: object) -> pb.ReaderGroupConfiguration:
+    settings: dict[str, object] = {
+        "groupRefreshTimeMillis": 3_000,
+        "automaticCheckpointIntervalMillis": 30_000,
+        "maxOutstandingCheckpointRequest": 3,
+        "retentionType": pb.ReaderGroupConfiguration.MANUAL,
+        "generation": 0,
+        "readerGroupId": ID,
+        "startingStreamCuts": [_cut()],
+        "endingStreamCuts": [_cut()],
+        "rolloverSizeBytes": 4 << 20,
+    }
+    return pb.ReaderGroupConfiguration(scope=scope, readerGroupName=name, **(settings | more))  # type: ignore[arg-type]
+
+
+def _info(group_id: str = ID, name: str = "g") -> pb.ReaderGroupInfo:
+    return pb.ReaderGroupInfo(scope="s", readerGroup=name, readerGroupId=group_id)
+
+
+@pytest.fixture
+def groups_bridge(bridge):
+    """The streams `t` and `u` are there."""
+    bridge.world.create("t")
+    bridge.world.create("u")
+    return bridge
+
+
+def test_a_group_can_be_used_when_its_creation_is_answered(groups_bridge):
+    bridge = groups_bridge
+    created = bridge.call("createReaderGroup", _config())
+    assert (created.status, created.config) == (pb.CreateReaderGroupResponse.SUCCESS, _config())
+    found = bridge.call("getReaderGroupConfig", _info())
+    assert (found.status, found.config) == (pb.ReaderGroupConfigResponse.SUCCESS, _config())
+    segments = bridge.call("getCurrentSegments", pb.StreamInfo(scope="s", stream="_RGg")).segmentRanges
+    assert [one.segmentId.segmentId for one in segments] == [0]
+    listed = bridge.call("listSubscribers", pb.StreamInfo(scope="s", stream="t"))
+    assert list(listed.subscribers) == ["s/g"]
+
+
+def test_a_group_that_exists_is_answered_with_the_configuration_in_force(groups_bridge):
+    groups_bridge.call("createReaderGroup", _config())
+    again = groups_bridge.call("createReaderGroup", _config(readerGroupId=OTHER_ID, groupRefreshTimeMillis=1))
+    assert (again.status, again.config) == (pb.CreateReaderGroupResponse.SUCCESS, _config())
+
+
+def test_a_group_that_somebody_else_is_creating_is_waited_for(groups_bridge):
+    groups_bridge.world.reader_groups.create_reader_group(
+        "s", "g", OTHER_ID, ReaderGroupConfiguration((GroupStream("s", "t"),))
+    )
+    found = groups_bridge.call("createReaderGroup", _config())
+    assert found.config.readerGroupId == OTHER_ID
+    assert groups_bridge.world.streams.get_stream("s", "_RGg").segment_count == 1
+
+
+def test_cuts_come_back_as_they_were_sent(groups_bridge):
+    sent = _config(startingStreamCuts=[_cut(s0=0, s1=0), _cut("u")], endingStreamCuts=[_cut(s0=5, s1=5), _cut("u")])
+    assert groups_bridge.call("createReaderGroup", sent).config == sent
+
+
+def test_an_update_is_done_when_it_is_answered(groups_bridge):
+    bridge = groups_bridge
+    bridge.call("createReaderGroup", _config())
+    change = _config(startingStreamCuts=[_cut("u")], endingStreamCuts=[_cut("u")])
+    updated = bridge.call("updateReaderGroup", change)
+    assert (updated.status, updated.generation) == (pb.UpdateReaderGroupResponse.SUCCESS, 1)
+    subscribers = {
+        stream: list(bridge.call("listSubscribers", pb.StreamInfo(scope="s", stream=stream)).subscribers)
+        for stream in ("t", "u")
+    }
+    assert subscribers == {"t": [], "u": ["s/g"]}
+    assert bridge.call("updateReaderGroup", change).generation == 1
+    assert bridge.call("updateReaderGroup", _config()).status == pb.UpdateReaderGroupResponse.INVALID_CONFIG
+
+
+def test_what_an_update_is_refused_for(groups_bridge):
+    bridge = groups_bridge
+    bridge.call("createReaderGroup", _config())
+    before = bridge.world.everything()
+    statuses = [
+        bridge.call("updateReaderGroup", change).status
+        for change in (
+            _config(readerGroupId=OTHER_ID),
+            _config(generation=7),
+            _config(startingStreamCuts=[_cut("nowhere")], endingStreamCuts=[]),
+            _config(startingStreamCuts=[], endingStreamCuts=[]),
+            _config(retentionType=9),
+        )
+    ]
+    assert statuses == [pb.UpdateReaderGroupResponse.INVALID_CONFIG] * 5
+    assert bridge.call("updateReaderGroup", _config("none")).status == pb.UpdateReaderGroupResponse.RG_NOT_FOUND
+    assert bridge.world.everything() == before
+
+
+def test_a_group_is_gone_when_its_deletion_is_answered(groups_bridge):
+    bridge = groups_bridge
+    bridge.call("createReaderGroup", _config())
+    other = bridge.call("deleteReaderGroup", _info(OTHER_ID))
+    assert other.status == pb.DeleteReaderGroupStatus.RG_NOT_FOUND
+    assert bridge.call("deleteReaderGroup", _info()).status == pb.DeleteReaderGroupStatus.SUCCESS
+    assert not bridge.call("listSubscribers", pb.StreamInfo(scope="s", stream="t")).subscribers
+    assert bridge.call("getReaderGroupConfig", _info()).status == pb.ReaderGroupConfigResponse.RG_NOT_FOUND
+    assert bridge.call("deleteReaderGroup", _info()).status == pb.DeleteReaderGroupStatus.RG_NOT_FOUND
+    assert bridge.call("deleteReaderGroup", _info(name="a/b")).status == pb.DeleteReaderGroupStatus.RG_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("config", "status"),
+    [
+        (_config(scope="none"), pb.CreateReaderGroupResponse.SCOPE_NOT_FOUND),
+        (_config("a/b"), pb.CreateReaderGroupResponse.INVALID_RG_NAME),
+        (_config(startingStreamCuts=[_cut("nowhere")]), pb.CreateReaderGroupResponse.FAILURE),
+    ],
+)
+def test_what_creation_refuses(groups_bridge, config, status):
+    before = groups_bridge.world.everything()
+    assert groups_bridge.call("createReaderGroup", config).status == status
+    assert groups_bridge.world.everything() == before

@@ -1,0 +1,125 @@
+"""Segments over gRPC: what clients learn before they talk to a segment store."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from headrace import topology
+from headrace.bridge import controller_pb2 as pb
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.names import container_of_segment
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.ports.metadata_store import Create, Key, Replace
+
+INFO = pb.StreamInfo(scope="s", stream="t")
+
+
+def ids(ranges: pb.SegmentRanges) -> list[int]:
+    return [one.segmentId.segmentId for one in ranges.segmentRanges]
+
+
+@pytest.fixture
+def scaled(bridge, stream_world):
+    """A stream of two segments whose first was split."""
+    bridge.world.create()
+    bridge.world.append(0, 100)
+    bridge.world.scale([0], [0.0, 0.25, 0.5])
+    return [stream_world.segment(2, 1), stream_world.segment(3, 1)]
+
+
+def test_the_ends_and_epochs_of_a_stream(bridge, scaled):
+    current = bridge.call("getCurrentSegments", INFO)
+    assert sorted(ids(current)) == sorted([*scaled, 1])
+    assert max(one.maxKey for one in current.segmentRanges) == 1.0
+    assert min(one.minKey for one in current.segmentRanges) == 0.0
+    epoch = bridge.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=INFO, epoch=0))
+    assert [(one.minKey, one.maxKey) for one in epoch.segmentRanges] == [(0.0, 0.5), (0.5, 1.0)]
+    later = pb.GetEpochSegmentsRequest(streamInfo=INFO, epoch=9)
+    assert bridge.refused("getEpochSegments", later) is grpc.StatusCode.NOT_FOUND
+    head = bridge.call("getSegments", pb.GetSegmentsRequest(streamInfo=INFO, timestamp=12345))
+    assert [(one.segmentId.segmentId, one.offset) for one in head.segments] == [(0, 0), (1, 0)]
+
+
+def test_a_stream_being_created_is_asked_about_again_later(bridge):
+    bridge.world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
+    assert bridge.refused("getCurrentSegments", INFO) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_sealed_stream_has_no_current_segments(bridge):
+    bridge.world.create()
+    bridge.world.seal()
+    assert ids(bridge.call("getCurrentSegments", INFO)) == []
+    none = pb.StreamInfo(scope="s", stream="none")
+    assert bridge.refused("getCurrentSegments", none) is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("rpc", ["getSegmentsImmediatlyFollowing", "getSegmentsImmediatelyFollowing"])
+def test_successors_name_the_segment_among_their_predecessors(bridge, scaled, rpc):
+    found = bridge.call(rpc, pb.SegmentId(streamInfo=INFO, segmentId=0))
+    assert [(one.segment.segmentId.segmentId, list(one.value)) for one in found.segments] == [
+        (scaled[0], [0]),
+        (scaled[1], [0]),
+    ]
+
+
+def test_no_successors_are_told_only_where_the_stream_ends(bridge):
+    """A client takes an empty list for the end of the stream, so an active segment must not have one."""
+    bridge.world.create()
+    asked = pb.SegmentId(streamInfo=INFO, segmentId=0)
+    assert bridge.refused("getSegmentsImmediatelyFollowing", asked) is grpc.StatusCode.UNAVAILABLE
+    bridge.world.streams.seal_stream("s", "t")
+    assert not bridge.call("getSegmentsImmediatelyFollowing", asked).segments
+    bridge.world.drain()
+    assert not bridge.call("getSegmentsImmediatelyFollowing", asked).segments
+    never = pb.SegmentId(streamInfo=INFO, segmentId=99)
+    assert bridge.refused("getSegmentsImmediatelyFollowing", never) is grpc.StatusCode.NOT_FOUND
+
+
+def test_segments_between_cuts_and_whether_a_cut_is_one(bridge, scaled):
+    everything = bridge.call("getSegmentsBetween", pb.StreamCutRange(streamInfo=INFO))
+    assert [one.segmentId for one in everything.segments] == [0, 1, *scaled]
+    behind = pb.StreamCutRange(streamInfo=INFO)
+    getattr(behind, "from").update({scaled[0]: 0, scaled[1]: 0, 1: 0})
+    assert {one.segmentId for one in bridge.call("getSegmentsBetween", behind).segments} == {1, *scaled}
+    valid = {0: 50, 1: 0}
+    assert bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut=valid)).response
+    assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: 50})).response
+    assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: -1, 1: 0})).response
+    torn = pb.StreamCutRange(streamInfo=INFO, to={0: 50})
+    assert bridge.refused("getSegmentsBetween", torn) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_whether_a_segment_is_active(bridge, scaled):
+    def active(number: int, stream: str = "t") -> bool:
+        asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream=stream), segmentId=number)
+        answer: bool = bridge.call("isSegmentValid", asked).response
+        return answer
+
+    assert [active(number) for number in (0, 1, *scaled)] == [False, True, True, True]
+    assert not active(0, stream="none")
+
+
+@pytest.mark.parametrize("stream", ["t", "group_kvtable", "_RGgroup", "none"])
+def test_any_name_has_an_endpoint_which_follows_the_container(bridge, stream):
+    """Reader groups of the Rust client keep their state in tables that no controller has heard of."""
+    container = container_of_segment(f"s/{stream}/0.#epoch.0", topology.CONTAINER_COUNT)
+    key = Key(CLUSTER_PARTITION, claim_sort(container))
+    asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream=stream), segmentId=0)
+    assert bridge.refused("getURI", asked) is grpc.StatusCode.UNAVAILABLE
+    bridge.world.bare_store.write(Create(key, claim_body(ContainerClaim("store-0", "host-a", 1234, "z"))))
+    assert bridge.call("getURI", asked) == pb.NodeUri(endpoint="host-a", port=1234)
+    bridge.world.bare_store.write(Replace(key, claim_body(ContainerClaim("store-1", "host-b", 1235, "z")), 0))
+    assert bridge.call("getURI", asked) == pb.NodeUri(endpoint="host-b", port=1235)
+
+
+def test_names_that_no_segment_can_have_have_no_endpoint(bridge):
+    for scope, stream, number in (("s", "a/b", 0), ("", "t", 0), ("s", "", 0), ("s", "t", -1)):
+        asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope=scope, stream=stream), segmentId=number)
+        assert bridge.refused("getURI", asked) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_tokens_are_empty_and_the_bridge_names_itself(bridge):
+    assert bridge.call("getDelegationToken", INFO).delegationToken == ""
+    controllers = bridge.call("getControllerServerList", pb.ServerRequest()).nodeURI
+    assert [(one.endpoint, one.port) for one in controllers] == [("bridge.test", bridge.port)]

@@ -1,0 +1,86 @@
+"""Which data are continued, and who may use a directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.local.data_directory import DataDirectory
+from headrace.local.failures import LocalStackError
+
+
+def close_well(world_dir: Path) -> None:
+    """What a stop in good order leaves behind."""
+    (world_dir / "aws").mkdir()
+    (world_dir / "aws" / "complete").touch()
+
+
+def test_the_first_world_is_new(tmp_path: Path):
+    data = DataDirectory(tmp_path / "d")
+    world = data.open(2)
+    assert (world.directory, world.is_continued, world.note) == (tmp_path / "d" / "world-0001", False, "")
+    data.close()
+
+
+def test_a_world_that_was_stopped_well_is_continued(tmp_path: Path):
+    first = DataDirectory(tmp_path)
+    directory = first.open(2).directory
+    close_well(directory)
+    first.close()
+    second = DataDirectory(tmp_path)
+    world = second.open(2)
+    assert (world.directory, world.is_continued) == (directory, True)
+    second.close()
+
+
+def test_after_a_crash_a_new_world_begins_and_the_old_one_is_kept(tmp_path: Path):
+    first = DataDirectory(tmp_path)
+    old = first.open(1).directory
+    (old / "store-0").mkdir()
+    first.close()
+    second = DataDirectory(tmp_path)
+    world = second.open(1)
+    assert (world.directory.name, world.is_continued) == ("world-0002", False)
+    assert str(old) in world.note
+    assert (old / "store-0").is_dir()
+    second.close()
+
+
+def test_another_number_of_stores_is_refused_because_containers_would_lose_their_journals(tmp_path: Path):
+    first = DataDirectory(tmp_path)
+    close_well(first.open(2).directory)
+    first.close()
+    second = DataDirectory(tmp_path)
+    with pytest.raises(LocalStackError, match="--segment-stores 2") as raised:
+        second.open(3)
+    assert raised.value.exit_code == 2
+    second.close()
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path):
+    first = DataDirectory(tmp_path)
+    first.open(1)
+    second = DataDirectory(tmp_path)
+    with pytest.raises(LocalStackError, match="in use by another local stack"):
+        second.open(1)
+    second.close()
+    first.close()
+    third = DataDirectory(tmp_path)
+    third.open(1)
+    third.close()
+
+
+def test_what_cannot_be_written_is_one_clear_error(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalStackError, match="cannot write to data directory"):
+        DataDirectory(tmp_path / "file" / "inside").open(1)
+
+
+def test_without_a_directory_nothing_stays():
+    data = DataDirectory(None)
+    world = data.open(1)
+    assert world.directory.is_dir()
+    data.close()
+    assert not os.path.exists(data.path)

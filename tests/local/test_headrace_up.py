@@ -1,0 +1,326 @@
+"""`headrace up` as a user runs it: a process, real segment stores, real HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.adapters.tcp.connection import BlockingConnection
+from headrace.client import connect
+from headrace.local.resources import aws_client
+from headrace.topology import ROUTES, TICKS_QUEUE
+
+ROOT = Path(__file__).resolve().parents[2]
+HANG_S = 120
+"""Only keeps a failing test from hanging."""
+
+
+class Up:
+    """A running `headrace up`."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.state_file = directory / "state" / "local-stack.json"
+        self._said = directory / "said"
+        command = [
+            *(sys.executable, "-m", "headrace.local", "--http-port", "0", "--grpc-port", "off"),
+            *("--state-file", str(self.state_file), *arguments),
+        ]
+        with self._said.open("w") as said:  # a pipe that nobody reads would fill, and then hold up the stack's end
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=said, text=True)
+        self.lines: list[str] = []
+
+    def await_line(self, wanted: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if self.lines[-1] == wanted:
+                return
+        raise AssertionError(f"ended without {wanted!r}: {self.lines} {self.end()}")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(self.state_file.read_text())
+        return state
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        request = urllib.request.Request(
+            self.state["endpoints"]["http"] + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=HANG_S) as response:
+                return response.status, json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def until(self, path: str, wanted: Any) -> Any:
+        """Asks until `wanted(status, body)` holds."""
+        while True:
+            status, body = self.ask("GET", path)
+            if wanted(status, body):
+                return body
+            assert self.process.poll() is None
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what was said on stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=HANG_S)
+        self.lines += out.split("\n")
+        return self.process.returncode, self._said.read_text()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def starts() -> Iterator[list[Up]]:
+    """Whatever a test started is gone after it."""
+    started: list[Up] = []
+    yield started
+    for up in started:
+        if up.process.poll() is None:
+            up.process.kill()
+            up.process.communicate()
+
+
+def children(up: Up) -> dict[int, int]:
+    """Process file descriptors of everything that belongs to the stack, by pid."""
+    state = up.state
+    pids = [state["awsPid"], *(store["pid"] for store in state["segmentStores"])]
+    return {pid: os.pidfd_open(pid) for pid in pids}
+
+
+def await_end(pidfds: dict[int, int]) -> None:
+    for pid, pidfd in pidfds.items():
+        ended, _, _ = select.select([pidfd], [], [], HANG_S)
+        os.close(pidfd)
+        assert ended, f"process {pid} is still there"
+
+
+EVENTS = [f"event-{number:03d}" for number in range(200)]
+FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
+
+
+def test_the_main_path(directory: Path, starts: list[Up]):
+    """Starts, creates a stream, survives a kill of a store, stops clean, and continues with the data it had."""
+    arguments = ("--data-dir", str(directory / "data"), "--segment-stores", "2")
+    up = Up(directory, *arguments)
+    starts.append(up)
+    up.await_line("ready")
+    assert {line.split()[0] for line in up.lines} == {"http", "aws", "store-0", "store-1", "data", "state", "ready"}
+    _every_endpoint_is_on_loopback(up)
+    _every_declared_route_is_served(up)
+
+    assert up.ask("POST", "/v1/scopes", {"scopeName": "s"})[0] == 201
+    assert up.ask("POST", "/v1/scopes/s/streams", {"streamName": "t", "scalingPolicy": FIXED})[0] == 201
+    up.until("/v1/scopes/s/streams/t", lambda status, body: body["state"] == "ACTIVE")
+    assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == {"0": 0, "1": 0}
+    _bad_input_is_answered(up)
+    _ticks_were_scheduled(up)
+    with connect(up.state["endpoints"]["http"]) as headrace, headrace.writer("s", "t") as writer:
+        writer.write_batch([text.encode() for text in EVENTS], EVENTS)
+        writer.flush()
+    tail = up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"]
+    _a_killed_store_comes_back(up, tail)
+
+    pidfds = children(up)
+    assert up.end() == (0, "")
+    await_end(pidfds)
+    assert not up.state_file.exists()
+
+    again = Up(directory, *arguments)
+    starts.append(again)
+    again.await_line("ready")
+    status, stream = again.ask("GET", "/v1/scopes/s/streams/t")
+    assert (status, stream.get("state")) == (200, "ACTIVE"), stream
+    assert again.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
+    with connect(again.state["endpoints"]["http"]) as headrace:
+        end = headrace.admin.stream_cut("s", "t", at="tail")
+        with headrace.reader("s", "t", start="head", end=end) as reader:
+            assert sorted(bytes(read.event).decode() for read in reader) == sorted(EVENTS)
+    pidfds = children(again)
+    assert again.end(signal.SIGINT) == (0, "")
+    await_end(pidfds)
+
+
+def _every_endpoint_is_on_loopback(up: Up) -> None:
+    state = up.state
+    assert all(re.match(r"http://127\.0\.0\.1:\d+$", url) for url in state["endpoints"].values())
+    assert all(store["host"] == "127.0.0.1" for store in state["segmentStores"])
+    for store in state["segmentStores"]:
+        BlockingConnection(store["host"], store["port"]).close()
+    claimed = sorted(container for store in state["segmentStores"] for container in store["containers"])
+    assert claimed == list(range(8))
+
+
+def _every_declared_route_is_served(up: Up) -> None:
+    """What no function serves is answered by the gateway with "message", what one serves never is."""
+    for route in ROUTES:
+        path = route.path.replace("{segment}", "0").replace("{epoch}", "0").replace("{", "no-").replace("}", "")
+        status, body = up.ask(route.method, path, {} if route.method in ("POST", "PUT") else None)
+        assert status < 500 or body["error"]["code"] == "unavailable"
+        assert body is None or "message" not in body
+
+
+def _bad_input_is_answered(up: Up) -> None:
+    stream = "/v1/scopes/s/streams/t"
+    holes = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.2}, {"low": 0.3, "high": 0.5}]}
+    wrong = [
+        (up.ask("DELETE", stream), 412, "stream_not_sealed"),
+        (up.ask("POST", f"{stream}/scale", holes), 400, "invalid_key_ranges"),
+        (up.ask("POST", "/v1/scopes", {"scopeName": "a/b"}), 400, "invalid_name"),
+        (up.ask("GET", "/v1/scopes/a%2Fb"), 400, "invalid_name"),
+        (up.ask("POST", "/v1/scopes", {"scopeName": "x" * 600_000}), 413, "body_too_large"),
+    ]
+    for (status, body), wanted_status, wanted_code in wrong:
+        assert (status, body["error"]["code"]) == (wanted_status, wanted_code)
+    assert up.ask("GET", "/v2/nowhere") == (404, {"message": "Not Found"})
+    assert up.ask("GET", stream)[1]["state"] == "ACTIVE"
+
+
+def _ticks_were_scheduled(up: Up) -> None:
+    names = ["ApproximateNumberOfMessagesDelayed"]
+    sqs = aws_client("sqs", up.state["endpoints"]["aws"])
+    url = up.state["queues"][TICKS_QUEUE.name]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert int(found[names[0]]) > 0
+
+
+def _a_killed_store_comes_back(up: Up, tail: dict[str, int]) -> None:
+    before = up.state["segmentStores"][0]
+    os.kill(before["pid"], signal.SIGKILL)
+    while (after := up.state["segmentStores"][0])["pid"] in (before["pid"], None):
+        assert up.process.poll() is None
+    assert after["restarts"] == 1
+    assert after["port"] == before["port"]
+    assert up.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
+    endpoint = up.ask("GET", "/v1/scopes/s/streams/t/segments/0/endpoint")[1]
+    assert endpoint["port"] in {store["port"] for store in up.state["segmentStores"]}
+
+
+def test_a_stack_that_is_killed_takes_everything_with_it(directory: Path, starts: list[Up]):
+    up = Up(directory, "--data-dir", str(directory / "data"))
+    starts.append(up)
+    up.await_line("ready")
+    pidfds = children(up)
+    assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    await_end(pidfds)
+    again = Up(directory, "--data-dir", str(directory / "data"))
+    starts.append(again)
+    again.await_line("ready")
+    assert any(line.startswith("note:") and "world-0001" in line for line in again.lines)
+    assert again.ask("GET", "/v1/scopes")[1]["scopes"] == []
+    _a_stack_whose_aws_dies_says_so_and_ends(again)
+
+
+def _a_stack_whose_aws_dies_says_so_and_ends(up: Up) -> None:
+    pidfds = children(up)
+    assert set(pidfds) <= holders(Path(up.state["dataDir"]))
+    os.kill(up.state["awsPid"], signal.SIGKILL)
+    up.process.wait(HANG_S)
+    code, said = up.end()
+    assert code == 1
+    assert "headrace up: the AWS emulator ended with code -9" in said
+    await_end(pidfds)
+
+
+def test_a_signal_during_the_start_leaves_nothing_behind(directory: Path, starts: list[Up]):
+    up = Up(directory, "--data-dir", str(directory / "data"))
+    starts.append(up)
+    while not (directory / "data" / "world-0001" / "logs" / "aws.log").exists():
+        assert up.process.poll() is None
+    code, _said = up.end()
+    assert code == 0
+    assert not up.state_file.exists()
+    assert holders(directory) == set()
+
+
+def holders(directory: Path) -> set[int]:
+    """Processes that have a file below the directory open: every child has its log there."""
+    found: set[int] = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith(str(directory)):
+                found.add(int(link.parts[2]))
+    return found
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.local", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
+    code, said = refused("--http-port", str(taken_port), "--grpc-port", "off", "--data-dir", str(directory / "data"))
+    assert (code, said) == (2, f"headrace up: cannot listen on 127.0.0.1:{taken_port}: Address already in use\n")
+    assert not (directory / "data").exists()
+
+
+def test_a_taken_grpc_port_is_one_clear_line(taken_port: int, directory: Path):
+    code, said = refused("--http-port", "0", "--grpc-port", str(taken_port), "--data-dir", str(directory / "data"))
+    assert code == 2
+    assert said == (
+        f"headrace up: cannot serve Pravega's clients on 127.0.0.1:{taken_port}: Address already in use; "
+        "choose another port with --grpc-port, or --grpc-port off\n"
+    )
+    assert not (directory / "data").exists()
+
+
+def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: list[Up]):
+    up = Up(directory, "--grpc-port", "0")
+    starts.append(up)
+    up.await_line("ready")
+    assert up.state["endpoints"]["grpc"].startswith("tcp://127.0.0.1:")
+    pidfds = children(up)
+    os.kill(up.state["grpcPid"], signal.SIGKILL)
+    up.process.wait(HANG_S)
+    code, said = up.end()
+    assert code == 1
+    assert "headrace up: the gRPC bridge ended with code -9" in said
+    await_end(pidfds)
+
+
+def test_a_data_directory_that_cannot_be_written_is_one_clear_line(directory: Path):
+    (directory / "file").touch()
+    code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file" / "data"))
+    assert code == 1
+    assert re.fullmatch(r"headrace up: cannot write to data directory .*: Not a directory\n", said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--http-port", "70000"), ("--http-port", "x"), ("--grpc-port", "on"), ("--segment-stores", "0"), ("--unknown",)],
+)
+def test_a_command_line_that_makes_no_sense_is_refused(arguments: tuple[str, ...]):
+    code, said = refused(*arguments)
+    assert code == 2
+    assert said.startswith("usage:")

@@ -1,0 +1,170 @@
+"""The gateway over real sockets, with made-up functions behind the declared routes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.adapters.system_clock import SystemClock
+from headrace.local import http_gateway
+from headrace.local.failures import LocalStackError
+from headrace.local.http_gateway import HttpGateway
+from headrace.local.lambda_host import HandlerFailedError
+
+
+class FakeHost:
+    """Answers with what it got; fails and blocks on demand."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Barrier(2, timeout=30)
+
+    def invoke(self, name: str, event: dict[str, Any]) -> Any:
+        path = event["rawPath"]
+        if path.endswith("/fails"):
+            raise HandlerFailedError("boom")
+        if path.endswith("/malformed"):
+            return {"statusCode": "x"}
+        if path.endswith("/meet"):
+            self.gate.wait()
+        if path.endswith("/gone"):
+            return {"statusCode": 204, "body": ""}
+        return {"statusCode": 200, "headers": {"x-function": name}, "body": json.dumps(event)}
+
+
+@pytest.fixture
+def gateway() -> Iterator[HttpGateway]:
+    made = HttpGateway(SystemClock())
+    made.serve(FakeHost())  # type: ignore[arg-type]
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def connection(gateway: HttpGateway) -> Iterator[http.client.HTTPConnection]:
+    made = http.client.HTTPConnection("127.0.0.1", int(gateway.url.rpartition(":")[2]), timeout=30)
+    yield made
+    made.close()
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    return response, response.read()
+
+
+def test_a_request_reaches_the_declared_function(connection: http.client.HTTPConnection):
+    response, body = ask(
+        connection, "POST", "/v1/scopes/s/streams?x=1", b'{"a":1}', **{"content-type": "application/json"}
+    )
+    assert (response.status, response.headers["x-function"]) == (200, "streams")
+    event = json.loads(body)
+    assert (event["body"], event["queryStringParameters"]) == ('{"a":1}', {"x": "1"})
+
+
+def test_a_connection_serves_many_requests(connection: http.client.HTTPConnection):
+    for _ in range(5):
+        assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+        assert ask(connection, "GET", "/v1/scopes/gone")[0].status == 204
+
+
+def test_two_requests_are_served_at_once(gateway: HttpGateway):
+    port = int(gateway.url.rpartition(":")[2])
+    statuses: list[int] = []
+
+    def run() -> None:
+        own = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        statuses.append(ask(own, "GET", "/v1/scopes/meet")[0].status)
+        own.close()
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/", 404, "Not Found"),
+        ("GET", "/v2/scopes", 404, "Not Found"),
+        ("PATCH", "/v1/scopes", 404, "Not Found"),
+        ("OPTIONS", "/v1/scopes", 404, "Not Found"),
+        ("GET", "/v1/scopes/fails", 500, "Internal Server Error"),
+        ("GET", "/v1/scopes/malformed", 500, "Internal Server Error"),
+    ],
+)
+def test_what_the_gateway_says_itself(
+    connection: http.client.HTTPConnection, method: str, path: str, status: int, message: str
+):
+    response, body = ask(connection, method, path)
+    assert (response.status, json.loads(body)) == (status, {"message": message})
+    assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+
+
+def test_a_body_above_the_limit_is_answered_413(
+    connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http_gateway, "BODY_BYTES_MAX", 1000)
+    assert ask(connection, "POST", "/v1/scopes", b"x" * 1000)[0].status == 200
+    assert ask(connection, "POST", "/v1/scopes", b"x" * 1001)[0].status == 413
+    assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+
+
+def test_a_body_in_chunks(connection: http.client.HTTPConnection, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_gateway, "BODY_BYTES_MAX", 1000)
+    response, body = ask(connection, "POST", "/v1/scopes", iter([b'{"a":', b"1}"]), **{"content-type": "text/plain"})
+    assert (response.status, json.loads(body)["body"]) == (200, '{"a":1}')
+    assert ask(connection, "POST", "/v1/scopes", iter([b"x" * 600, b"x" * 600]))[0].status == 413
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x00\xff\x16\x03\x01\r\n\r\n",
+        b"POST /v1/scopes HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+        b"POST /v1/scopes HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/scopes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/scopes HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+        b"GET /v1/" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_request_get_a_4xx_and_harm_nobody(
+    gateway: HttpGateway, connection: http.client.HTTPConnection, request_bytes: bytes
+):
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=30) as raw:
+        raw.sendall(request_bytes)
+        raw.shutdown(socket.SHUT_WR)
+        answer = b""
+        while part := raw.recv(4096):
+            answer += part
+    assert b" 4" in answer.splitlines()[0] or b"Error code: 4" in answer
+    assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+
+
+def test_a_client_that_hangs_up_harms_nobody(gateway: HttpGateway, connection: http.client.HTTPConnection):
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=30) as raw:
+        raw.sendall(b"POST /v1/scopes HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
+    assert ask(connection, "GET", "/v1/scopes")[0].status == 200
+
+
+def test_a_taken_port_is_one_clear_error(gateway: HttpGateway):
+    port = int(gateway.url.rpartition(":")[2])
+    with pytest.raises(LocalStackError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use") as raised:
+        HttpGateway(SystemClock(), port)
+    assert raised.value.exit_code == 2
+
+
+def test_before_it_serves_it_says_so():
+    made = HttpGateway(SystemClock())
+    request = http_gateway.HttpRequest("GET", "/v1/scopes", (), b"", "127.0.0.1", "HTTP/1.1")
+    assert made.answer(request).status == 503
+    made.stop()

@@ -1,0 +1,232 @@
+"""Pollers over the AWS emulator: deletes, partial failures, dead letters."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from headrace.local.lambda_host import HandlerFailedError
+from headrace.local.queue_pollers import THREADS_PER_QUEUE_MAX, QueuePoller, failed_ids
+from headrace.topology import REQUESTS_QUEUE, Queue
+
+MAX_RECEIVE = 3
+
+
+class Function:
+    """Notes batches; answers as it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.answer: Callable[[dict[str, Any]], Any] = lambda event: {"batchItemFailures": []}
+
+    def invoke(self, name: str, event: Any) -> Any:
+        assert name == REQUESTS_QUEUE.function
+        self.batches.append([record["body"] for record in event["Records"]])
+        return self.answer(event)
+
+
+@pytest.fixture
+def function() -> Function:
+    return Function()
+
+
+@pytest.fixture
+def queue(unique: str) -> Queue:
+    return replace(REQUESTS_QUEUE, name=f"{unique}.fifo", batch_size=10)
+
+
+@pytest.fixture
+def urls(sqs: Any, queue: Queue) -> tuple[str, str]:
+    """The queue and its dead letters; failed messages come back at once."""
+    kind = {"FifoQueue": "true"}
+    dead = sqs.create_queue(QueueName=queue.dead_letter_name, Attributes=kind)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVE})
+    attributes = kind | {"VisibilityTimeout": "0", "RedrivePolicy": redrive}
+    return sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"], dead
+
+
+@pytest.fixture
+def poller(sqs: Any, queue: Queue, urls: tuple[str, str], function: Function) -> QueuePoller:
+    return QueuePoller(queue, urls[0], sqs, function.invoke)
+
+
+def send(sqs: Any, url: str, *texts: str) -> None:
+    for text in texts:
+        sqs.send_message(QueueUrl=url, MessageBody=text, MessageGroupId=text[0], MessageDeduplicationId=text)
+
+
+def waiting(sqs: Any, url: str) -> int:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def test_a_batch_that_went_well_is_deleted(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+    send(sqs, urls[0], "a1", "a2", "b1")
+    assert poller.poll_once() == 3
+    assert function.batches == [["a1", "a2", "b1"]]
+    assert waiting(sqs, urls[0]) == 0
+
+
+def test_records_carry_what_lambda_gives(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+    seen: list[Any] = []
+    function.answer = lambda event: seen.append(event)
+    send(sqs, urls[0], "a1")
+    poller.poll_once()
+    record = seen[0]["Records"][0]
+    assert record["eventSource"] == "aws:sqs"
+    assert record["eventSourceARN"].endswith(poller.queue.name)
+    assert record["attributes"]["MessageGroupId"] == "a"
+    assert record["attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def test_what_failed_comes_again_in_order_and_the_rest_does_not(
+    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function
+):
+    function.answer = lambda event: {
+        "batchItemFailures": [
+            {"itemIdentifier": record["messageId"]} for record in event["Records"] if record["body"].startswith("a")
+        ]
+    }
+    send(sqs, urls[0], "a1", "b1", "a2")
+    poller.poll_once()
+    function.answer = lambda event: None
+    assert poller.poll_once(wait_s=5) == 2
+    assert function.batches == [["a1", "b1", "a2"], ["a1", "a2"]]
+
+
+def _raise(event: dict[str, Any]) -> Any:
+    raise HandlerFailedError("boom")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _raise,
+        lambda event: {"batchItemFailures": [{"itemIdentifier": "unknown"}]},
+        lambda event: {"batchItemFailures": [{"itemIdentifier": ""}]},
+        lambda event: {"batchItemFailures": [{}]},
+        lambda event: {"batchItemFailures": "all"},
+        lambda event: "fine",
+    ],
+)
+def test_a_raise_or_a_malformed_report_fails_the_whole_batch(
+    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function, answer: Any
+):
+    function.answer = answer
+    send(sqs, urls[0], "a1", "b1")
+    poller.poll_once()
+    assert waiting(sqs, urls[0]) == 2
+
+
+def test_what_always_fails_becomes_a_dead_letter_and_its_group_goes_on(
+    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function
+):
+    function.answer = lambda event: {
+        "batchItemFailures": [
+            {"itemIdentifier": record["messageId"]} for record in event["Records"] if record["body"] == "a1"
+        ]
+    }
+    send(sqs, urls[0], "a1")
+    for _ in range(MAX_RECEIVE):
+        assert poller.poll_once(wait_s=5) == 1
+    send(sqs, urls[0], "a2")
+    assert poller.poll_once(wait_s=5) == 1
+    assert function.batches == [["a1"]] * MAX_RECEIVE + [["a2"]]
+    dead = sqs.receive_message(QueueUrl=urls[1], WaitTimeSeconds=5)["Messages"]
+    assert [one["Body"] for one in dead] == ["a1"]
+
+
+def test_threads_work_until_they_are_stopped(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+    worked = threading.Event()
+    function.answer = lambda event: worked.set()
+    poller.start()
+    send(sqs, urls[0], "a1")
+    assert worked.wait(30)
+    poller.ask_to_stop()
+    assert poller.join(30)
+
+
+class BusyQueue:
+    """A double of SQS with a message for each who asks; notes how many ask at the same time."""
+
+    def __init__(self) -> None:
+        self.asking = self.asking_most = 0
+
+    def get_queue_attributes(self, **_: Any) -> Any:
+        return {"Attributes": {"QueueArn": "arn"}}
+
+    def delete_message_batch(self, **_: Any) -> None:
+        return
+
+    def receive_message(self, **_: Any) -> Any:
+        self.asking += 1
+        self.asking_most = max(self.asking_most, self.asking)
+        time.sleep(0.01)  # whoever else may ask does so now
+        self.asking -= 1
+        return {"Messages": [{"MessageId": "m", "ReceiptHandle": "r", "Body": "b", "MD5OfBody": ""}]}
+
+
+def test_one_thread_asks_while_all_may_work(queue: Queue):
+    sqs, at_work = BusyQueue(), threading.Barrier(THREADS_PER_QUEUE_MAX + 1)
+
+    def invoke(_name: str, _event: Any) -> None:
+        at_work.wait(30)
+
+    poller = QueuePoller(queue, "url", sqs, invoke)
+    poller.start()
+    for _ in range(5):  # passes only when every thread works, and with this one
+        at_work.wait(30)
+    poller.ask_to_stop()
+    at_work.abort()
+    assert poller.join(30)
+    assert sqs.asking_most == 1
+
+
+@pytest.mark.parametrize("result", [None, {}, {"batchItemFailures": []}])
+def test_no_failures_reported(result: Any):
+    assert failed_ids(result, {"m"}) == set()
+
+
+class BrokenQueue(BusyQueue):
+    """A double of SQS that refuses; `asked` tells that it was asked for the second time."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+        self._error = error
+
+    def receive_message(self, **_: Any) -> Any:
+        self.asking += 1
+        if self.asking == 2:
+            self.asked.set()
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "with_traceback"),
+    [(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), False), (KeyError("Messages"), True)],
+)
+def test_a_queue_that_cannot_be_polled_is_a_line_and_is_asked_again(
+    queue: Queue, function: Function, caplog: pytest.LogCaptureFixture, error: Exception, with_traceback: bool
+):
+    """Each poller says so: a traceback of every one of them would bury the line that says why the stack ends."""
+    sqs = BrokenQueue(error)
+    poller = QueuePoller(queue, "url", sqs, function.invoke)
+    with caplog.at_level(logging.WARNING):
+        poller.start()
+        assert sqs.asked.wait(30)
+        poller.ask_to_stop()
+        assert poller.join(30)
+    line = caplog.records[0]
+    assert line.getMessage() == f"queue {queue.name} cannot be polled: {error}"
+    assert bool(line.exc_info) == with_traceback

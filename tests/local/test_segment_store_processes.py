@@ -1,0 +1,152 @@
+"""The watch over segment store processes, with small programs in place of segment stores."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import topology
+from headrace.adapters.system_clock import SystemClock
+from headrace.local import segment_store_processes
+from headrace.local.failures import LocalStackError
+from headrace.local.segment_store_processes import SegmentStoreProcess, SegmentStoreProcesses
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SERVES = """
+import os, signal, sys, threading
+stopped = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+port = os.environ["HEADRACE_LISTEN_PORT"]
+print(f"ready store={os.environ['HEADRACE_STORE_ID']} host=127.0.0.1 port={'7777' if port == '0' else port}"
+      f" containers={os.environ['HEADRACE_STORE_INDEX']},4", flush=True)
+stopped.wait()
+"""
+DIES = "import sys\nprint('no disk', file=sys.stderr)\nsys.exit(5)\n"
+SERVES_ONCE = (
+    """
+import os, pathlib
+been = pathlib.Path(os.environ["HEADRACE_DATA_DIR"]) / "been"
+if been.exists():
+    raise SystemExit("journal is damaged")
+been.touch()
+"""
+    + SERVES
+)
+SAYS_NONSENSE = "print('ready to rumble', flush=True)\nimport time\ntime.sleep(600)\n"
+
+
+class Stores:
+    """Makes stores and collects what they tell."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.changes: queue.Queue[None] = queue.Queue()
+        self.failures: queue.Queue[str] = queue.Queue()
+        self._tmp_path = tmp_path
+        self._monkeypatch = monkeypatch
+        self._made: list[SegmentStoreProcess] = []
+
+    def make(self, program: str, *, restart: bool = True, index: int = 0, count: int = 1) -> SegmentStoreProcess:
+        (self._tmp_path / "made_up_store.py").write_text(program)
+        service = topology.SegmentStoreService(module="made_up_store")
+        self._monkeypatch.setattr(topology, "SEGMENT_STORES", service)
+        store = SegmentStoreProcess(
+            index,
+            count,
+            self._tmp_path / "data",
+            dict(os.environ) | {"PYTHONPATH": f"{self._tmp_path}{os.pathsep}{ROOT}"},
+            SystemClock(),
+            restart=restart,
+            on_change=lambda: self.changes.put(None),
+            on_failure=self.failures.put,
+        )
+        self._made.append(store)
+        return store
+
+    def stop(self) -> None:
+        for store in self._made:
+            store.stop()
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stores]:
+    made = Stores(tmp_path, monkeypatch)
+    yield made
+    made.stop()
+
+
+def start(store: SegmentStoreProcess) -> SegmentStoreProcesses:
+    started = SegmentStoreProcesses([store])
+    started.start()
+    return started
+
+
+def test_a_store_says_what_it_serves(stores: Stores):
+    store = stores.make(SERVES)
+    started = start(store)
+    status = store.status
+    assert (status.store_id, status.host, status.port, status.containers) == ("store-0", "127.0.0.1", 7777, (0, 4))
+    assert status.pid is not None
+    assert started.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(status.pid, 0)
+
+
+def test_a_killed_store_is_started_again_on_its_port(stores: Stores):
+    store = stores.make(SERVES)
+    start(store)
+    first = store.status.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    stores.changes.get(timeout=60)
+    assert store.status.pid not in (first, None)
+    assert (store.status.port, store.status.restarts) == (7777, 1)
+
+
+def test_without_restart_a_killed_store_stays_dead(stores: Stores):
+    store = stores.make(SERVES, restart=False)
+    start(store)
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    store._watcher.join(60)
+    assert store.status.pid is None
+    assert stores.failures.empty()
+
+
+def test_a_store_that_dies_at_the_start_is_one_clear_error(stores: Stores):
+    with pytest.raises(LocalStackError, match=r"segment store store-0 ended with code 5; its log .* ends: no disk"):
+        start(stores.make(DIES))
+
+
+def test_a_store_that_says_nonsense_is_refused(stores: Stores):
+    with pytest.raises(LocalStackError, match="ready to rumble"):
+        start(stores.make(SAYS_NONSENSE))
+
+
+def test_a_store_that_does_not_come_up_again_is_given_up(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(segment_store_processes, "RESTARTS_MAX", 3)
+    monkeypatch.setattr(segment_store_processes, "BACK_OFF_FIRST_S", 0.001)
+    store = stores.make(SERVES_ONCE)
+    start(store)
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    assert "store-0 does not come up again" in stores.failures.get(timeout=60)
+
+
+def test_stopping_ends_the_wait_for_a_restart(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(segment_store_processes, "BACK_OFF_FIRST_S", 3600.0)
+    monkeypatch.setattr(segment_store_processes, "BACK_OFF_MAX_S", 3600.0)
+    store = stores.make(SERVES)
+    started = start(store)
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    assert not started.stop()
+    assert not store._watcher.is_alive()
