@@ -1,8 +1,8 @@
 """The mark segment of a stream: making it when it is first needed, and deleting it with its stream.
 
 Its name is the same for every incarnation of a stream, so that an attribute says which incarnation it belongs to. It
-only grows. A deletion that is late leaves the segment of a later incarnation alone: the store compares and deletes in
-one step.
+only grows. A deletion, a truncation or a revision mark that is late leaves the segment of a later incarnation alone:
+the store compares and acts in one step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import mark_segment_name
 from headrace.model.streams import Stream
-from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
+from headrace.ports.segment_stores import AttributeBound, SegmentScaleRate, SegmentStores
 
 INCARNATION = 0x3C1D6A0F58E24B7A9D02C46B7E91F385
 """The attribute with the first segment number of the incarnation that the mark segment belongs to."""
@@ -53,4 +53,9 @@ def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, str
 def delete_mark_segment(segment_stores: SegmentStores, stream: Stream) -> None:
     """Unless it belongs to a later incarnation of the stream."""
     name = mark_segment_name(stream.scope, stream.name)
-    segment_stores.delete_segment_up_to(name, INCARNATION, stream.first_segment_number)
+    segment_stores.delete_segment_up_to(name, up_to_incarnation(stream))
+
+
+def up_to_incarnation(stream: Stream) -> AttributeBound:
+    """Met unless the mark segment belongs to a later incarnation of the stream."""
+    return AttributeBound(INCARNATION, stream.first_segment_number)

@@ -37,6 +37,17 @@ class SegmentScaleRate:
     target_rate: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class AttributeBound:
+    """Carry a request out unless the attribute of its segment is above `value_max`; one that is not set is not.
+
+    The store compares and carries out in one step.
+    """
+
+    attribute_id: int
+    value_max: int
+
+
 class SegmentStores(Protocol):
     """All segment stores of a deployment, addressed by segment name.
 
@@ -57,15 +68,16 @@ class SegmentStores(Protocol):
         """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
         ...
 
+    def truncate_segment_up_to(self, name: str, offset: int, bound: AttributeBound) -> bool:
+        """As `truncate_segment`, within the bound; whether it was."""
+        ...
+
     def delete_segment(self, name: str) -> None: ...
 
     def delete_segments(self, names: Sequence[str]) -> None: ...
 
-    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
-        """Removes the segment unless its attribute is above `value_max`; whether it is gone.
-
-        The store decides and removes in one step. A segment without the attribute is removed.
-        """
+    def delete_segment_up_to(self, name: str, bound: AttributeBound) -> bool:
+        """Removes the segment, within the bound; whether it is gone."""
         ...
 
     def segment_info(self, name: str) -> SegmentInfo: ...
@@ -84,13 +96,15 @@ class SegmentStores(Protocol):
         """
         ...
 
-    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+    def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         """Puts `data` at `expected_offset` if the segment ends there; the offset behind the data.
 
         Succeeds also if exactly these bytes lie there already: an earlier attempt may have been cut off.
+        After an append for an incarnation the store refuses those for smaller ones.
 
         Raises:
-            ConflictError: something else lies there (details: "offset", the segment's length).
+            ConflictError: something else lies there, or a later incarnation has appended (details: "offset", the
+                segment's length).
             SealedError: the segment takes no more.
             InvalidRequestError: no data, or more than APPEND_BYTES_MAX; or the segment is a table.
         """
@@ -109,6 +123,12 @@ class SegmentStores(Protocol):
 
     def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
         """Sets the attribute if it is `expected` (None: not set); whether it is `value` now."""
+        ...
+
+    def set_attribute_up_to(
+        self, name: str, attribute_id: int, value: int, expected: int | None, bound: AttributeBound
+    ) -> bool:
+        """As `compare_and_set_attribute`, within the bound."""
         ...
 
     def create_table_segment(self, name: str, key_length: int, rollover_size_bytes: int = 0) -> None:

@@ -21,7 +21,7 @@ from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
-from headrace.metadata.mark_segments import make_mark_segment
+from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
@@ -134,7 +134,7 @@ class WatermarkAdvancer:
             if end is None:
                 return None
             reached = replace(state, last=watermark, last_offset=state.end_offset, end_offset=end)
-        self._move_revision_mark(name, state, reached)
+        self._move_revision_mark(stream, state, reached)
         return reached
 
     def _append_to_own(self, stream: Stream, name: str, data: bytes, state: WatermarkState) -> int | None:
@@ -145,16 +145,16 @@ class WatermarkAdvancer:
         """
         if state.last is not None:
             with suppress(NotFoundError):
-                return self._segment_stores.append(name, data, state.end_offset)
+                return self._segment_stores.append(name, data, state.end_offset, stream.first_segment_number)
         if not make_mark_segment(self._records, self._segment_stores, stream):
             return None
-        return self._segment_stores.append(name, data, state.end_offset)
+        return self._segment_stores.append(name, data, state.end_offset, stream.first_segment_number)
 
     def _found(self, stream: Stream, name: str, state: WatermarkState, length: int) -> WatermarkState:
         """The state that the mark segment shows, which was found to be of this length.
 
-        What is no watermark of this life of the stream was put there by somebody who slept through its deletion, or by
-        a stranger: it is cut off.
+        What is no watermark of this incarnation of the stream was appended by a tick for a former one that was late,
+        or by another program: it is cut off.
         """
         start = min(state.end_offset, length)
         try:
@@ -168,24 +168,25 @@ class WatermarkAdvancer:
             if found is None or found.stream.first_segment_number != stream.first_segment_number:
                 raise NotFoundError(f"stream {stream.scoped_name} was deleted meanwhile")
             if length > start:
-                self._segment_stores.truncate_segment(name, length)
+                self._segment_stores.truncate_segment_up_to(name, length, up_to_incarnation(stream))
             return replace(state, end_offset=length)
         watermark, offset = newest
         if state.last is not None and watermark.lower_time <= state.last.lower_time:
             return replace(state, end_offset=length)
         return replace(state, last=watermark, last_offset=start + offset, end_offset=length)
 
-    def _move_revision_mark(self, name: str, before: WatermarkState, after: WatermarkState) -> None:
-        """Never back: who is late finds a mark that others have moved further."""
+    def _move_revision_mark(self, stream: Stream, before: WatermarkState, after: WatermarkState) -> None:
+        """Never back, since a late call finds that others have moved it further; never that of a later incarnation."""
         if after.last is None:
             return
+        name, bound = mark_segment_name(stream.scope, stream.name), up_to_incarnation(stream)
         expected = before.last_offset if before.last is not None else None
         offset = after.last_offset
-        if self._segment_stores.compare_and_set_attribute(name, REVISION_MARK, offset, expected):
+        if self._segment_stores.set_attribute_up_to(name, REVISION_MARK, offset, expected, bound):
             return
         present = self._segment_stores.get_attribute(name, REVISION_MARK)
         if present is None or present < offset:
-            self._segment_stores.compare_and_set_attribute(name, REVISION_MARK, offset, present)
+            self._segment_stores.set_attribute_up_to(name, REVISION_MARK, offset, present, bound)
 
     # Records
 

@@ -13,6 +13,7 @@ from headrace.codec.records.watermark_record import watermark_state_of_body
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
+from headrace.metadata.mark_segments import up_to_incarnation
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -36,7 +37,7 @@ def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: 
     """One read of metadata; if the stream has watermarks, at least two requests to the owner of its mark segment.
 
     May be repeated. If the mark segment is away, or holds something else than watermarks, it is left as it is: the
-    next truncation tries again, and the stream does not wait for it.
+    next truncation tries again, and the stream does not wait for it. That of a later incarnation is left alone.
     """
     record = store.get(keys.watermark_key(stream.scope, stream.name))
     if record is None:
@@ -51,7 +52,7 @@ def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: 
         start = segment_stores.segment_info(name).start_offset
         first_kept = _newest_reached(segment_stores, name, start, state.last_offset, position)
         if first_kept > start:
-            segment_stores.truncate_segment(name, first_kept)
+            segment_stores.truncate_segment_up_to(name, first_kept, up_to_incarnation(stream))
     except NotFoundError:
         return
     except (UnavailableError, WireFormatError, CorruptError) as error:

@@ -28,7 +28,7 @@ from headrace.model.errors import (
 )
 from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
-from headrace.ports.segment_stores import APPEND_BYTES_MAX, SegmentScaleRate, SegmentStores
+from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -38,6 +38,7 @@ CONTAINERS = 2
 RATE = SegmentScaleRate(2, 100)
 A, B = "s/t/0.#epoch.0", "s/t/1.#epoch.0"
 MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
+OTHER_MARK = MARK + 1
 
 
 class RealStore:
@@ -300,17 +301,61 @@ def test_attributes_are_set_on_a_condition(stores: SegmentStores) -> None:
 
 
 def test_a_deletion_on_a_condition_spares_what_is_above(stores: SegmentStores) -> None:
-    assert stores.delete_segment_up_to(A, MARK, 7), "what is gone is gone"
+    seven = AttributeBound(MARK, 7)
+    assert stores.delete_segment_up_to(A, seven), "what is gone is gone"
     stores.create_segment(A, RATE)
-    assert stores.delete_segment_up_to(A, MARK, 7), "it has no such attribute"
+    assert stores.delete_segment_up_to(A, seven), "it has no such attribute"
     stores.create_segment(A, RATE)
     stores.append(A, b"data", 0)
     assert stores.compare_and_set_attribute(A, MARK, 8, None)
-    assert not stores.delete_segment_up_to(A, MARK, 7)
+    assert not stores.delete_segment_up_to(A, seven)
     assert stores.read(A, 0, 9) == b"data"
-    assert stores.delete_segment_up_to(A, MARK, 8)
+    assert stores.delete_segment_up_to(A, AttributeBound(MARK, 8))
     with pytest.raises(NotFoundError):
         stores.segment_info(A)
+
+
+def test_a_truncation_on_a_condition_spares_what_is_above(stores: SegmentStores) -> None:
+    seven = AttributeBound(MARK, 7)
+    with pytest.raises(NotFoundError):
+        stores.truncate_segment_up_to(A, 0, seven)
+    stores.create_segment(A, RATE)
+    stores.append(A, b"0123456789", 0)
+    assert stores.truncate_segment_up_to(A, 2, seven), "it has no such attribute"
+    assert stores.compare_and_set_attribute(A, MARK, 7, None)
+    assert stores.truncate_segment_up_to(A, 4, seven)
+    with pytest.raises(InvalidRequestError):
+        stores.truncate_segment_up_to(A, 11, seven)
+    assert stores.compare_and_set_attribute(A, MARK, 8, 7)
+    for offset in (6, 11):
+        assert not stores.truncate_segment_up_to(A, offset, seven)
+    assert stores.segment_info(A).start_offset == 4
+
+
+def test_attributes_are_set_within_the_bound_of_another(stores: SegmentStores) -> None:
+    seven = AttributeBound(MARK, 7)
+    with pytest.raises(NotFoundError):
+        stores.set_attribute_up_to(A, OTHER_MARK, 1, None, seven)
+    stores.create_segment(A, RATE)
+    assert stores.set_attribute_up_to(A, OTHER_MARK, 1, None, seven)
+    assert not stores.set_attribute_up_to(A, OTHER_MARK, 2, None, seven)
+    assert stores.compare_and_set_attribute(A, MARK, 8, None)
+    assert not stores.set_attribute_up_to(A, OTHER_MARK, 2, 1, seven)
+    assert stores.set_attribute_up_to(A, OTHER_MARK, 2, 1, AttributeBound(MARK, 8))
+    assert stores.get_attribute(A, OTHER_MARK) == 2
+
+
+def test_appends_for_a_former_incarnation_are_refused(stores: SegmentStores) -> None:
+    stores.create_segment(A, RATE)
+    assert stores.append(A, b"ab", 0, 3) == 2
+    assert stores.append(A, b"ab", 0, 3) == 2, "a repeat"
+    for former in (0, 2):
+        with pytest.raises(ConflictError) as error:
+            stores.append(A, b"late", 2, former)
+        assert error.value.details["offset"] == 2
+    assert stores.append(A, b"cd", 2, 3) == 4
+    assert stores.append(A, b"ef", 4, (1 << 31) - 1) == 6
+    assert stores.read(A, 0, 9) == b"abcdef"
 
 
 def test_tables_come_and_go(stores: SegmentStores) -> None:

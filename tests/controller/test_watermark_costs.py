@@ -9,7 +9,8 @@ import pytest
 from watermark_world import WatermarkWorld
 
 READ, QUERY, WRITE, TRANSACTION = "read", "query", "write", "transaction"
-APPEND, SET, CREATE = (f"segment store {name}" for name in ("append", "compare_and_set_attribute", "create_segment"))
+APPEND, CREATE = "segment store append", "segment store create_segment"
+CLAIM, SET = "segment store compare_and_set_attribute", "segment store set_attribute_up_to"
 S2, S3 = 1 << 32 | 2, 1 << 32 | 3
 
 
@@ -56,7 +57,7 @@ def _counted(marks: WatermarkWorld) -> dict[str, int]:
 def test_cost_of_ticks(marks: WatermarkWorld):
     """Of all of these one read and two writes are the lease, where there is something scheduled."""
     # The mark segment is created when it is found missing; then it is asked whether the stream is still there.
-    assert _counted(marks) == {QUERY: 2, READ: 3, WRITE: 2, TRANSACTION: 1, APPEND: 1, CREATE: 1, SET: 2}
+    assert _counted(marks) == {QUERY: 2, READ: 3, WRITE: 2, TRANSACTION: 1, APPEND: 1, CREATE: 1, CLAIM: 1, SET: 1}
     marks.note("a", 2, {S2: 2})
     assert _counted(marks) == {QUERY: 2, READ: 2, WRITE: 3, APPEND: 1, SET: 1}
     # Nothing new, and nobody to wait for: the writer's mark and the entry in the schedule go.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, TruncatedError
 from headrace.ports.clock import Clock
-from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate, check_append
+from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append
 
 
 @dataclass(slots=True)
@@ -20,6 +20,7 @@ class _Segment:
     rollover_size_bytes: int
     runs: list[tuple[int, bytes]] = field(default_factory=list)
     attributes: dict[int, int] = field(default_factory=dict)
+    appended_for: int = 0
     table_key_length: int | None = None
 
 
@@ -53,8 +54,16 @@ class MemorySegmentStores:
                 self._segment(name)
 
     def truncate_segment(self, name: str, offset: int) -> None:
+        self._truncate(name, offset, None)
+
+    def truncate_segment_up_to(self, name: str, offset: int, bound: AttributeBound) -> bool:
+        return self._truncate(name, offset, bound)
+
+    def _truncate(self, name: str, offset: int, bound: AttributeBound | None) -> bool:
         with self._lock:
             segment = self._segment(name)
+            if _is_above(segment, bound):
+                return False
             info = segment.info
             if not 0 <= offset <= info.length:
                 raise InvalidRequestError(
@@ -62,6 +71,7 @@ class MemorySegmentStores:
                     details={"segment": name, "length": info.length, "offset": offset},
                 )
             segment.info = replace(info, start_offset=max(info.start_offset, offset))
+            return True
 
     def delete_segment(self, name: str) -> None:
         self.delete_segments([name])
@@ -71,11 +81,10 @@ class MemorySegmentStores:
             for name in names:
                 self._segments.pop(name, None)
 
-    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
+    def delete_segment_up_to(self, name: str, bound: AttributeBound) -> bool:
         with self._lock:
             segment = self._segments.get(name)
-            value = segment.attributes.get(attribute_id) if segment else None
-            if value is not None and value > value_max:
+            if segment is not None and _is_above(segment, bound):
                 return False
             self._segments.pop(name, None)
             return True
@@ -100,7 +109,7 @@ class MemorySegmentStores:
                     segment.runs += [(segment.info.length + offset, data) for offset, data in source.runs]
                     self._lengthen(segment, source.info.length)
 
-    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+    def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         check_append(name, data)
         with self._lock:
             segment = self._segment(name)
@@ -110,8 +119,8 @@ class MemorySegmentStores:
             if segment.info.start_offset <= expected_offset and end <= length:
                 if _bytes_of(segment, expected_offset, end) == data:
                     return end
-            elif expected_offset == length:
-                self._appendable(name)
+            elif expected_offset == length and incarnation >= segment.appended_for:
+                self._appendable(name).appended_for = incarnation
                 segment.runs.append((length, bytes(data)))
                 self._lengthen(segment, len(data))
                 return end
@@ -135,9 +144,20 @@ class MemorySegmentStores:
             return self._segment(name).attributes.get(attribute_id)
 
     def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
+        return self._set_attribute(name, attribute_id, value, expected, None)
+
+    def set_attribute_up_to(
+        self, name: str, attribute_id: int, value: int, expected: int | None, bound: AttributeBound
+    ) -> bool:
+        return self._set_attribute(name, attribute_id, value, expected, bound)
+
+    def _set_attribute(
+        self, name: str, attribute_id: int, value: int, expected: int | None, bound: AttributeBound | None
+    ) -> bool:
         with self._lock:
-            attributes = self._segment(name).attributes
-            if attributes.get(attribute_id) == expected:
+            segment = self._segment(name)
+            attributes = segment.attributes
+            if attributes.get(attribute_id) == expected and not _is_above(segment, bound):
                 attributes[attribute_id] = value
             return attributes.get(attribute_id) == value
 
@@ -204,6 +224,11 @@ class MemorySegmentStores:
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() if self._clock else 0
+
+
+def _is_above(segment: _Segment, bound: AttributeBound | None) -> bool:
+    value = None if bound is None else segment.attributes.get(bound.attribute_id)
+    return bound is not None and value is not None and value > bound.value_max
 
 
 def _bytes_of(segment: _Segment, start: int, end: int) -> bytes:

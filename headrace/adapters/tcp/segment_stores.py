@@ -14,11 +14,15 @@ from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
-from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate, check_append
+from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append
 
 CONTROLLER_WRITER_ID = int.from_bytes(b"headrace-control")
-"""The writer of every conditional append: one attribute per segment, whoever appends. Its event number is the offset
-behind the append, which only grows."""
+"""The writer of every conditional append: one attribute per segment, for all processes. Its event number is the offset
+behind the append, which only grows, and that of a later incarnation is always larger."""
+
+_NUMBERS_OF_AN_INCARNATION = 1 << 32
+"""More than the bytes of an append: a late one fits only where the segment ends, so its number would be too small. The
+first segment number of an incarnation has 31 bits, so that the sum is a number of 63."""
 
 _MERGED_AT_ONCE_MAX = 1_000
 """Sources that a segment store takes in one request."""
@@ -79,12 +83,17 @@ class TcpSegmentStores:
     def truncate_segment(self, name: str, offset: int) -> None:
         """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
         reply = self._call(name, lambda number: wire.TruncateSegment(number, name, offset))
-        if isinstance(reply, wire.SegmentIsTruncated):
-            raise InvalidRequestError(
-                f"segment {name} cannot be truncated at {offset}: that is beyond its end",
-                details={"segment": name, "offset": offset},
-            )
-        _check(reply, wire.SegmentTruncated)
+        _check_truncated(name, offset, reply)
+
+    def truncate_segment_up_to(self, name: str, offset: int, bound: AttributeBound) -> bool:
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.TruncateSegmentUpTo(request_id, name, offset, bound.attribute_id, bound.value_max)
+
+        reply = self._call(name, request)
+        if isinstance(reply, wire.SegmentAttributeUpdated):
+            return False
+        _check_truncated(name, offset, reply)
+        return True
 
     def delete_segment(self, name: str) -> None:
         """Removes the segment; fine if there is none."""
@@ -95,8 +104,11 @@ class TcpSegmentStores:
             names, lambda name, number: wire.DeleteSegment(number, name), wire.SegmentDeleted, wire.NoSuchSegment
         )
 
-    def delete_segment_up_to(self, name: str, attribute_id: int, value_max: int) -> bool:
-        reply = self._call(name, lambda number: wire.DeleteSegmentUpTo(number, name, attribute_id, value_max))
+    def delete_segment_up_to(self, name: str, bound: AttributeBound) -> bool:
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.DeleteSegmentUpTo(request_id, name, bound.attribute_id, bound.value_max)
+
+        reply = self._call(name, request)
         _check(reply, wire.SegmentDeleted, wire.NoSuchSegment, wire.SegmentAttributeUpdated)
         return not isinstance(reply, wire.SegmentAttributeUpdated)
 
@@ -121,10 +133,11 @@ class TcpSegmentStores:
 
     # Bytes
 
-    def append(self, name: str, data: bytes, expected_offset: int) -> int:
+    def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         check_append(name, data)
         end = expected_offset + len(data)
-        refusal = self._calls.converse(name, lambda ask: _append_once(ask, name, data, expected_offset))
+        number = end + incarnation * _NUMBERS_OF_AN_INCARNATION
+        refusal = self._calls.converse(name, lambda ask: _append_once(ask, name, data, expected_offset, number))
         if refusal is None:
             return end
         info = self.segment_info(name)
@@ -163,6 +176,21 @@ class TcpSegmentStores:
         def request(request_id: int) -> wire.WireCommand:
             return wire.UpdateSegmentAttribute(request_id, name, attribute_id, value, condition)
 
+        return self._set_attribute(name, attribute_id, value, request)
+
+    def set_attribute_up_to(
+        self, name: str, attribute_id: int, value: int, expected: int | None, bound: AttributeBound
+    ) -> bool:
+        condition = wire.NO_ATTRIBUTE_VALUE if expected is None else expected
+
+        def request(request_id: int) -> wire.WireCommand:
+            return wire.UpdateSegmentAttributeUpTo(
+                request_id, name, attribute_id, value, condition, bound.attribute_id, bound.value_max
+            )
+
+        return self._set_attribute(name, attribute_id, value, request)
+
+    def _set_attribute(self, name: str, attribute_id: int, value: int, request: Request) -> bool:
         reply = self._call(name, request)
         if not isinstance(reply, wire.SegmentAttributeUpdated):
             raise error_of_reply(reply)
@@ -210,19 +238,24 @@ class TcpSegmentStores:
         return self._calls.call([(name, request)])[0]
 
 
-def _append_once(ask: Ask, name: str, data: bytes, expected_offset: int) -> ConflictError | SealedError | None:
+def _append_once(
+    ask: Ask, name: str, data: bytes, expected_offset: int, event_number: int
+) -> ConflictError | SealedError | None:
     """Append over one connection; why that was refused, which it also is if an earlier attempt has succeeded.
 
-    Raises UnavailableError when it has to be tried anew, and else what the store's reply stands for.
+    Raises UnavailableError when it has to be repeated, and else the error of the store's reply.
     """
-    end = expected_offset + len(data)
     lost = ConflictError(f"the end of segment {name} is not at {expected_offset}", details={"segment": name})
     reply = ask(lambda number: wire.SetupAppend(number, CONTROLLER_WRITER_ID, name))
     if not isinstance(reply, wire.AppendSetup):
         raise error_of_reply(reply)
-    if reply.last_event_number >= end:
+    if reply.last_event_number >= event_number:
         return lost
-    reply = ask(lambda number: wire.ConditionalBlockEnd(CONTROLLER_WRITER_ID, end, expected_offset, data, number))
+
+    def request(request_id: int) -> wire.WireCommand:
+        return wire.ConditionalBlockEnd(CONTROLLER_WRITER_ID, event_number, expected_offset, data, request_id)
+
+    reply = ask(request)
     match reply:
         case wire.DataAppended():
             return None
@@ -242,6 +275,15 @@ def _segment_info(name: str, reply: wire.WireCommand) -> SegmentInfo:
     if not reply.exists:
         raise NotFoundError(f"there is no segment {name}", details={"segment": name})
     return SegmentInfo(name, reply.start_offset, reply.write_offset, reply.is_sealed, reply.last_modified)
+
+
+def _check_truncated(name: str, offset: int, reply: wire.WireCommand) -> None:
+    if isinstance(reply, wire.SegmentIsTruncated):
+        raise InvalidRequestError(
+            f"segment {name} cannot be truncated at {offset}: that is beyond its end",
+            details={"segment": name, "offset": offset},
+        )
+    _check(reply, wire.SegmentTruncated)
 
 
 def _check(reply: wire.WireCommand, *expected: type[wire.WireCommand]) -> None:

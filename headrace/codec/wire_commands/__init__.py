@@ -88,7 +88,9 @@ from headrace.codec.wire_commands.segments import (
     SegmentsMerged,
     SegmentTruncated,
     TruncateSegment,
+    TruncateSegmentUpTo,
     UpdateSegmentAttribute,
+    UpdateSegmentAttributeUpTo,
     UpdateSegmentPolicy,
 )
 from headrace.codec.wire_commands.table_changes import Change, TableChanges
@@ -209,7 +211,9 @@ __all__ = [
     "TableSegmentInfo",
     "TableSegmentNotEmpty",
     "TruncateSegment",
+    "TruncateSegmentUpTo",
     "UpdateSegmentAttribute",
+    "UpdateSegmentAttributeUpTo",
     "UpdateSegmentPolicy",
     "UpdateTableEntries",
     "WireCommand",

@@ -88,6 +88,35 @@ class DeleteSegmentUpTo(WireCommand):
     delegation_token: Text = ""
 
 
+@command(111)
+class TruncateSegmentUpTo(WireCommand):
+    """Headrace's own: truncates the segment unless the value of the attribute is above `value_max`.
+
+    The answer is that to `TruncateSegment`, or `SegmentAttributeUpdated` with `success` false.
+    """
+
+    request_id: I64
+    segment: Text
+    truncation_offset: I64
+    attribute_id: Uuid
+    value_max: I64
+    delegation_token: Text = ""
+
+
+@command(112)
+class UpdateSegmentAttributeUpTo(WireCommand):
+    """Headrace's own: `UpdateSegmentAttribute` unless the value of the attribute `bound_id` is above `value_max`."""
+
+    request_id: I64
+    segment: Text
+    attribute_id: Uuid
+    new_value: I64
+    expected_value: I64
+    bound_id: Uuid
+    value_max: I64
+    delegation_token: Text = ""
+
+
 @command(31)
 class SegmentDeleted(WireCommand):
     request_id: I64

@@ -44,6 +44,13 @@ from headrace.segmentstore.reading.reservations import Reservation, WriterMark
 
 _log = logging.getLogger(__name__)
 
+Keep = Callable[[Segment], bool]
+"""Whether a change must not be made to this segment; asked at the moment at which it would be logged."""
+
+
+def never(_segment: Segment) -> bool:
+    return False
+
 
 class SegmentContainer:
     """`on_failure` is called once, when the container stops for good."""
@@ -244,14 +251,16 @@ class SegmentContainer:
         self.count_change(name)
         await self.apply(data_frames.SealOperation(segment.number, self.clock.now_ms()))
 
-    async def truncate(self, name: str, offset: int) -> None:
+    async def truncate(self, name: str, offset: int, keep: Keep = never) -> None:
         """Bytes before `offset` are gone; nothing happens if it lies before the start.
 
         Raises:
             NotFoundError: there is no such segment.
             TruncatedError: the offset lies behind the end.
+            ConflictError: the segment is kept as it is (code "attribute").
         """
         segment = await self.existing(name)
+        await self._check_not_kept(segment, keep)
         if offset > segment.length:
             await self.log.durable()
             raise TruncatedError(f"segment {name} ends at {segment.length}, it cannot start at {offset}")
@@ -263,25 +272,24 @@ class SegmentContainer:
         await self.apply(data_frames.TruncateOperation(segment.number, offset, self.clock.now_ms()))
         self.tell_news()
 
-    async def delete(self, name: str, keep: Callable[[Segment], bool] = lambda _segment: False) -> None:
-        """Remove the segment unless `keep` says otherwise of it, at the moment at which the removal would be logged.
+    async def delete(self, name: str, keep: Keep = never) -> None:
+        """Remove the segment unless it is to be kept.
 
         Raises:
             NotFoundError: there is no such segment.
             ConflictError: it is kept (code "attribute").
         """
         segment = await self.settled_for_removal(name)
-        if keep(segment):
-            await self.log.durable()  # what the condition met must not be told before it is durable
-            raise ConflictError(f"segment {name} is kept: the condition of its removal does not hold", code="attribute")
+        await self._check_not_kept(segment, keep)
         self.count_change(name)
         await self.apply(data_frames.DeleteOperation(segment.number, self.clock.now_ms()))
         self.dirty.pop(segment.number, None)
         self.tell_news()
 
-    async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate]) -> None:
+    async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate], keep: Keep = never) -> None:
         """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
         segment = await self.existing(name)
+        await self._check_not_kept(segment, keep)
         try:
             attributes = updated_attributes(segment, updates)
         except ConflictError:
@@ -290,6 +298,14 @@ class SegmentContainer:
         await self.apply(data_frames.AttributesOperation(segment.number, attributes, self.clock.now_ms()))
 
     # What changes of segments have in common
+
+    async def _check_not_kept(self, segment: Segment, keep: Keep) -> None:
+        """Lets no time pass unless it raises, so that the answer holds when the change is logged."""
+        if keep(segment):
+            await self.log.durable()  # what the condition met must not be told before it is durable
+            raise ConflictError(
+                f"segment {segment.name} is kept as it is: the condition does not hold", code="attribute"
+            )
 
     async def apply(self, operation: Operation) -> None:
         """Log an operation that was found good, and return when it is durable.

@@ -25,7 +25,9 @@ from headrace.model.errors import (
 from headrace.model.time_points import UNKNOWN_ORDERING
 from headrace.segmentstore.containers import attributes, merges
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
+from headrace.segmentstore.containers.container import Keep, never
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
+from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.sessions.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class SegmentProcessor:
             wire.CreateTransientSegment: self._create_transient,
             wire.SealSegment: self._seal,
             wire.TruncateSegment: self._truncate,
+            wire.TruncateSegmentUpTo: self._truncate,
             wire.DeleteSegment: self._delete,
             wire.DeleteSegmentUpTo: self._delete_up_to,
             wire.MergeSegments: self._merge,
@@ -62,6 +65,7 @@ class SegmentProcessor:
             wire.UpdateSegmentPolicy: self._update_policy,
             wire.GetSegmentAttribute: self._get_attribute,
             wire.UpdateSegmentAttribute: self._update_attribute,
+            wire.UpdateSegmentAttributeUpTo: self._update_attribute,
             wire.GetStreamSegmentInfo: self._info,
             wire.LocateOffset: self._locate,
         }
@@ -129,10 +133,16 @@ class SegmentProcessor:
         await self._container(command.segment).seal(command.segment)
         self._session.send(wire.SegmentSealed(command.request_id, command.segment))
 
-    async def _truncate(self, command: wire.TruncateSegment) -> None:
+    async def _truncate(self, command: wire.TruncateSegment | wire.TruncateSegmentUpTo) -> None:
         await self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
+        keep: Keep = never
+        if isinstance(command, wire.TruncateSegmentUpTo):
+            keep = _is_above(command.attribute_id, command.value_max)
         try:
-            await self._container(command.segment).truncate(command.segment, command.truncation_offset)
+            await self._container(command.segment).truncate(command.segment, command.truncation_offset, keep)
+        except ConflictError as error:
+            self._answer_kept(command.request_id, error)
+            return
         except TruncatedError:
             # The protocol has no reply for "behind the end"; it uses this one, with the offset that was asked for.
             self._session.send(
@@ -155,15 +165,17 @@ class SegmentProcessor:
         await self._refuse_table(command.segment, "deleted on a condition")
         container = self._container(command.segment)
         try:
-            await container.delete(
-                command.segment, lambda segment: segment.attribute(command.attribute_id) > command.value_max
-            )
+            await container.delete(command.segment, _is_above(command.attribute_id, command.value_max))
         except ConflictError as error:
-            if error.specific_code != "attribute":
-                raise
-            self._session.send(wire.SegmentAttributeUpdated(command.request_id, False))
+            self._answer_kept(command.request_id, error)
             return
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    def _answer_kept(self, request_id: int, error: ConflictError) -> None:
+        """The condition on an attribute does not hold; raises any other error."""
+        if error.specific_code != "attribute":
+            raise error
+        self._session.send(wire.SegmentAttributeUpdated(request_id, False))
 
     # Merging
 
@@ -176,9 +188,7 @@ class SegmentProcessor:
             container = await self._container_of_merge(command.target, [command.source])
             length = await merges.merge(container, command.target, command.source, updates)
         except ConflictError as error:
-            if error.specific_code != "attribute":
-                raise
-            self._session.send(wire.SegmentAttributeUpdated(command.request_id, False))
+            self._answer_kept(command.request_id, error)
             return
         self._forget_transient([command.source])
         self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
@@ -234,13 +244,16 @@ class SegmentProcessor:
             raise NotFoundError(f"there is no segment {command.segment}")
         self._session.send(wire.SegmentAttribute(command.request_id, value))
 
-    async def _update_attribute(self, command: wire.UpdateSegmentAttribute) -> None:
+    async def _update_attribute(self, command: wire.UpdateSegmentAttribute | wire.UpdateSegmentAttributeUpTo) -> None:
         update = AttributeUpdate(
             command.attribute_id, UpdateKind.REPLACE_IF_EQUALS, command.new_value, command.expected_value
         )
+        keep: Keep = never
+        if isinstance(command, wire.UpdateSegmentAttributeUpTo):
+            keep = _is_above(command.bound_id, command.value_max)
         success = True
         try:
-            await self._container(command.segment).update_attributes(command.segment, [update])
+            await self._container(command.segment).update_attributes(command.segment, [update], keep)
         except ConflictError:
             success = False
         self._session.send(wire.SegmentAttributeUpdated(command.request_id, success))
@@ -297,6 +310,15 @@ def _segment_of(command: Any) -> str:
         if isinstance(name, str):
             return name
     return ""
+
+
+def _is_above(attribute_id: int, value_max: int) -> Keep:
+    """The condition on which commands that end in "UpTo" leave a segment alone: one without the attribute meets it."""
+
+    def is_above(segment: Segment) -> bool:
+        return segment.attribute(attribute_id) > value_max
+
+    return is_above
 
 
 def checked_name(name: str) -> str:

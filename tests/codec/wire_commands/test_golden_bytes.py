@@ -90,6 +90,16 @@ GOLDEN = [
         110,
         f"{ID} {SEGMENT} {WRITER} 0000000000000004 {TOKEN}",
     ),
+    (
+        wire.TruncateSegmentUpTo(7, "s/t", 5, WRITER_ID, 4, "to"),
+        111,
+        f"{ID} {SEGMENT} 0000000000000005 {WRITER} 0000000000000004 {TOKEN}",
+    ),
+    (
+        wire.UpdateSegmentAttributeUpTo(7, "s/t", WRITER_ID, 5, 6, WRITER_ID, 4, "to"),
+        112,
+        f"{ID} {SEGMENT} {WRITER} 0000000000000005 0000000000000006 {WRITER} 0000000000000004 {TOKEN}",
+    ),
     (wire.SegmentDeleted(7, "s/t"), 31, f"{ID} {SEGMENT}"),
     (wire.UpdateSegmentPolicy(7, "s/t", 100, 1, "to"), 32, f"{ID} {SEGMENT} 00000064 01 {TOKEN}"),
     (wire.SegmentPolicyUpdated(7, "s/t"), 33, f"{ID} {SEGMENT}"),

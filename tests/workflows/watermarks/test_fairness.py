@@ -21,10 +21,11 @@ def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
     for stream in streams:
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def broken(name: str, data: bytes, offset: int, append: Any = marks.world.bare_segment_stores.append) -> int:
+    def broken(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
+        name = call[0]
         if "_MARKu" in name:
             raise UnavailableError("its segment store is away")
-        return append(name, data, offset)
+        return append(*call)
 
     marks.world.bare_segment_stores.append = broken
     for stream in streams:
@@ -39,7 +40,7 @@ def test_a_stream_that_fails_is_put_off_for_longer_each_time(marks: WatermarkWor
     marks.note("a", 1, {0: 1})
     tried: list[int] = []
 
-    def broken(name: str, data: bytes, offset: int) -> int:
+    def broken(*_call: Any) -> int:
         tried.append(marks.world.clock.now_ms())
         raise UnavailableError("its segment store is away")
 
@@ -77,10 +78,11 @@ def test_a_stream_that_kills_its_process_does_not_stop_the_others(
         marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def deadly(name: str, data: bytes, offset: int, append: Any = marks.world.bare_segment_stores.append) -> int:
+    def deadly(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
+        name = call[0]
         if "_MARKu0" in name:
             raise stream_world.Crash
-        return append(name, data, offset)
+        return append(*call)
 
     marks.world.bare_segment_stores.append = deadly
     for _ in range(2):
@@ -101,10 +103,11 @@ def test_a_stream_that_kills_its_process_does_not_stop_those_of_later_pages(
         marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def deadly(name: str, data: bytes, offset: int, append: Any = marks.world.bare_segment_stores.append) -> int:
+    def deadly(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
+        name = call[0]
         if f"_MARKu{killer}" in name:
             raise stream_world.Crash
-        return append(name, data, offset)
+        return append(*call)
 
     def crash_some_times(times: int) -> None:
         for _ in range(times):
