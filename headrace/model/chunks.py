@@ -33,12 +33,20 @@ class RunTimes(NamedTuple):
     block_length: int = 0
 
 
+class TableMark(NamedTuple):
+    """What tells a table's runs from those of other segments, and what a table cannot be read without."""
+
+    key_length: int
+    created_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRun:
     """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
 
-    `times` is None for runs that were written before there were numbers. `version` is that of its record: what was read
-    of a run is only changed if nobody changed it meanwhile.
+    `times` is None for runs that were written before there were numbers. `table` is None for segments that are no
+    tables, and for runs that were written before tables were marked. `version` is that of its record: what was read of
+    a run is only changed if nobody changed it meanwhile.
     """
 
     offset: int
@@ -47,6 +55,7 @@ class ChunkRun:
     position: int
     times: RunTimes | None = None
     version: int = field(default=0, compare=False)
+    table: TableMark | None = None
 
     @property
     def end(self) -> int:
@@ -97,6 +106,8 @@ def chunk_body(run: ChunkRun) -> dict[str, Any]:
     body: dict[str, Any] = {"length": run.length, "object": run.object_name, "position": run.position}
     if run.times is not None:
         body["times"] = list(run.times if run.times.block_length else run.times[:2])
+    if run.table is not None:
+        body["table"] = list(run.table)
     return body
 
 
@@ -105,7 +116,8 @@ def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
     times = _times(body["times"]) if "times" in body else None
     offset = int(sort.removeprefix("run/"))
     length, position = record_field(body, "length", int), record_field(body, "position", int)
-    return ChunkRun(offset, length, record_field(body, "object", str), position, times, version)
+    table = _table(body["table"]) if "table" in body else None
+    return ChunkRun(offset, length, record_field(body, "object", str), position, times, version, table)
 
 
 def link_body(link: RunLink) -> dict[str, Any]:
@@ -135,3 +147,9 @@ def _times(numbers: Any) -> RunTimes:
     if not isinstance(numbers, list) or len(numbers) not in (2, 4) or any(type(each) is not int for each in numbers):
         raise CorruptError(f"a run has {numbers!r} as times, expected 2 or 4 numbers")
     return RunTimes(*numbers)
+
+
+def _table(numbers: Any) -> TableMark:
+    if not isinstance(numbers, list) or len(numbers) != 2 or any(type(each) is not int for each in numbers):
+        raise CorruptError(f"a run has {numbers!r} as the mark of a table, expected 2 numbers")
+    return TableMark(*numbers)

@@ -13,8 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
+from headrace.model.chunks import TableMark
 from headrace.model.time_points import TimePoints
-from headrace.segmentstore.containers.attributes import EVENT_COUNT, NO_VALUE, SEGMENT_TYPE, is_core
+from headrace.segmentstore.containers.attributes import (
+    CREATION_TIME,
+    EVENT_COUNT,
+    NO_VALUE,
+    SEGMENT_TYPE,
+    TABLE_KEY_LENGTH,
+    is_core,
+)
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
 from headrace.segmentstore.reading.block_pool import BlockPool
@@ -194,6 +202,13 @@ class Segment:
     @property
     def is_table(self) -> bool:
         return SEGMENT_TYPE in self.attributes
+
+    @property
+    def table_mark(self) -> TableMark | None:
+        """What the segment's runs say of it if it is a table."""
+        if not self.is_table:
+            return None
+        return TableMark(self.attribute(TABLE_KEY_LENGTH), self.attribute(CREATION_TIME))
 
     @property
     def is_stored(self) -> bool:

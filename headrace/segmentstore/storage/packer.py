@@ -55,7 +55,7 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
         packed.blocks += blocks
         run_bytes = packed.length - position
         if run_bytes:
-            packed.runs.append((place, ChunkRun(start, run_bytes, object_name, position)))
+            packed.runs.append((place, ChunkRun(start, run_bytes, object_name, position, table=place.table_mark)))
             homes.append(segment)
         if packed.length >= bytes_max:
             break

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -20,7 +21,7 @@ from headrace.codec.records.segment_record import (
     segment_record_body,
     segment_record_of_body,
 )
-from headrace.model.chunks import chunk_partition
+from headrace.model.chunks import TableMark, chunk_partition
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
@@ -30,6 +31,12 @@ from headrace.ports.metadata_store import (
     Record,
     Replace,
     WriteConflictError,
+)
+from headrace.segmentstore.containers.attributes import (
+    CREATION_TIME,
+    SEGMENT_TYPE,
+    TABLE_KEY_LENGTH,
+    TABLE_SEGMENT,
 )
 from headrace.segmentstore.containers.idle_segments import EvictedSegment
 from headrace.segmentstore.containers.metadata import ContainerMetadata
@@ -86,11 +93,15 @@ class SegmentRecords:
         """A segment of which a lost log had told, and tier 2 has nothing but its runs: it came after the last snapshot.
 
         Its bytes were acknowledged, and it was told to exist. What is lost are its attributes, its seal, and with the
-        numbers of its writers whether an event that is sent again is there already.
+        numbers of its writers whether an event that is sent again is there already. A table is known by its runs: as
+        another segment it would take events between its entries.
         """
         found = await reconciled_segment(SegmentSnapshot(0, name, 0, 0, False, 0, {}), self._directory)
         if found is None or not found.length:
             return None
+        newest = await self._directory.run_before(name, found.length - 1)
+        if newest is not None and newest.table is not None:
+            found = replace(found, attributes=_attributes_of_table(newest.table))
         _log.warning(
             "event=segment_found container=%d segment=%r length=%d", self._directory.container, name, found.length
         )
@@ -149,6 +160,10 @@ class SegmentRecords:
 def record_key(name: str) -> Key:
     """Where the record of a segment lies."""
     return Key(chunk_partition(name), SEGMENT_SORT)
+
+
+def _attributes_of_table(mark: TableMark) -> dict[int, int]:
+    return {CREATION_TIME: mark.created_ms, SEGMENT_TYPE: TABLE_SEGMENT, TABLE_KEY_LENGTH: mark.key_length}
 
 
 def digest_of(state: bytes) -> bytes:
