@@ -56,13 +56,24 @@ class MergedRange:
         return self.offset + self.length
 
 
+class WritersGone(NamedTuple):
+    """For how long writers of a segment have been gone, as the owner of the container with this `epoch` counted it.
+
+    `periods` has a number for each attribute that a writer may have left, by ascending id: how many periods after the
+    opening of the container the writer was gone, or -1 if it was connected.
+    """
+
+    epoch: int
+    periods: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentSnapshot:
     """What the log no longer has to tell about a segment. All its bytes up to `length` are in tier 2 by the time a
     log starts with this snapshot. Only snapshots in tier 2 have `merged` ranges.
 
     `client_attributes` are ids that clients set by request, which no expiry of writers touches. `forgot_writers`: the
-    event numbers of some writers have expired."""
+    event numbers of some writers have expired. Only records of segments that are not in memory have `writers_gone`."""
 
     number: int
     name: str
@@ -74,6 +85,7 @@ class SegmentSnapshot:
     merged: tuple[MergedRange, ...] = ()
     client_attributes: frozenset[int] = NO_IDS
     forgot_writers: bool = False
+    writers_gone: WritersGone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,8 @@ def segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
         body["client_attributes"] = [f"{key:x}" for key in sorted(segment.client_attributes)]
     if segment.forgot_writers:
         body["forgot_writers"] = True
+    if segment.writers_gone is not None:
+        body["writers_gone"] = [segment.writers_gone.epoch, list(segment.writers_gone.periods)]
     return body
 
 
@@ -194,7 +208,12 @@ def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
         merged=tuple(_merged_range(*fields) for fields in body.get("merged", ())),
         client_attributes=frozenset(int(key, 16) for key in _typed(body.get("client_attributes", []), list)) or NO_IDS,
         forgot_writers=_typed(body.get("forgot_writers", False), bool),
+        writers_gone=_writers_gone(*body["writers_gone"]) if "writers_gone" in body else None,
     )
+
+
+def _writers_gone(epoch: Any, periods: Any) -> WritersGone:
+    return WritersGone(_typed(epoch, int), tuple(_typed(each, int) for each in _typed(periods, list)))
 
 
 def _merged_fields(merged: MergedRange) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from idle_segments import IDLE_S, evict, names_in_memory, running_store
@@ -23,6 +24,7 @@ from headrace.segmentstore.containers.writer_expiry import (
 )
 
 SEGMENT = "scope/stream/0.#epoch.0"
+HOUR_S = 3_600
 WEEK_S = 7 * 24 * 3_600
 CORE_ATTRIBUTES = 5
 
@@ -37,6 +39,13 @@ def few(monkeypatch):
     """Limits that a test reaches with few writers."""
     monkeypatch.setattr(writer_expiry, "NEVER_EXPIRES_BELOW", 20)
     monkeypatch.setattr(writer_expiry, "CROWDED_AT", 60)
+
+
+@pytest.fixture
+def leaving_world(world):
+    """Segments leave memory as soon as no client asks for them."""
+    world.limits = replace(world.limits, idle_segments_kept=0, idle_segment_s=IDLE_S)
+    return world
 
 
 def segment_of(running):
@@ -174,6 +183,91 @@ def test_a_writer_stays_connected_while_its_segment_leaves_memory(world, run, fe
             world.clock.advance(2 * WRITER_KEPT_S)
             assert await container.writers.sweep() > 0
             assert 7 in writers_of(running)
+
+    run(scenario())
+
+
+async def leave(running):
+    """The segment leaves memory after an hour in which no client asked for it."""
+    container = running.store.owned[0].container
+    await container.log.durable()
+    segment_of(running).used_s = -IDLE_S
+    running.world.clock.advance(HOUR_S)
+    await running.store.owned[0].evictor.sweep()
+    assert not names_in_memory(running)
+
+
+def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, run, few):
+    """A segment that leaves memory each hour, and comes back for one writer, forgets those that are gone."""
+
+    async def scenario():
+        async with running_store(leaving_world) as running:
+            client, container = await created(running)
+            await evict(running)
+            await client.set_up(SEGMENT, 7)
+            await client.append(7, 1, b"")
+            come_and_go(container, range(100, 140))
+            await container.log.durable()
+            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+            for hour in range(1, 26):  # they count as gone from the first hour on, at which the store looks
+                await leave(running)
+                assert await client.set_up(SEGMENT, 7) == hour
+                await client.append(7, hour + 1, b"")
+                if hour < 25:
+                    assert set(range(100, 140)) <= writers_of(running), hour
+            await leave(running)
+            assert await client.set_up(SEGMENT, 7) == 26
+            left = writers_of(running)
+            assert 7 in left
+            assert len(left) <= 20
+            assert segment_of(running).forgot_writers
+
+    run(scenario())
+
+
+def test_writer_that_came_while_others_were_gone_stays(leaving_world, run, few):
+    """Each writer has its own time, also across an absence of the segment; no writer expires early."""
+
+    async def scenario():
+        async with running_store(leaving_world) as running:
+            _, container = await created(running)
+            await evict(running)
+            assert await container.find(SEGMENT) is not None
+            come_and_go(container, range(100, 130))
+            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+            for hour in range(12):
+                await leave(running)
+                assert await container.find(SEGMENT) is not None
+                if hour == 5:
+                    come_and_go(container, range(200, 225))
+            world_clock = leaving_world.clock
+            world_clock.advance(HOUR_S + WRITER_KEPT_S - 12 * HOUR_S - 1)  # seen at the first eviction
+            assert await container.writers.sweep() == 0
+            world_clock.advance(1 + SWEEP_EVERY_S)  # a record tells half hours
+            assert await container.writers.sweep() == 30
+            assert set(range(200, 225)) <= writers_of(running)
+
+    run(scenario())
+
+
+def test_time_of_another_opening_is_not_taken_over(leaving_world, run, few):
+    """A start gives all writers their time again: the former one may have counted by another clock."""
+
+    async def scenario():
+        async with running_store(leaving_world) as running:
+            _, container = await created(running)
+            await evict(running)
+            assert await container.find(SEGMENT) is not None
+            come_and_go(container, range(100, 140))
+            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+            await leave(running)
+        leaving_world.clock.advance(WRITER_KEPT_S)
+        async with running_store(leaving_world) as running:
+            container = running.store.owned[0].container
+            assert await container.find(SEGMENT) is not None
+            assert await container.writers.sweep() == 0
+            leaving_world.clock.advance(WRITER_KEPT_S)
+            assert await container.writers.sweep() > 0
 
     run(scenario())
 

@@ -79,8 +79,8 @@ class SegmentContainer:
         """Called when tier 2 has more than before."""
         self.metrics = ContainerMetrics()
         self.rates = ContainerRates(metadata, clock)
-        self.idle = IdleSegments(metadata, self.log, self.dirty, self._check_log_space)
-        self.writers = WriterExpiry(metadata, self.log, clock, self._check_log_space)
+        self.writers = WriterExpiry(epoch, metadata, self.log, clock, self._check_log_space)
+        self.idle = IdleSegments(metadata, self.log, self.dirty, self.writers, self._check_log_space)
         self.changes = 0
         """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
         self._noted_sequence = -1

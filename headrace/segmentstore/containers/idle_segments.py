@@ -20,6 +20,7 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.pending import unwatched
 from headrace.segmentstore.containers.segment import RecordedState, Segment
+from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class IdleSegments:
         metadata: ContainerMetadata,
         log: OperationLog,
         dirty: Mapping[int, Segment],
+        writers: WriterExpiry,
         check_log_space: Callable[[], None],
     ) -> None:
         self.find_record: FindEvicted | None = None
@@ -54,6 +56,7 @@ class IdleSegments:
         self._metadata = metadata
         self._log = log
         self._dirty = dirty
+        self._writers = writers
         self._check_log_space = check_log_space
         self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
         self._activations: set[asyncio.Task[None]] = set()
@@ -67,19 +70,24 @@ class IdleSegments:
             and not is_transient_segment_name(segment.name)
         )
 
+    def state_of(self, segment: Segment) -> SegmentSnapshot:
+        """What the record of a segment has to tell when the segment leaves memory."""
+        return replace(without_number(segment.snapshot()), writers_gone=self._writers.gone_of(segment))
+
     def evict(self, segment: Segment, state: bytes) -> bool:
         """Let go of a segment whose record is written; False if it is in use, or not what the record tells any more.
 
-        `state` is what `encode_segment` made of it without its number.
+        `state` is what `encode_segment` made of its `state_of`.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
         """
-        if not self.may_leave(segment) or encode_segment(without_number(segment.snapshot())) != state:
+        if not self.may_leave(segment) or encode_segment(self.state_of(segment)) != state:
             return False
         if self.forget is not None and not self.forget(segment):
             return False
         self._apply(data_frames.EvictOperation(segment.number))
+        self._writers.evicted(segment)
         return True
 
     def announce_records(self) -> None:
@@ -123,9 +131,11 @@ class IdleSegments:
             return False
         self._check_log_space()
         # A new number: after the loss of a log others may have got the one that it had.
-        state = encode_segment(replace(found.state, number=self._metadata.next_number))
+        state = encode_segment(replace(found.state, number=self._metadata.next_number, writers_gone=None))
         self._apply(data_frames.ActivateOperation(memoryview(state)))
-        self._metadata.segments[name].recorded = found.recorded
+        segment = self._metadata.segments[name]
+        segment.recorded = found.recorded
+        self._writers.activated(segment, found.state.writers_gone)
         return True
 
     def _apply(self, operation: data_frames.EvictOperation | data_frames.ActivateOperation) -> None:

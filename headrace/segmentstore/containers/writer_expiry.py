@@ -1,19 +1,22 @@
 """Lets a segment forget the event numbers of writers that are gone, so that new writers always find room.
 
 Every writer leaves its last event number in the segment, which makes its appends exactly once across reconnects. A
-number expires when no connection has had its writer set up for long. Time counts in memory only, from the moment at
-which the container opened: what survives a crash is the operation in the log that names the writers that were dropped.
+number expires when no connection has had its writer set up for long. Time counts from the moment at which the
+container opened: what survives a crash is the operation in the log that names the writers that were dropped. While a
+segment is not in memory, its record has the times.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 from headrace.codec import data_frames
+from headrace.codec.container_snapshots import WritersGone
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, is_core
@@ -36,6 +39,11 @@ NEVER_EXPIRES_BELOW: Final = 1_000
 SWEEP_EVERY_S: Final = 1_800.0
 """With WRITER_KEPT_S_MIN this bounds how many new writers a segment takes for ever: 18 in a second."""
 
+PERIOD_S: Final = SWEEP_EVERY_S
+"""How exactly the record of a segment that is not in memory tells when a writer was gone: some bytes for each."""
+
+_CONNECTED: Final = -1
+
 WRITERS_PER_TURN: Final = 10_000
 """Looked at, or dropped by one operation of 160 KB, before others get their turn of the loop."""
 
@@ -47,8 +55,14 @@ class WriterExpiry:
     """
 
     def __init__(
-        self, metadata: ContainerMetadata, log: OperationLog, clock: Clock, check_log_space: Callable[[], None]
+        self,
+        epoch: int,
+        metadata: ContainerMetadata,
+        log: OperationLog,
+        clock: Clock,
+        check_log_space: Callable[[], None],
     ) -> None:
+        self._epoch = epoch
         self._metadata = metadata
         self._log = log
         self._clock = clock
@@ -56,7 +70,8 @@ class WriterExpiry:
         self._connected: dict[str, dict[int, int]] = {}
         self._gone_since: dict[str, dict[int, float]] = {}
         """By segment and writer, the oldest first. One that has never been seen here counts from the next sweep."""
-        self._due_s = clock.monotonic_s() + SWEEP_EVERY_S
+        self._opened_s = clock.monotonic_s()
+        self._due_s = self._opened_s + SWEEP_EVERY_S
 
     def connect(self, segment: str, writer_id: int) -> None:
         """A connection has set the writer up: its number stays until as many calls of `disconnect`."""
@@ -98,15 +113,16 @@ class WriterExpiry:
             del self._gone_since[name]
         dropped = 0
         for looked_at, segment in enumerate(list(self._metadata.segments.values()), 1):
-            if len(segment.attributes) > NEVER_EXPIRES_BELOW:
-                dropped += await self._sweep(segment)
-            elif self._gone_since:
-                self._gone_since.pop(segment.name, None)
+            dropped += await self.expire(segment)
             if looked_at % WRITERS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return dropped
 
-    async def _sweep(self, segment: Segment) -> int:
+    async def expire(self, segment: Segment) -> int:
+        """Drop the numbers of one segment that have expired; how many. Raises as `sweep`."""
+        if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
+            self._gone_since.pop(segment.name, None)
+            return 0
         now_s = self._clock.monotonic_s()
         await self._note_unseen(segment, now_s)
         dropped = 0
@@ -123,6 +139,44 @@ class WriterExpiry:
                 len(segment.attributes),
             )
         return dropped
+
+    # Segments that leave memory and come back
+
+    def gone_of(self, segment: Segment) -> WritersGone | None:
+        """What the segment's record has to tell of its writers; None if the segment forgets none."""
+        if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
+            return None
+        gone, now_s = self._gone_since.setdefault(segment.name, {}), self._clock.monotonic_s()
+        periods: list[int] = []
+        for writer_id in _writer_ids(segment):
+            if writer_id in self._connected.get(segment.name, ()):
+                periods.append(_CONNECTED)
+                continue
+            since_s = gone.setdefault(writer_id, now_s)
+            # Rounded up: a writer may be kept too long, never too short. What was rounded once stays as it is.
+            periods.append(math.ceil((since_s - self._opened_s) / PERIOD_S))
+        return WritersGone(self._epoch, tuple(periods))
+
+    def evicted(self, segment: Segment) -> None:
+        """The segment has left memory; its record has what `gone_of` told."""
+        self._gone_since.pop(segment.name, None)
+
+    def activated(self, segment: Segment, recorded: WritersGone | None) -> None:
+        """The segment is in memory again. Time that another opening of the container counted is not taken over."""
+        if recorded is None or recorded.epoch != self._epoch:
+            return
+        writer_ids = _writer_ids(segment)
+        if len(writer_ids) != len(recorded.periods):
+            return  # the segment is not what the record told
+        connected = self._connected.get(segment.name, ())
+        gone = [
+            (self._opened_s + period * PERIOD_S, writer_id)
+            for writer_id, period in zip(writer_ids, recorded.periods, strict=True)
+            if period != _CONNECTED and writer_id not in connected
+        ]
+        self._gone_since[segment.name] = {writer_id: since_s for since_s, writer_id in sorted(gone)}
+
+    # Inside
 
     async def _note_unseen(self, segment: Segment, now_s: float) -> None:
         """Let time count for writers that came with the log, or left while the segment had few."""
@@ -161,3 +215,8 @@ class WriterExpiry:
         gone = self._gone_since[segment.name]
         for writer_id in expired:
             del gone[writer_id]
+
+
+def _writer_ids(segment: Segment) -> list[int]:
+    """The ids that may be of writers, in order."""
+    return sorted(key for key in segment.attributes if not is_core(key) and key not in segment.client_attributes)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
-from headrace.codec.records.segment_record import without_number
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import RecordedState, Segment
@@ -105,8 +104,11 @@ class Evictor:
         """Write the records that are not what they should be, then let go of what has not changed; how many."""
         leaving: list[tuple[Segment, SegmentSnapshot, bytes, bytes]] = []
         for segment in batch:
+            # A segment may stay for less time than there is between two sweeps over the writers.
+            await self._container.writers.expire(segment)
+        for segment in batch:
             if self._is_idle(segment):  # again: time may have passed
-                state = without_number(segment.stored_snapshot())
+                state = self._container.idle.state_of(segment)
                 encoded = encode_segment(state)
                 leaving.append((segment, state, encoded, digest_of(encoded)))
         self._container.idle.announce_records()

@@ -22,7 +22,7 @@ from segment_writes import WRITER, write
 
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec import wire_commands as wire
-from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
 from headrace.codec.records.segment_record import (
     SegmentRecord,
     segment_record_body,
@@ -135,7 +135,9 @@ def test_what_changes_while_its_record_is_written_stays(world, run):
 
 def test_the_largest_segment_that_may_leave_fits_into_its_record():
     attributes = {(1 << 128) - 1 - number: -(1 << 63) for number in range(EVICTABLE_ATTRIBUTES_MAX)}
-    state = SegmentSnapshot(0, "\uffff" * (2032 // 3), 1 << 62, 1 << 62, False, 1 << 62, attributes)
+    gone = WritersGone(1 << 40, (99_999,) * len(attributes))  # five years of half hours
+    name = "\uffff" * (2032 // 3)
+    state = SegmentSnapshot(0, name, 1 << 62, 1 << 62, False, 1 << 62, attributes, writers_gone=gone)
     body = segment_record_body(SegmentRecord(state, 1 << 40))
     assert len(json.dumps(body, separators=(",", ":"))) < BODY_BYTES_MAX
-    assert 60 * ATTRIBUTES_PER_BATCH_MAX + RECORDS_PER_WRITE_MAX * 6 * 2032 < TRANSACTION_BYTES_MAX
+    assert 66 * ATTRIBUTES_PER_BATCH_MAX + RECORDS_PER_WRITE_MAX * 6 * 2032 < TRANSACTION_BYTES_MAX
