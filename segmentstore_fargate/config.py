@@ -77,10 +77,12 @@ class StoreConfig:
     """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
     `scaling_reports_queue_url` None: reports are logged only.
 
-    `data_dir` belongs to all processes of the store, `layout` says which containers' logs lie where in it.
+    `data_dir` belongs to all processes of the store, `layout` says which containers' logs lie where in it. `process` is
+    this one's number among them.
     """
 
     store_id: str
+    process: int
     containers: tuple[int, ...]
     container_count: int
     data_dir: Path
@@ -131,6 +133,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     usual_tables = TableLimits()
     return StoreConfig(
         store_id=read.text("HEADRACE_STORE_ID") + (f".{process}" if processes > 1 else ""),
+        process=process,
         containers=layout[journal_dir],
         container_count=container_count,
         data_dir=Path(read.text("HEADRACE_DATA_DIR")),

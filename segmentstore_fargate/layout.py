@@ -21,6 +21,7 @@ LAYOUT_NAME: Final = "layout.json"
 _LOCK_NAME: Final = ".layout.lock"
 _VOLUME_NAME: Final = "volume-id"
 _SERVED_NAME: Final = "served"
+_SETTLED_PREFIX: Final = "settled-"
 _LOG_PATTERNS: Final = ("journal/journal-*", "process-*/journal/journal-*")
 _SINGLE_PROCESS: Final = "journal"
 
@@ -81,6 +82,20 @@ def mark_served(data_dir: Path) -> None:
 def was_served(data_dir: Path) -> bool:
     """Whether a process has ever accepted connections on this volume."""
     return (data_dir / _SERVED_NAME).exists()
+
+
+def mark_settled(data_dir: Path, process: int) -> None:
+    """Note that this process of the store has served everything that was its own: the note outlives restarts.
+
+    Raises:
+        OSError: the volume does not take it.
+    """
+    (data_dir / f"{_SETTLED_PREFIX}{process}").touch()
+
+
+def was_settled(data_dir: Path, process: int) -> bool:
+    """Whether this process of the store has ever served everything that was its own on this volume."""
+    return (data_dir / f"{_SETTLED_PREFIX}{process}").exists()
 
 
 def volume_id(data_dir: Path, random_id: str) -> str:

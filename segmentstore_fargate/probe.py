@@ -1,8 +1,11 @@
 """`python -m segmentstore_fargate.probe`: the health check of a store's task, told by the environment of its processes.
 
-Exit code 0 if every process is alive, else 1, with what the others say on stderr. A task that is replaced loses its
-volume, so only the state of its processes and their journals counts here: a store that cannot renew its lease or open a
-container is alive, and waits.
+Exit code 0 if the store is well, else 1, with what is wrong on stderr. The check has a latch, a file on the volume for
+each process. A process closes it when it serves, under a lease, every container that the map gives it. Before that the
+check fails, so that a deployment replaces the next store only when this one has taken its place.
+
+From then on, also after a restart on the same volume, only the state of the processes and their journals counts. A task
+that is replaced loses its volume. A store that waits for DynamoDB, S3 or another store is therefore well.
 """
 
 from __future__ import annotations
@@ -10,17 +13,36 @@ from __future__ import annotations
 import http.client
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
-from segmentstore_fargate.config import process_environments, read_config
+from segmentstore_fargate.config import StoreConfig, process_environments, read_config
+from segmentstore_fargate.layout import was_settled
 
 TIMEOUT_S: Final = 5.0
 _HTTP_OK: Final = 200
 
 
-def problems(ports: Sequence[int]) -> list[str]:
+def problems(configs: Sequence[StoreConfig]) -> list[str]:
+    """What is wrong with a store, told the settings of each of its processes."""
+    known = [each.health_port for each in configs if each.health_port]
+    found = dead_processes(known) + unsettled_processes(configs)
+    if len(known) < len(configs):
+        found.append("HEADRACE_HEALTH_PORT does not say where to ask")
+    return found
+
+
+def unsettled_processes(configs: Iterable[StoreConfig]) -> list[str]:
+    """Which processes have never served all that was theirs on this volume."""
+    return [
+        f"process {each.process} has not served all containers that are its own yet"
+        for each in configs
+        if not was_settled(each.data_dir, each.process)
+    ]
+
+
+def dead_processes(ports: Sequence[int]) -> list[str]:
     """What is wrong with the processes whose pages are on these ports of this machine."""
     found = []
     for port in ports:
@@ -39,14 +61,11 @@ def problems(ports: Sequence[int]) -> list[str]:
 
 def main() -> int:
     try:
-        ports = [read_config(each).health_port for each in process_environments(os.environ)]
+        configs = [read_config(each) for each in process_environments(os.environ)]
     except InvalidRequestError as error:
         print(error.message, file=sys.stderr)
         return 1
-    known = [port for port in ports if port]
-    found = problems(known)
-    if len(known) < len(ports):
-        found.append("HEADRACE_HEALTH_PORT does not say where to ask")
+    found = problems(configs)
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -7,7 +7,7 @@ the others, until it is told to stop. A store that lives but does not serve is j
 
 With one exception: a task that began with an empty volume, and in which no process has ever accepted a connection,
 holds nothing that could be lost. If its processes keep dying, or none gets that far, the task ends. So ECS notices a
-bad image after minutes and rolls back, where the health check would wait for half an hour with each of three tasks.
+bad image after a minute and rolls back, where the health check would wait for ten with each of three tasks.
 
 There is one process for each core, HEADRACE_PROCESSES of them, and they share nothing but the volume.
 """

@@ -29,7 +29,7 @@ from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
 from segmentstore_fargate.health import Answer, HealthServer, json_answer
 from segmentstore_fargate.heartbeat import until_answered
-from segmentstore_fargate.layout import mark_served, settle_layout, volume_id
+from segmentstore_fargate.layout import mark_served, mark_settled, settle_layout, volume_id
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
 from segmentstore_fargate.registration import own_task
@@ -50,8 +50,9 @@ class SegmentStoreProcess:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._started = False
+        self._settled = False
         self._membership: Membership | None = None
-        self._rates_timer: asyncio.TimerHandle | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
         self._clock = SystemClock()
         settle_layout(config.data_dir, config.layout)
         self._disk = DiskJournalDisk(config.journal_dir)
@@ -131,8 +132,8 @@ class SegmentStoreProcess:
             joining.cancel()
         self._collector.start()
         self._scaling_reports.start()
-        self._tick_rates()
         self._started = True
+        self._tick()
         containers = ",".join(map(str, sorted(self._store.owned)))
         own = membership.identity
         return f"ready store={own.store_id} host={own.host} port={own.port} containers={containers}"
@@ -186,8 +187,8 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
-        if self._rates_timer is not None:
-            self._rates_timer.cancel()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
         if self._membership is not None:
             await self._membership.announce_leaving()
         await self._listener.drain(max(0.0, deadline_s - self._clock.monotonic_s()))
@@ -216,9 +217,21 @@ class SegmentStoreProcess:
         if not self._ended.done():
             self._ended.set_result(1)
 
-    def _tick_rates(self) -> None:
+    def _tick(self) -> None:
         self._store.tick_rates()
-        self._rates_timer = self._loop.call_later(TICK_S, self._tick_rates)
+        if self._serves and not self._settled:
+            self._note_settled()
+        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _note_settled(self) -> None:
+        """Close the latch of the health check (probe.py): from now on only a dead process may end the task."""
+        try:
+            mark_settled(self._config.data_dir, self._config.process)
+        except OSError as error:
+            _log.warning("event=settled_not_noted store=%s error=%r", self._config.store_id, error)
+            return
+        self._settled = True
+        _log.info("event=settled store=%s containers=%d", self._config.store_id, len(self._store.owned))
 
     @property
     def _serves(self) -> bool:

@@ -3,9 +3,10 @@
 One service per zone, because placement on Fargate is best effort and a store must stay in its zone. ECS never runs two
 tasks of a store at once (minimum 0 %, maximum 100 %) and never moves one to balance zones: a new task is a store with
 an empty volume. A process that dies is restarted inside its task (segmentstore_fargate.supervised) and finds its
-journal again; a task that is replaced does not. The health check therefore asks only whether the processes are alive
-and their journals work, and is patient: an outage of DynamoDB or S3 must not cost the events that only a journal has.
-A task that never served has no such events and ends by itself, so that a bad image is rolled back in minutes.
+journal again; a task that is replaced does not. The health check therefore fails until the store has served all that is
+its own, so that the next store is replaced only then; from then on it asks only whether the processes are alive and
+their journals work. An outage of DynamoDB or S3 must not cost the events that only a journal has. A task that never
+served has no such events and ends by itself, so that a bad image is rolled back in minutes.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from infra.constructs.deployed_resources import DeployedResources, service_name
 
 OPEN_FILES_MAX = 65_536
 
-HEALTH_INTERVAL_S = 180
+HEALTH_INTERVAL_S = 30
 HEALTH_TIMEOUT_S = 10
 HEALTH_RETRIES = 10
 HEALTH_START_S = 300
-"""Recovery reads the journal back before the store listens."""
+"""With the retries a store has 600 s to serve all that is its own: it may wait for its former self (300 s), and for
+others to bring their data to S3."""
 
 CACHE_SHARE = 0.5
 """Part of the task's memory for appended data; the rest is for the process, its buffers and the page cache."""

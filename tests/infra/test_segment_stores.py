@@ -9,7 +9,9 @@ from itertools import pairwise
 import pytest
 
 from headrace import topology
+from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
 from headrace.topology import SEGMENT_STORES
+from segmentstore_fargate.supervised import EARLY_DEATHS_MAX, RESTART_PAUSE_S
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceSegmentStores"
@@ -89,9 +91,17 @@ def test_a_process_that_dies_finds_its_volume_again(assembly, services):
         assert "Command" not in container, "the image starts the supervisor"
         assert "EntryPoint" not in container
         assert container["StopTimeout"] == SEGMENT_STORES.stop_timeout_s <= 120
-        check = container["HealthCheck"]
+
+
+def test_a_deployment_waits_until_a_store_has_settled(assembly, services):
+    """As long as a good store may take, and no longer: the probe of a settled one fails for dead processes only."""
+    for service in services:
+        check = _container(assembly, service)["HealthCheck"]
         assert check["Command"] == ["CMD", "python", "-m", "segmentstore_fargate.probe"]
-        assert check["Interval"] * check["Retries"] >= 1_800  # a replaced task loses what S3 does not have
+        assert (check["Interval"], check["Retries"], check["StartPeriod"]) == (30, 10, 300)
+        assert check["Timeout"] < check["Interval"]
+        assert check["StartPeriod"] + check["Interval"] * check["Retries"] >= 2 * TAKE_OVER_AFTER_DEFAULT_S
+        assert check["Interval"] * check["Retries"] > EARLY_DEATHS_MAX * RESTART_PAUSE_S, "restarts come first"
 
 
 def test_every_process_has_a_core_and_its_ports(assembly, services):

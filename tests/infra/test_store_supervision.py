@@ -165,7 +165,7 @@ def _supervise(volume, first_service_s: float, *program: str) -> int:
 
 
 def test_an_image_that_never_serves_is_given_up(volume, tmp_path):
-    """ECS counts the task as failed within minutes, where the health check would take 35."""
+    """ECS counts the task as failed within minutes, where the health check would take ten."""
     starts = tmp_path / "starts"
     starts.write_text("")
     assert _supervise(volume, LATER_S, DIES_AND_COUNTS, str(starts)) == supervised.GIVEN_UP

@@ -117,12 +117,12 @@ def test_the_probe_asks_every_process():
         for server in servers:
             await server.start("127.0.0.1", 0)
         well, ill = (server.port for server in servers)
-        assert await asyncio.to_thread(probe.problems, [well]) == []
-        found = await asyncio.to_thread(probe.problems, [well, ill])
+        assert await asyncio.to_thread(probe.dead_processes, [well]) == []
+        found = await asyncio.to_thread(probe.dead_processes, [well, ill])
         for server in servers:
             await server.stop()
         assert found == [f'port {ill}: {{"status": "starting"}}']
-        return await asyncio.to_thread(probe.problems, [well])
+        return await asyncio.to_thread(probe.dead_processes, [well])
 
     (gone,) = asyncio.run(scenario())
     assert "ConnectionRefusedError" in gone

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import shutil
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,12 @@ import pytest
 from headrace.adapters.disk.journal_disk import DiskJournalFile
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords
+from headrace.adapters.system_clock import SystemClock
+from headrace.metadata.cluster_records import ClusterRecords, write_lease, write_map
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.model import container_opening
+from headrace.model.cluster import ContainerMap, StoreLease, registered
+from headrace.model.containers import ContainerClaim
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal import Journal
@@ -24,6 +30,8 @@ from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
 from segmentstore_fargate.config import StoreConfig, read_config
+from segmentstore_fargate.layout import mark_settled, was_settled
+from segmentstore_fargate.registration import claim_container
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 WAIT_S = 20.0
@@ -31,6 +39,15 @@ WAIT_S = 20.0
 
 
 class Objects(MemoryChunkStorage):
+    """`down` is an outage of S3."""
+
+    down = False
+
+    async def read(self, name: str, position: int, length: int) -> bytes:
+        if self.down:
+            raise UnavailableError("S3 does not answer")
+        return await super().read(name, position, length)
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -40,6 +57,7 @@ class Aws:
 
     def __init__(self) -> None:
         self.metadata = MemoryMetadataStore()
+        self.objects = Objects()
         self.down = False
         self.asked = threading.Event()
         self.renewed = threading.Event()
@@ -69,7 +87,7 @@ class Aws:
 def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
     made = Aws()
     monkeypatch.setattr(wiring, "DynamoMetadataStore", made)
-    monkeypatch.setattr(wiring, "S3ChunkStorage", lambda *_: Objects())
+    monkeypatch.setattr(wiring, "S3ChunkStorage", lambda *_: made.objects)
     monkeypatch.setattr(wiring, "s3_client", lambda: None)
     monkeypatch.setattr(heartbeat_module, "START_RETRY_S", 0.001)
     return made
@@ -97,6 +115,11 @@ def _status(port: int, page: str) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+async def _problems(process: SegmentStoreProcess, config: StoreConfig) -> list[str]:
+    """What the health check of the store's task finds."""
+    return await asyncio.to_thread(probe.problems, [replace(config, health_port=process._health.port)])
 
 
 def test_a_store_has_its_lease_before_it_reads_its_journal(aws, config, monkeypatch):
@@ -134,14 +157,14 @@ def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
             aws.asked.clear()
             assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
         port = process._health.port
-        assert await asyncio.to_thread(probe.problems, [port]) == [], "its task must not be replaced"
+        assert await asyncio.to_thread(probe.dead_processes, [port]) == []
         assert await asyncio.to_thread(_status, port, "/ready") == 503
         assert not starting.done()
         aws.down = False
         assert (await asyncio.wait_for(starting, WAIT_S)).endswith("containers=0,1")
         assert await asyncio.to_thread(_status, port, "/ready") == 200
         process._store.gate.close()  # as when its lease cannot be renewed
-        assert await asyncio.to_thread(probe.problems, [port]) == []
+        assert await _problems(process, config) == []
         assert await asyncio.to_thread(_status, port, "/ready") == 503
         process.request_stop()
         await process.stop()
@@ -189,12 +212,128 @@ async def _connect(port: int) -> None:
     await writer.wait_closed()
 
 
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def _running(config: StoreConfig) -> AsyncIterator[SegmentStoreProcess]:
+    """A process that has not necessarily started when it is given."""
+    process = SegmentStoreProcess(config, {})
+    serving = asyncio.ensure_future(main_module.serve(process, config))
+    try:
+        await _until(lambda: process._health.port > 0)
+        yield process
+    finally:
+        process.request_stop()
+        assert await asyncio.wait_for(serving, WAIT_S) == 0
+
+
+async def _all_in_tier_2(config: StoreConfig, directory: Path) -> None:
+    """A store on another volume has served the containers, and has left."""
+    former = replace(config, data_dir=directory, journal_dir=directory / "journal")
+    async with _running(former) as process:
+        await _until(lambda: process._serves)
+
+
+def test_a_store_is_well_once_it_has_settled(aws, config, tmp_path_factory, monkeypatch):
+    """A deployment waits for it. From then on neither an outage nor a restart during one lets its task be replaced."""
+    monkeypatch.setattr(wiring, "TICK_S", 0.001)
+    for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
+        monkeypatch.setattr(container_opening, name, 0.001)
+
+    async def scenario() -> None:
+        await _all_in_tier_2(config, tmp_path_factory.mktemp("former"))
+        aws.objects.down = True
+        async with _running(config) as process:
+            await _until(lambda: process._started)
+            (problem,) = await _problems(process, config)
+            assert problem == "process 0 has not served all containers that are its own yet"
+            aws.objects.down = False
+            await _until(lambda: was_settled(config.data_dir, 0))
+            assert await _problems(process, config) == []
+            aws.down = True
+            process._store.gate.close()
+            assert await _problems(process, config) == []
+            aws.down = False
+        shutil.rmtree(config.journal_dir)  # so that S3 is needed
+        aws.down = aws.objects.down = True
+        async with _running(config) as process:
+            aws.asked.clear()
+            assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
+            assert await _problems(process, config) == [], "DynamoDB is away"
+            aws.down = False
+            await _until(lambda: process._started)
+            assert await asyncio.to_thread(_status, process._health.port, "/ready") == 503
+            assert await _problems(process, config) == [], "S3 is away"
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkeypatch):
+    """The map gives it a container that a living store has not handed over yet."""
+    monkeypatch.setattr(wiring, "TICK_S", 0.001)
+    records, now_ms = ClusterRecords(aws.metadata), SystemClock().now_ms()
+    peer = registered(StoreLease("store-9", "127.0.0.1", 9, "local", 100, "disk-9", "", 3_600_000), None, now_ms)
+    records.store.write(write_lease(peer, None))
+    claim_container(aws.metadata, 1, ContainerClaim("store-9", "127.0.0.1", 9, "local"))
+    given = ContainerMap(stores={0: "store-0", 1: "store-0"})
+
+    async def scenario() -> None:
+        async with _running(config) as process:
+            await _until(lambda: process._started)
+            process._tick()
+            assert process._membership is not None
+            assert process._membership.missing == [1]
+            assert "has not served all" in (await _problems(process, config))[0]
+            assert await asyncio.to_thread(_status, process._health.port, "/health") == 200
+            mark_settled(config.data_dir, 0)  # before a restart on this volume
+            assert await _problems(process, config) == []
+
+    records.store.write(write_map(given, None))
+    asyncio.run(scenario())
+
+
+def test_each_process_of_a_store_has_to_settle(config):
+    configs = [replace(config, process=process) for process in range(2)]
+    config.data_dir.mkdir(exist_ok=True)
+    for settled in range(3):
+        found = probe.unsettled_processes(configs)
+        assert found == [
+            f"process {process} has not served all containers that are its own yet" for process in range(settled, 2)
+        ]
+        mark_settled(config.data_dir, settled)
+
+
+def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, monkeypatch, caplog):
+    monkeypatch.setattr(wiring, "TICK_S", 0.001)
+    honest, refused = wiring.mark_settled, []
+
+    def failing(data_dir: Path, process: int) -> None:
+        if len(refused) < 2:
+            refused.append(process)
+            raise OSError("no room")
+        honest(data_dir, process)
+
+    monkeypatch.setattr(wiring, "mark_settled", failing)
+
+    async def scenario() -> None:
+        async with _running(config):
+            await _until(lambda: was_settled(config.data_dir, 0))
+
+    asyncio.run(scenario())
+    assert refused == [0, 0]
+    assert "event=settled_not_noted" in caplog.text
+
+
 def test_a_failed_journal_ends_the_task(aws, config):
     async def scenario() -> None:
         process = SegmentStoreProcess(config, {})
         await asyncio.wait_for(process.start(), WAIT_S)
         process._journal._failure = UnavailableError("the disk is gone")
-        (problem,) = await asyncio.to_thread(probe.problems, [process._health.port])
+        (problem,) = await _problems(process, config)
         assert "failing" in problem
         process.request_stop()
         await process.stop()
