@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -29,6 +29,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.workflows.assign_containers import assign_containers, take_unassigned
+from segmentstore_fargate.hand_overs import HandOvers
 from segmentstore_fargate.heartbeat import Heartbeat, until_answered
 from segmentstore_fargate.openings import ContainerOpenings
 from segmentstore_fargate.registration import claim_free_container
@@ -38,7 +39,6 @@ _log = logging.getLogger(__name__)
 WAITING_POLL_S: Final = 0.5
 """Between two looks while a container that belongs here is still with another store."""
 
-HAND_OVER_DEADLINE_S: Final = 60.0
 LEAVING_DEADLINE_S: Final = 2.0
 """For telling the cluster that this store stops; without an answer its lease runs out instead."""
 
@@ -76,10 +76,10 @@ class Membership:
         self._leaving = False
         self._looked = False
         self._settling: asyncio.Task[None] | None = None
-        self._handing_over: set[asyncio.Task[bool]] = set()
         self.heartbeat = Heartbeat(
             store, self._records, clock, identity, self._serves_something, self._news.set, on_fatal
         )
+        self._hand_overs = HandOvers(store, clock, self._news.set)
         self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._news.set)
 
     @property
@@ -215,29 +215,19 @@ class Membership:
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:
         """Close what belongs to others, as far as they are there to go on with it."""
+        own = self.identity.store_id
+        self._hand_overs.keep_failures([each for each, store in container_map.stores.items() if store != own])
         due: dict[str, list[int]] = {}
         for container in self._store.owned:
-            if duty_when_open(self.identity.store_id, container, container_map) is Duty.HAND_OVER:
+            is_due = duty_when_open(own, container, container_map) is Duty.HAND_OVER
+            if is_due and self._hand_overs.may_begin(container):
                 due.setdefault(container_map.stores[container], []).append(container)
         for taker, containers in due.items():
             found = await self._in_thread(lambda taker=taker: self._records.lease(taker))  # type: ignore[misc]
             if found is not None and found.lease.state is StoreState.SERVING:
-                self._hand_over(containers)
-
-    def _hand_over(self, containers: Iterable[int]) -> None:
-        """In the background: one that takes long keeps no other container waiting."""
-        for each in containers:
-            if each in self._store.owned:
-                task = asyncio.ensure_future(self._store.hand_over(each, HAND_OVER_DEADLINE_S))
-                self._handing_over.add(task)
-                task.add_done_callback(self._handed_over)
-
-    def _handed_over(self, task: asyncio.Task[bool]) -> None:
-        """If it could not be brought to tier 2, its log is at rest here: it is opened again, and then handed over."""
-        self._handing_over.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("event=hand_over_failed error=%r", error)
-        self._news.set()
+                for each in containers:
+                    if each in self._store.owned and self._hand_overs.may_begin(each):
+                        self._hand_overs.begin(each)
 
     def container_failed(self, container: int, error: HeadraceError) -> None:
         """A container has stopped, and is to be opened from its log again."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from headrace.model.back_off import doubled_pause_s
 from headrace.model.errors import CorruptError, HeadraceError
 
 RETRY_FIRST_S: Final = 0.5
@@ -63,11 +64,10 @@ class OpeningProgress:
         """After the step has failed."""
         failures = self.failures.get(self.step, 0) + 1
         quarantined = isinstance(error, CorruptError)
-        backoff_s = min(RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), RETRY_MAX_S)
         return OpeningProgress(
             _RETRIED_FROM.get(self.step, self.step),
             {**self.failures, self.step: failures},
-            QUARANTINE_RETRY_S if quarantined else backoff_s,
+            QUARANTINE_RETRY_S if quarantined else doubled_pause_s(failures, RETRY_FIRST_S, RETRY_MAX_S),
             quarantined,
             error.message if isinstance(error, HeadraceError) else repr(error),
         )

@@ -20,6 +20,8 @@ from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
+from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate import hand_overs
 from segmentstore_fargate.membership import Membership
 
 CONTAINER = container_of_segment(SEGMENT, CONTAINERS)
@@ -218,12 +220,10 @@ def test_a_log_that_is_read_again_keeps_no_flush_waiting(world, run, monkeypatch
 
 
 def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, run, monkeypatch):
-    from segmentstore_fargate import membership as membership_module
-
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             await write(a.running, b"one")
-            monkeypatch.setattr(membership_module, "HAND_OVER_DEADLINE_S", 0.05)
+            monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
             honest, refused = world.chunks.put, []
 
             async def away(name, parts):
@@ -234,13 +234,53 @@ def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, run, monk
             async with member(world, "b") as b:
                 await a.beat()
                 await a.running.until(lambda: epoch(world, 2) > 0 or epoch(world, 3) > 0)
-                monkeypatch.setattr(membership_module, "HAND_OVER_DEADLINE_S", 20)
+                await a.serves(0, 1, 2, 3)
+                monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
                 world.chunks.put = honest
+                world.clock.advance(hand_overs.RETRY_FIRST_S)
+                await a.beat()
+                await b.beat()
                 await b.serves(2, 3)
                 await a.serves(0, 1)
                 assert refused
                 assert not a.fatal
                 await a.beat()
+
+    run(scenario())
+
+
+def test_a_container_that_cannot_be_handed_over_is_served_between_the_attempts(world, run, monkeypatch):
+    """While S3 is away it would be without a store otherwise: each attempt takes as long as its deadline."""
+    attempts: list[int] = []
+    honest = SegmentStore.hand_over
+
+    async def failing(self: SegmentStore, container: int, _deadline_s: float) -> bool:
+        attempts.append(container)
+        return await honest(self, container, 0.0)
+
+    async def attempted(a: Any, count: int) -> None:
+        """Look at the map often; the moved containers are handed over so often, and served again."""
+        await a.beat()
+        for _ in range(3):
+            await a.membership._settle_once()
+            await a.running.until(lambda: len(attempts) >= 2 * count)
+            await a.serves(0, 1, 2, 3)
+        assert sorted(attempts) == sorted([2, 3] * count)
+
+    async def scenario():
+        async with member(world, "a", range(CONTAINERS)) as a:
+            await write(a.running, b"one")
+            monkeypatch.setattr(SegmentStore, "hand_over", failing)
+            async with member(world, "b", graceful=False) as b:
+                await a.beat()
+                await attempted(a, 1)
+                for failures, pause_s in enumerate((60, 120, 240, 480, 600, 600), 1):
+                    world.clock.advance(pause_s - 1)
+                    await attempted(a, failures)
+                    world.clock.advance(1)
+                    await attempted(a, failures + 1)
+                assert await content(a.running) == b"one"
+                assert b.containers == []
 
     run(scenario())
 

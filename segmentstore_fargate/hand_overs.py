@@ -1,0 +1,67 @@
+"""Hands containers over to the stores that the map gives them to, each in the background and by itself.
+
+A hand-over that tier 2 does not let end leaves the container without a store until its deadline. The container is then
+opened here from its log again, and served during a back-off before the next attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from headrace.model.back_off import doubled_pause_s
+from headrace.ports.clock import Clock
+from headrace.segmentstore.store import SegmentStore
+
+_log = logging.getLogger(__name__)
+
+DEADLINE_S: Final = 60.0
+RETRY_FIRST_S: Final = DEADLINE_S
+"""As long as the attempt that failed: the container is served at least half of the time."""
+RETRY_MAX_S: Final = 600.0
+"""Tier 2 is away for long: its return must not be noticed much later."""
+
+
+class HandOvers:
+    """`on_end` is called when a hand-over has ended, whether tier 2 has everything or not."""
+
+    def __init__(self, store: SegmentStore, clock: Clock, on_end: Callable[[], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._on_end = on_end
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._failed: dict[int, tuple[int, float]] = {}  # how often in a row, and when the pause is over
+
+    def begin(self, container: int) -> None:
+        """Hand over a container that is served here."""
+        self._tasks[container] = asyncio.ensure_future(self._run(container))
+
+    def may_begin(self, container: int) -> bool:
+        """Whether no attempt is under way, and the pause after one that failed is over."""
+        _, retry_at_s = self._failed.get(container, (0, 0.0))
+        return container not in self._tasks and self._clock.monotonic_s() >= retry_at_s
+
+    def keep_failures(self, due: Collection[int]) -> None:
+        """Forget the failures of containers that need not be handed over any more."""
+        self._failed = {container: failed for container, failed in self._failed.items() if container in due}
+
+    async def _run(self, container: int) -> None:
+        try:
+            handed_over = await self._store.hand_over(container, DEADLINE_S)
+        except Exception as error:  # noqa: BLE001 - a defect: the next attempt may succeed
+            _log.error("event=hand_over_failed container=%d error=%r", container, error)
+            handed_over = False
+        if handed_over:
+            self._failed.pop(container, None)
+        else:
+            self._put_off(container)
+        del self._tasks[container]
+        self._on_end()
+
+    def _put_off(self, container: int) -> None:
+        failures = self._failed.get(container, (0, 0.0))[0] + 1
+        pause_s = doubled_pause_s(failures, RETRY_FIRST_S, RETRY_MAX_S)
+        self._failed[container] = failures, self._clock.monotonic_s() + pause_s
+        _log.warning("event=hand_over_put_off container=%d failures=%d retry_s=%.0f", container, failures, pause_s)
