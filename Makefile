@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports synth openapi costs protocol bench fuzz up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol bench fuzz up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ up: $(INSTALLED) ## start the local stack and keep it running
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup
 
-check: lint types imports synth ## everything CI checks beside the tests
+check: lint types imports generated synth ## everything CI checks beside the tests
 
 lint: $(INSTALLED) ## style and banned calls
 	@$(VENV)/bin/ruff check .
@@ -46,11 +46,17 @@ types: $(INSTALLED) ## mypy strict for the library
 imports: $(INSTALLED) ## who may import whom
 	@$(VENV)/bin/lint-imports
 
+generated: $(INSTALLED) ## are the client's synchronous classes current
+	@$(PYTHON) scripts/generate_synchronous_client.py --check
+
 synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
 	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet
 
 openapi: $(INSTALLED) ## write docs/api/openapi.json anew
 	@$(PYTHON) -m functions.openapi
+
+synchronous: $(INSTALLED) ## generate the client's synchronous classes from the asynchronous ones
+	@$(PYTHON) scripts/generate_synchronous_client.py
 
 costs: $(INSTALLED) ## measure what calls cost; writes the tables of docs/operating/costs.md anew
 	@PYTHONPATH=. $(PYTHON) tests/support/costs.py

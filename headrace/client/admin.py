@@ -1,4 +1,4 @@
-"""Scopes, streams, segments and stream cuts over the controller's HTTP API: the asynchronous face.
+"""Scopes, streams, segments and stream cuts over the controller's HTTP API.
 
 Operations that run in the background (create, update, truncate, scale, seal, delete a stream) are waited for unless
 `wait=False`. Every method raises the errors of `headrace.model.errors` as the controller reports them, and

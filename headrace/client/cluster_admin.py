@@ -1,4 +1,4 @@
-"""Segment stores and the container map for operators. `admin.cluster`, in both faces."""
+"""Segment stores and the container map for operators. `admin.cluster`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.views import parsed
 
 
@@ -80,20 +79,6 @@ class AsyncClusterAdmin:
     async def containers(self) -> ContainerMapView:
         """Where each container is and belongs."""
         return parsed(_container_map, await self._api.request("GET", "/v1/cluster/containers"))
-
-
-class ClusterAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncClusterAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def get(self) -> ClusterView:
-        return self._run(self._admin.get())
-
-    def containers(self) -> ContainerMapView:
-        return self._run(self._admin.containers())
 
 
 def _cluster(answer: Mapping[str, Any]) -> ClusterView:

@@ -1,4 +1,4 @@
-"""Dead letters for operators: requests that failed again and again. `admin.dead_letters`, in both faces."""
+"""Dead letters for operators: requests that failed again and again. `admin.dead_letters`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.views import parsed
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_MAX
@@ -73,26 +72,6 @@ class AsyncDeadLettersAdmin:
     async def drop(self, letter: str) -> None:
         """Forgets the letter. Raises NotFoundError if there is no such letter."""
         await self._api.request("DELETE", _path(letter))
-
-
-class DeadLettersAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncDeadLettersAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def page(self, *, limit: int = PAGE_ITEMS_MAX, after: str | None = None) -> DeadLetterPage:
-        return self._run(self._admin.page(limit=limit, after=after))
-
-    def get(self, letter: str) -> DeadLetterView:
-        return self._run(self._admin.get(letter))
-
-    def replay(self, letter: str) -> DeadLetterView:
-        return self._run(self._admin.replay(letter))
-
-    def drop(self, letter: str) -> None:
-        self._run(self._admin.drop(letter))
 
 
 def _path(letter: str) -> str:

@@ -1,4 +1,4 @@
-"""A key-value table: its data operations, on an event loop. See `headrace.client.synchronous_table` for the twin.
+"""A key-value table: its data operations, on an event loop.
 
 The primary key decides the segment. What is written in one call under one primary key is written all or nothing. A
 request whose answer was lost is repeated: a condition that fails only because the first attempt was carried out is
@@ -48,7 +48,7 @@ class AsyncKeyValueTable:
         self._requests = TableSegmentRequests(admin, scope, table)
         self._lengths = KeyLengths(found.primary_key_length, found.secondary_key_length)
         self._routes = RoutingTable(Route(one.key_range, one.segment_id) for one in found.segments)
-        self.closed = False
+        self._closed = False
 
     # One key
 
@@ -175,9 +175,14 @@ class AsyncKeyValueTable:
         async for stored, key in merged(pages):
             yield self._lengths.split(stored), key.version
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     async def close(self) -> None:
         """Lets go of the connections. Closing again does nothing."""
-        self.closed = True
+        self._closed = True
         await self._requests.close()
 
     async def __aenter__(self) -> AsyncKeyValueTable:

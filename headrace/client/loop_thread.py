@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,6 +27,12 @@ class LoopThread:
             future.cancel()
             raise
 
+    def iterate(self, start: Callable[[], AsyncIterator[T]], page: int) -> Iterator[T]:
+        """The items of an asynchronous iterator, `page` per call: to cross over to the loop costs more than an item."""
+        source = start()
+        while items := self.run(_items(source, page)):
+            yield from items
+
     def close(self) -> None:
         """Cancels what still runs and ends the thread."""
         if self._loop.is_closed():
@@ -44,6 +50,16 @@ class LoopThread:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._loop.close()
+
+
+async def _items(source: AsyncIterator[T], most: int) -> list[T]:
+    items: list[T] = []
+    while len(items) < most:
+        try:
+            items.append(await anext(source))
+        except StopAsyncIteration:
+            break
+    return items
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

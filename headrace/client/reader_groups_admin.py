@@ -1,4 +1,4 @@
-"""Reader groups over the controller's HTTP API: `admin.reader_groups`, in both faces."""
+"""Reader groups over the controller's HTTP API: `admin.reader_groups`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.polling import items_of_pages, until
 from headrace.client.views import parsed
 from headrace.model.errors import NotFoundError
@@ -115,42 +114,6 @@ class AsyncReaderGroupsAdmin:
             return (await self.get(known.scope, known.group)).group_id != known.group_id
         except NotFoundError:
             return True
-
-
-class ReaderGroupsAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncReaderGroupsAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def create(
-        self,
-        scope: str,
-        group: str,
-        configuration: ReaderGroupConfiguration,
-        *,
-        group_id: str | None = None,
-        wait: bool = True,
-    ) -> ReaderGroupView:
-        return self._run(self._admin.create(scope, group, configuration, group_id=group_id, wait=wait))
-
-    def get(self, scope: str, group: str) -> ReaderGroupView:
-        return self._run(self._admin.get(scope, group))
-
-    def list(self, scope: str) -> list[str]:
-        return self._run(self._admin.list(scope))
-
-    def update(
-        self, known: ReaderGroupView, configuration: ReaderGroupConfiguration, *, wait: bool = True
-    ) -> ReaderGroupView:
-        return self._run(self._admin.update(known, configuration, wait=wait))
-
-    def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
-        return self._run(self._admin.reset(known, wait=wait))
-
-    def delete(self, known: ReaderGroupView, *, wait: bool = True) -> None:
-        self._run(self._admin.delete(known, wait=wait))
 
 
 def _groups(scope: str) -> str:

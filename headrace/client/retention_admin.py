@@ -1,4 +1,4 @@
-"""Retention and subscribers for programs: `admin.retention` and `admin.subscribers`, in both faces."""
+"""Retention and subscribers for programs: `admin.retention` and `admin.subscribers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from headrace.client import views
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
@@ -123,50 +122,6 @@ class AsyncSubscribersAdmin:
                 yield one
             if token is None:
                 return
-
-
-class RetentionAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncRetentionAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def describe(self, scope: str, stream: str) -> RetentionDescription:
-        return self._run(self._admin.describe(scope, stream))
-
-
-class SubscribersAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncSubscribersAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def list(self, scope: str, stream: str) -> list[SubscriberView]:
-        return self._run(self._admin.list(scope, stream))
-
-    def get(self, scope: str, stream: str, subscriber: str) -> SubscriberView:
-        return self._run(self._admin.get(scope, stream, subscriber))
-
-    def register(
-        self,
-        scope: str,
-        stream: str,
-        subscriber: str,
-        *,
-        generation: int = 0,
-        start: StreamCut | Mapping[int, int] | None = None,
-    ) -> SubscriberView:
-        return self._run(self._admin.register(scope, stream, subscriber, generation=generation, start=start))
-
-    def publish(
-        self, scope: str, stream: str, subscriber: str, cut: StreamCut | Mapping[int, int], *, generation: int = 0
-    ) -> SubscriberView:
-        return self._run(self._admin.publish(scope, stream, subscriber, cut, generation=generation))
-
-    def unregister(self, scope: str, stream: str, subscriber: str, *, generation: int | None = None) -> None:
-        self._run(self._admin.unregister(scope, stream, subscriber, generation=generation))
 
 
 def _stream(scope: str, stream: str) -> str:

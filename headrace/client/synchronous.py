@@ -1,6 +1,8 @@
-"""The synchronous face: the same client for programs without an event loop. Thread-safe unless said otherwise.
+"""Event writer and event reader for programs without an event loop. Thread-safe unless said otherwise.
 
-Writers pack events in the thread that writes; everything else runs on one background thread per `Headrace`.
+Writers pack events in the thread that writes; everything else runs on one background thread per `Headrace`. These
+classes are written by hand, because an event must not cost a change of threads. `make synchronous` generates all other
+synchronous classes from the asynchronous ones.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 from headrace.client.event_blocks import Ack
+from headrace.client.event_packer import EventPacker
 from headrace.client.event_reader import AsyncEventReader, EventRead, events_of
 from headrace.client.event_writer import (
     BATCH_SLICE_EVENTS,
@@ -22,6 +25,7 @@ from headrace.client.event_writer import (
 from headrace.client.loop_thread import LoopThread
 from headrace.client.segment_stream import EventBatch
 from headrace.client.time_windows import TimeWindow
+from headrace.client.transactional_writer import AsyncTransaction, transaction_event
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_cuts import StreamCut
 
@@ -75,10 +79,7 @@ class EventWriter:
             UnavailableError: `timeout_s` has passed; the events are still tried.
             HeadraceError: what ended the writer, if something did: some events were not acknowledged.
         """
-        if not self._packer.wait_until_empty(timeout_s):
-            raise UnavailableError(f"not every event was acknowledged within {timeout_s} s; they are still tried")
-        if self._packer.failure is not None:
-            raise self._packer.failure
+        _flush(self._packer, timeout_s)
 
     def note_time(self, time: int) -> None:
         """As `AsyncEventWriter.note_time`."""
@@ -115,6 +116,34 @@ class EventWriter:
     def _leave(self) -> None:
         self.closed = True
         self._thread.run(self._core.close(closed_error()))
+
+
+class TransactionEvents:
+    """The part of `Transaction` that writes events; the rest of it is generated."""
+
+    def __init__(self, transaction: AsyncTransaction) -> None:
+        self._packer = transaction.packer
+
+    def write(self, event: Event, routing_key: str | None = None) -> Ack:
+        """Queues an event; waits only while the buffer is full.
+
+        Raises:
+            InvalidRequestError: code "event_too_large": a transaction takes events of up to 8 MiB.
+            IllegalStateError: code "transaction_aborted" or "transaction_committed".
+        """
+        payload = transaction_event(event)
+        while (ack := self._packer.add(payload, routing_key)) is None:
+            self._packer.wait_for_room()
+        return ack
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Returns when every event written is durable.
+
+        Raises:
+            UnavailableError: `timeout_s` has passed; the events are still tried.
+            HeadraceError: what ended the transaction, if something did.
+        """
+        _flush(self._packer, timeout_s)
 
 
 class EventReader:
@@ -167,3 +196,10 @@ class EventReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _flush(packer: EventPacker, timeout_s: float | None) -> None:
+    if not packer.wait_until_empty(timeout_s):
+        raise UnavailableError(f"not every event was acknowledged within {timeout_s} s; they are still tried")
+    if packer.failure is not None:
+        raise packer.failure

@@ -1,51 +1,47 @@
-"""Transactions for programs without an event loop: the asynchronous writer on the client's background thread."""
+"""`Transaction` and `TransactionalWriter` for programs without an event loop; thread-safe.
+
+Generated from `transactional_writer.py` by `make synchronous`: change that file, not this one.
+"""
 
 from __future__ import annotations
 
 from types import TracebackType
 
-from headrace.client.event_blocks import Ack
-from headrace.client.event_writer import Event
 from headrace.client.loop_thread import LoopThread
-from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter, transaction_event
-from headrace.model.errors import UnavailableError
+from headrace.client.synchronous import TransactionEvents
+from headrace.client.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 
 
-class Transaction:
-    """One open transaction; made by `TransactionalWriter.begin`. Used with `with`, it is committed, or aborted on an
-    error. Thread-safe."""
+class Transaction(TransactionEvents):
+    """One open transaction. `id` names it for ever; used with `with`, it is committed, or aborted on an error."""
 
-    def __init__(self, thread: LoopThread, transaction: AsyncTransaction) -> None:
+    def __init__(self, thread: LoopThread, core: AsyncTransaction) -> None:
+        super().__init__(core)
         self._thread = thread
-        self._transaction = transaction
-        self._packer = transaction.packer
-        self.id = transaction.id
+        self._core = core
 
-    def write(self, event: Event, routing_key: str | None = None) -> Ack:
-        """Queues an event; waits only while the buffer is full. Raises as `AsyncTransaction.write`."""
-        payload = transaction_event(event)
-        while (ack := self._packer.add(payload, routing_key)) is None:
-            self._packer.wait_for_room()
-        return ack
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Returns when every event written is durable; raises what ended the transaction, if something did."""
-        if not self._packer.wait_until_empty(timeout_s):
-            raise UnavailableError(f"not every event was acknowledged within {timeout_s} s; they are still tried")
-        if self._packer.failure is not None:
-            raise self._packer.failure
+    @property
+    def id(self) -> str:
+        """32 lower-case hex digits: the transaction's name, for other processes too."""
+        return self._core.id
 
     def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
-        """As `AsyncTransaction.commit`."""
-        self._thread.run(self._transaction.commit(time=time, writer=writer, wait=wait))
+        """Flushes and commits; with `wait` it returns only when readers can see the events.
+
+        `writer` and `time` tell that no older event of this writer follows, for watermarks.
+
+        Raises:
+            IllegalStateError: code "transaction_aborted": by request, or because nobody pinged it in time.
+        """
+        self._thread.run(self._core.commit(time=time, writer=writer, wait=wait))
 
     def abort(self) -> None:
         """Drops the events. Raises IllegalStateError, code "transaction_committed"."""
-        self._thread.run(self._transaction.abort())
+        self._thread.run(self._core.abort())
 
     def state(self) -> str:
         """OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
-        return self._thread.run(self._transaction.state())
+        return self._thread.run(self._core.state())
 
     def __enter__(self) -> Transaction:
         return self
@@ -53,30 +49,41 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.run(self._transaction.__aexit__(kind, error, trace))
+        self._thread.run(self._core.__aexit__(kind, error, trace))
 
 
 class TransactionalWriter:
-    """Begins transactions on a stream; make it with `Headrace.transactional_writer`, use it with `with`."""
+    """Begins transactions on a stream. Make it with `Headrace.transactional_writer`, use it with `with`.
 
-    def __init__(self, thread: LoopThread, writer: AsyncTransactionalWriter) -> None:
+    Closing it leaves open transactions to whoever knows their ids, until their leases end.
+    """
+
+    def __init__(self, thread: LoopThread, core: AsyncTransactionalWriter) -> None:
         self._thread = thread
-        self._writer = writer
-        self.closed = False
+        self._core = core
 
     def begin(self) -> Transaction:
         """A new transaction. Raises NotFoundError, or SealedError if the stream takes no more events."""
-        return Transaction(self._thread, self._thread.run(self._writer.begin()))
+        return Transaction(self._thread, self._thread.run(self._core.begin()))
 
     def transaction(self, transaction_id: str) -> Transaction:
-        """A transaction that somebody else began, to go on with it. Raises as its asynchronous twin."""
-        return Transaction(self._thread, self._thread.run(self._writer.transaction(transaction_id)))
+        """A transaction that somebody else began, to go on with it.
+
+        Raises:
+            NotFoundError: code "transaction_not_found".
+            IllegalStateError: code "transaction_committed" or "transaction_aborted".
+        """
+        return Transaction(self._thread, self._thread.run(self._core.transaction(transaction_id)))
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
 
     def close(self) -> None:
         """Lets go of open transactions: they stay until their leases end. Closing again does nothing."""
         if not self.closed:
-            self.closed = True
-            self._thread.run(self._writer.close())
+            self._thread.run(self._core.close())
 
     def __enter__(self) -> TransactionalWriter:
         return self
@@ -84,4 +91,5 @@ class TransactionalWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self.closed:
+            self._thread.run(self._core.__aexit__(kind, error, trace))

@@ -1,4 +1,4 @@
-"""Key-value tables over the controller's HTTP API: `admin.tables`, in both faces."""
+"""Key-value tables over the controller's HTTP API: `admin.tables`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.polling import items_of_pages, until
 from headrace.client.views import SegmentEndpoint, SegmentView, parsed, segment_endpoint, segment_view
 from headrace.model.errors import AlreadyExistsError, NotFoundError
@@ -103,40 +102,6 @@ class AsyncTablesAdmin:
             return (await self.get(scope, table)).state != "DELETING"
         except NotFoundError:
             return True
-
-
-class TablesAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncTablesAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def create(
-        self,
-        scope: str,
-        table: str,
-        configuration: TableConfiguration,
-        *,
-        exist_ok: bool = False,
-        wait: bool = True,
-    ) -> TableView:
-        return self._run(self._admin.create(scope, table, configuration, exist_ok=exist_ok, wait=wait))
-
-    def get(self, scope: str, table: str) -> TableView:
-        return self._run(self._admin.get(scope, table))
-
-    def list(self, scope: str) -> list[str]:
-        return self._run(self._admin.list(scope))
-
-    def segments(self, scope: str, table: str) -> TableSegments:
-        return self._run(self._admin.segments(scope, table))
-
-    def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
-        return self._run(self._admin.endpoint(scope, table, segment_id))
-
-    def delete(self, scope: str, table: str, *, wait: bool = True) -> None:
-        self._run(self._admin.delete(scope, table, wait=wait))
 
 
 def _tables(scope: str) -> str:

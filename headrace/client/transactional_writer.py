@@ -36,7 +36,7 @@ class AsyncTransaction:
     """One open transaction. `id` names it for ever; used with `async with`, it is committed, or aborted on an error."""
 
     def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
-        self.id = view.transaction
+        self._id = view.transaction
         self.packer = EventPacker(block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes)
         self._writer = writer
         self._changed = asyncio.Event()
@@ -56,6 +56,11 @@ class AsyncTransaction:
         ]
         routes = zip(view.segments, self._appenders, strict=True)
         self.packer.route(Route(one.key_range, appender.queue) for one, appender in routes)
+
+    @property
+    def id(self) -> str:
+        """32 lower-case hex digits: the transaction's name, for other processes too."""
+        return self._id
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event; waits while the buffer is full.
@@ -167,6 +172,7 @@ class AsyncTransactionalWriter:
         self._lease_ms = check_lease(lease_ms)
         self._open: set[AsyncTransaction] = set()
         self._pinger: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def begin(self) -> AsyncTransaction:
         """A new transaction. Raises NotFoundError, or SealedError if the stream takes no more events."""
@@ -188,8 +194,16 @@ class AsyncTransactionalWriter:
         """It is not pinged any more."""
         self._open.discard(transaction)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     async def close(self) -> None:
-        """Lets go of all transactions and connections."""
+        """Lets go of open transactions: they stay until their leases end. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         if self._pinger is not None:
             self._pinger.cancel()
             await asyncio.gather(self._pinger, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Transactions by their ids, and commit sets: `admin.transactions`, in both faces.
+"""Transactions by their ids, and commit sets: `admin.transactions`.
 
 To write in a transaction use a transactional writer; this is for looking at transactions, and for committing what
 others wrote.
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.views import parsed
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
@@ -135,43 +134,6 @@ class AsyncTransactionsAdmin:
             token = answer.get("continuationToken")
             if token is None:
                 return
-
-
-class TransactionsAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncTransactionsAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def create(self, scope: str, stream: str, *, lease_ms: int = LEASE_MS_DEFAULT) -> TransactionView:
-        return self._run(self._admin.create(scope, stream, lease_ms=lease_ms))
-
-    def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        return self._run(self._admin.get(scope, stream, transaction))
-
-    def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
-        return self._run(self._admin.ping(scope, stream, transaction, lease_ms=lease_ms))
-
-    def commit(
-        self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
-    ) -> TransactionView:
-        return self._run(self._admin.commit(scope, stream, transaction, writer=writer, time=time))
-
-    def abort(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        return self._run(self._admin.abort(scope, stream, transaction))
-
-    def list_open(self, scope: str, stream: str) -> list[TransactionView]:
-        return self._run(self._admin.list_open(scope, stream))
-
-    def list_completed(self, scope: str, stream: str) -> list[tuple[str, str]]:
-        return self._run(self._admin.list_completed(scope, stream))
-
-    def commit_all(self, scope: str, stream: str, key: str, transactions: Sequence[str]) -> CommitSetView:
-        return self._run(self._admin.commit_all(scope, stream, key, transactions))
-
-    def commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
-        return self._run(self._admin.commit_set(scope, stream, key))
 
 
 def _stream_path(scope: str, stream: str) -> str:

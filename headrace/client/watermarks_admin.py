@@ -1,4 +1,4 @@
-"""Watermarks over the controller's HTTP API: `admin.watermarks`, in both faces.
+"""Watermarks over the controller's HTTP API: `admin.watermarks`.
 
 Writers and readers use this by themselves (`note_time`, `time_window`); it is here for programs that write by other
 means and know their positions.
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.http_api import HttpApi
-from headrace.client.loop_thread import LoopThread
 from headrace.client.views import SegmentEndpoint, parsed, segment_endpoint
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
 from headrace.model.segments import KeyRange, StreamSegment
@@ -60,23 +59,6 @@ class AsyncWatermarksAdmin:
         """Where the store of the stream's mark segment listens."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams/{mark_stream_name(check_stream_name(stream))}"
         return parsed(segment_endpoint, await self._api.request("GET", f"{path}/segments/0/endpoint"))
-
-
-class WatermarksAdmin:
-    """The same for programs without an event loop. Every method is described at its twin."""
-
-    def __init__(self, thread: LoopThread, admin: AsyncWatermarksAdmin) -> None:
-        self._run = thread.run
-        self._admin = admin
-
-    def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
-        self._run(self._admin.note_position(scope, stream, writer, time, offsets))
-
-    def remove_writer(self, scope: str, stream: str, writer: str) -> None:
-        self._run(self._admin.remove_writer(scope, stream, writer))
-
-    def newest(self, scope: str, stream: str) -> NewestWatermark:
-        return self._run(self._admin.newest(scope, stream))
 
 
 def _stream_path(scope: str, stream: str) -> str:

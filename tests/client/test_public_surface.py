@@ -6,9 +6,27 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 import headrace.client
 from headrace.client.admin import AsyncAdmin
+from headrace.client.cluster_admin import AsyncClusterAdmin
+from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
+from headrace.client.headrace import DEFAULT_URL
+from headrace.client.http_api import HttpApi
+from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
+from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.synchronous_admin import Admin
+from headrace.client.synchronous_cluster_admin import ClusterAdmin
+from headrace.client.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.client.synchronous_reader_groups_admin import ReaderGroupsAdmin
+from headrace.client.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
+from headrace.client.synchronous_tables_admin import TablesAdmin
+from headrace.client.synchronous_transactions_admin import TransactionsAdmin
+from headrace.client.synchronous_watermarks_admin import WatermarksAdmin
+from headrace.client.tables_admin import AsyncTablesAdmin
+from headrace.client.transactions_admin import AsyncTransactionsAdmin
+from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 from headrace.model import errors
 
 PUBLIC = {
@@ -37,12 +55,35 @@ def test_the_whole_error_tree_is_exported() -> None:
     assert tree == ERRORS
 
 
-def test_the_synchronous_admin_is_the_asynchronous_one() -> None:
-    def methods(kind: type) -> dict[str, inspect.Signature]:
-        found = inspect.getmembers(kind, inspect.isfunction)
-        return {name: inspect.signature(function) for name, function in found if not name.startswith("_")}
+ADMINS = {
+    "admin": (Admin, AsyncAdmin),
+    "cluster": (ClusterAdmin, AsyncClusterAdmin),
+    "dead_letters": (DeadLettersAdmin, AsyncDeadLettersAdmin),
+    "reader_groups": (ReaderGroupsAdmin, AsyncReaderGroupsAdmin),
+    "retention": (RetentionAdmin, AsyncRetentionAdmin),
+    "subscribers": (SubscribersAdmin, AsyncSubscribersAdmin),
+    "tables": (TablesAdmin, AsyncTablesAdmin),
+    "transactions": (TransactionsAdmin, AsyncTransactionsAdmin),
+    "watermarks": (WatermarksAdmin, AsyncWatermarksAdmin),
+}
 
-    assert methods(Admin) == methods(AsyncAdmin)
+
+@pytest.mark.parametrize(("synchronous", "asynchronous"), ADMINS.values(), ids=ADMINS)
+def test_the_synchronous_admin_is_the_asynchronous_one(synchronous: type, asynchronous: type) -> None:
+    def methods(kind: type) -> dict[str, tuple[inspect.Signature, str | None]]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {
+            name: (inspect.signature(function), inspect.getdoc(function))
+            for name, function in found
+            if not name.startswith("_")
+        }
+
+    assert methods(synchronous) == methods(asynchronous)
+
+
+def test_every_part_of_the_asynchronous_admin_is_compared() -> None:
+    parts = {name: type(part) for name, part in vars(AsyncAdmin(HttpApi(DEFAULT_URL))).items() if name[0] != "_"}
+    assert {"admin": AsyncAdmin} | parts == {name: asynchronous for name, (_, asynchronous) in ADMINS.items()}
 
 
 def test_importing_is_light() -> None:

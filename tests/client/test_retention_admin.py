@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +14,6 @@ from headrace.client.http_api import HttpApi
 from headrace.client.retention_admin import (
     AsyncRetentionAdmin,
     AsyncSubscribersAdmin,
-    RetentionAdmin,
-    SubscribersAdmin,
     SubscriberView,
 )
 from headrace.model.errors import CorruptError
@@ -125,14 +122,3 @@ def test_unregister(generation: int | None, query: str):
         [None], lambda api: AsyncSubscribersAdmin(api).unregister("s", "t", "s/g", generation=generation)
     )
     assert (found, sent) == (None, [("DELETE", f"{PATH}{query}", None)])
-
-
-@pytest.mark.parametrize(
-    ("kind", "twin"), [(RetentionAdmin, AsyncRetentionAdmin), (SubscribersAdmin, AsyncSubscribersAdmin)]
-)
-def test_both_faces_are_the_same(kind: type, twin: type):
-    def methods(one: type) -> dict[str, inspect.Signature]:
-        found = inspect.getmembers(one, inspect.isfunction)
-        return {name: inspect.signature(function) for name, function in found if not name.startswith("_")}
-
-    assert methods(kind) == methods(twin)

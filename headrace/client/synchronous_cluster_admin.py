@@ -1,0 +1,25 @@
+"""`ClusterAdmin` for programs without an event loop; thread-safe.
+
+Generated from `cluster_admin.py` by `make synchronous`: change that file, not this one.
+"""
+
+from __future__ import annotations
+
+from headrace.client.cluster_admin import AsyncClusterAdmin, ClusterView, ContainerMapView
+from headrace.client.loop_thread import LoopThread
+
+
+class ClusterAdmin:
+    """Looks at segment stores and containers."""
+
+    def __init__(self, thread: LoopThread, core: AsyncClusterAdmin) -> None:
+        self._thread = thread
+        self._core = core
+
+    def get(self) -> ClusterView:
+        """The stores, their leases and what the map gives them."""
+        return self._thread.run(self._core.get())
+
+    def containers(self) -> ContainerMapView:
+        """Where each container is and belongs."""
+        return self._thread.run(self._core.containers())

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Writes the synchronous classes of the client from the asynchronous ones.
+
+`scripts/generate_synchronous_client.py` writes `headrace/client/synchronous_*.py`; with `--check` it writes nothing and
+exits with 1 if a file is not what it would write. `--client DIRECTORY` names another directory than the project's.
+
+Each public coroutine becomes a method that runs it on the client's background thread. An asynchronous iterator becomes
+one that fetches a page at a time, properties are forwarded, and `async with` becomes `with`. Signatures and docstrings
+are carried over. What a hand-written base class defines is left to it. The generator refuses a public method for which
+none of this holds, so that no method is left out silently.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CLIENT = ROOT / "headrace" / "client"
+PACKAGE = "headrace.client"
+HAND_WRITTEN = "synchronous"
+"""The module with the base classes."""
+
+_CLASSES_IN_TEXT = re.compile(r"\bAsync([A-Z]\w*)")
+_EXIT = "kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A module to write: from which asynchronous classes, and with which of their methods left to others."""
+
+    module: str
+    source: str
+    classes: tuple[str, ...]
+    bases: dict[str, str] = field(default_factory=dict)
+    """By asynchronous class, a class of the module `synchronous` that holds what is written by hand."""
+    internal: frozenset[str] = frozenset()
+    """Methods that only the asynchronous client calls, on its event loop."""
+
+
+MODULES = (
+    Generated("synchronous_admin", "admin", ("AsyncAdmin",)),
+    Generated("synchronous_cluster_admin", "cluster_admin", ("AsyncClusterAdmin",)),
+    Generated("synchronous_dead_letters_admin", "dead_letters_admin", ("AsyncDeadLettersAdmin",)),
+    Generated("synchronous_reader_groups_admin", "reader_groups_admin", ("AsyncReaderGroupsAdmin",)),
+    Generated("synchronous_retention_admin", "retention_admin", ("AsyncRetentionAdmin", "AsyncSubscribersAdmin")),
+    Generated("synchronous_tables_admin", "tables_admin", ("AsyncTablesAdmin",)),
+    Generated("synchronous_transactions_admin", "transactions_admin", ("AsyncTransactionsAdmin",)),
+    Generated("synchronous_watermarks_admin", "watermarks_admin", ("AsyncWatermarksAdmin",)),
+    Generated("synchronous_table", "key_value_table", ("AsyncKeyValueTable",)),
+    Generated(
+        "synchronous_transactions",
+        "transactional_writer",
+        ("AsyncTransaction", "AsyncTransactionalWriter"),
+        bases={"AsyncTransaction": "TransactionEvents"},
+        internal=frozenset({"leave", "segment_replaced", "segment_failed", "forget"}),
+    ),
+)
+MODULE_OF_CLASS = {name: one.module for one in MODULES for name in one.classes}
+
+
+class Source:
+    """An asynchronous module: its classes, and where the names come from that their signatures use."""
+
+    def __init__(self, client: Path, module: str) -> None:
+        tree = ast.parse((client / f"{module}.py").read_text())
+        self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        self._origins = {name: f"from {PACKAGE}.{module} import {name}" for name in _defined(tree)}
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                for alias in node.names:
+                    line = ast.unparse(
+                        ast.ImportFrom(node.module, [alias], node.level)
+                        if isinstance(node, ast.ImportFrom)
+                        else ast.Import([alias])
+                    )
+                    self._origins[alias.asname or alias.name] = line
+
+    def imports(self, names: set[str]) -> Iterator[str]:
+        """The import lines of those of the names that the module imports or defines."""
+        for name in names:
+            if name.startswith("Async") and name[5:] in _synchronous_names():
+                yield f"from {PACKAGE}.{MODULE_OF_CLASS[name]} import {name[5:]}"
+            elif name in self._origins:
+                yield self._origins[name]
+
+
+def generate(client: Path, wanted: Generated) -> str:
+    """The text of one module, before it is formatted."""
+    source = Source(client, wanted.source)
+    by_hand = Source(client, HAND_WRITTEN).classes
+    imports = {f"from {PACKAGE}.loop_thread import LoopThread"}
+    bodies = []
+    for name in wanted.classes:
+        base = wanted.bases.get(name)
+        left_out = wanted.internal | (_method_names(by_hand[base]) if base else set())
+        imports |= {f"from {PACKAGE}.{wanted.source} import {name}"}
+        if base:
+            imports.add(f"from {PACKAGE}.{HAND_WRITTEN} import {base}")
+        text, used = _class_text(source.classes[name], base, left_out)
+        bodies.append(text)
+        here = set(wanted.classes)
+        imports |= set(source.imports(used - here))
+    if any(_EXIT in body for body in bodies):
+        imports.add("from types import TracebackType")
+    if any("-> Iterator[" in body for body in bodies):
+        imports.add("from collections.abc import Iterator")
+    names = " and ".join(f"`{_synchronous(name)}`" for name in wanted.classes)
+    docstring = (
+        f'"""{names} for programs without an event loop; thread-safe.\n\n'
+        f"Generated from `{wanted.source}.py` by `make synchronous`: change that file, not this one.\n"
+        '"""'
+    )
+    heading = [docstring, "from __future__ import annotations", *sorted(imports)]
+    return "\n\n".join(["\n".join(heading), *bodies]) + "\n"
+
+
+def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | frozenset[str]) -> tuple[str, set[str]]:
+    """The synchronous class, and the names that it takes from the asynchronous module."""
+    name = _synchronous(node.name)
+    members = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    closes = any(one.name == "closed" and _is_property(one) for one in members)
+    lines = [f"class {name}({base}):" if base else f"class {name}:", *_docstring(node, 1), ""]
+    lines += [f"    def __init__(self, thread: LoopThread, core: {node.name}) -> None:"]
+    if base:
+        lines += ["        super().__init__(core)"]
+    lines += ["        self._thread = thread", "        self._core = core"]
+    used: set[str] = set()
+    for attribute, kind in _parts(members):
+        used.add(kind)
+        lines.append(f"        self.{attribute} = {_synchronous(kind)}(thread, core.{attribute})")
+    for member in members:
+        if member.name in left_out or (member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__")):
+            continue
+        text, names = _member_text(name, member, closes=closes)
+        lines += ["", *text]
+        used |= names
+    return "\n".join(lines), used
+
+
+def _member_text(
+    kind: str, member: ast.FunctionDef | ast.AsyncFunctionDef, *, closes: bool
+) -> tuple[list[str], set[str]]:
+    """One method or property, and the names that its signature uses."""
+    guard = ["        if not self.closed:"] if closes else []
+    deeper = "    " if closes else ""
+    if member.name == "__aenter__":
+        return [f"    def __enter__(self) -> {kind}:", "        return self"], set()
+    if member.name == "__aexit__":
+        call = f"        {deeper}self._thread.run(self._core.__aexit__(kind, error, trace))"
+        return [f"    def __exit__(self, {_EXIT}) -> None:", *guard, call], set()
+    signature, used = _signature(member)
+    text = [f"    def {signature}:", *_docstring(member, 2)]
+    if _is_property(member):
+        return ["    @property", *text, f"        return self._core.{member.name}"], used
+    if not isinstance(member, ast.AsyncFunctionDef) or member.returns is None:
+        raise ValueError(f"{kind}.{member.name} is public: make it a coroutine or a property, or name it as internal")
+    call = f"self._core.{member.name}({_arguments(member.args)})"
+    returned = ast.unparse(member.returns)
+    if _is_iterator(member):
+        if "page" not in {one.arg for one in member.args.kwonlyargs}:
+            raise ValueError(f"{kind}.{member.name} needs a parameter `page`: how many items one call fetches")
+        return [*text, f"        yield from self._thread.iterate(lambda: {call}, page)"], used
+    if returned.startswith("Async") and returned in MODULE_OF_CLASS:
+        return [*text, f"        return {_synchronous(returned)}(self._thread, self._thread.run({call}))"], used
+    if returned != "None":
+        return [*text, f"        return self._thread.run({call})"], used
+    if member.name == "close":
+        return [*text, *guard, f"        {deeper}self._thread.run({call})"], used
+    return [*text, f"        self._thread.run({call})"], used
+
+
+def _signature(member: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, set[str]]:
+    returns = ast.unparse(member.returns) if member.returns is not None else "None"
+    text = f"{member.name}({ast.unparse(member.args)}) -> {returns}"
+    used = {node.id for part in (member.args, member.returns) if part for node in _names(part)}
+    if _is_iterator(member):
+        text = text.replace("AsyncIterator[", "Iterator[")
+        used -= {"AsyncIterator"}
+    return _CLASSES_IN_TEXT.sub(_synchronous_match, text), used
+
+
+def _names(part: ast.AST) -> list[ast.Name]:
+    return [node for node in ast.walk(part) if isinstance(node, ast.Name)]
+
+
+def _arguments(given: ast.arguments) -> str:
+    positional = [one.arg for one in [*given.posonlyargs, *given.args] if one.arg != "self"]
+    return ", ".join([*positional, *(f"{one.arg}={one.arg}" for one in given.kwonlyargs)])
+
+
+def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, depth: int) -> list[str]:
+    found = ast.get_docstring(node)
+    if found is None:
+        return []
+    found = _CLASSES_IN_TEXT.sub(_synchronous_match, found.replace("`async with`", "`with`"))
+    first, *others = found.replace("\\", "\\\\").splitlines()
+    indentation = "    " * depth
+    quoted = [f'"""{first}', *others]
+    quoted = [*quoted, '"""'] if others else [quoted[0] + '"""']
+    return [f"{indentation}{line}" if line else "" for line in quoted]
+
+
+def _parts(members: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> Iterator[tuple[str, str]]:
+    """The public attributes that `__init__` makes of classes that have a synchronous form: name and class."""
+    for member in members:
+        if member.name != "__init__":
+            continue
+        for node in member.body:
+            match node:
+                case ast.Assign(targets=[ast.Attribute(attr=attribute)], value=ast.Call(func=ast.Name(id=kind))) if (
+                    kind in MODULE_OF_CLASS and not attribute.startswith("_")
+                ):
+                    yield attribute, kind
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def _method_names(node: ast.ClassDef) -> set[str]:
+    return {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+
+
+def _is_property(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "property" for one in member.decorator_list)
+
+
+def _is_iterator(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return member.returns is not None and ast.unparse(member.returns).startswith("AsyncIterator[")
+
+
+def _synchronous(name: str) -> str:
+    return name.removeprefix("Async")
+
+
+def _synchronous_names() -> set[str]:
+    return {_synchronous(name) for name in MODULE_OF_CLASS}
+
+
+def _synchronous_match(match: re.Match[str]) -> str:
+    known = _synchronous_names() | {"EventWriter", "EventReader", "Headrace"}
+    return match[1] if match[1] in known else match[0]
+
+
+def formatted(text: str, name: str) -> str:
+    """As the project's formatter writes it, with sorted imports."""
+    arguments: tuple[tuple[str, ...], ...] = (("check", "--select", "I", "--fix-only", "--quiet"), ("format",))
+    for chosen in arguments:
+        command = [sys.executable, "-m", "ruff", *chosen, "--stdin-filename", str(CLIENT / name), "-"]
+        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+def stale(client: Path, deal: Callable[[Path, str], object]) -> list[Path]:
+    """The files that are not what they should be; each is given to `deal` with its right text."""
+    found = []
+    for wanted in MODULES:
+        path = client / f"{wanted.module}.py"
+        text = formatted(generate(client, wanted), path.name)
+        if not path.exists() or path.read_text() != text:
+            found.append(path)
+            deal(path, text)
+    return found
+
+
+def main() -> int:
+    """Writes or checks the files; 1 if a checked one is not current."""
+    parser = argparse.ArgumentParser(description="Writes the synchronous classes of the client.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
+    parser.add_argument("--client", type=Path, default=CLIENT, help="the directory of the client's modules")
+    options = parser.parse_args()
+    if options.check:
+        found = stale(options.client, lambda path, text: None)
+        for path in found:
+            print(f"{path.name} is not what the asynchronous class says: run `make synchronous`", file=sys.stderr)
+        return 1 if found else 0
+    for path in stale(options.client, lambda path, text: path.write_text(text)):
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
