@@ -1,4 +1,4 @@
-# One command per chore. `make demo` and `make test` do all their own set-up on a fresh machine.
+# One command per task. `make demo` and `make test` do all their own set-up on a fresh machine.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -10,7 +10,7 @@ NODE_INSTALLED := node_modules/.installed
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol bench fuzz up lock clean
+.PHONY: help setup demo test check lint types imports generated synth openapi synchronous costs protocol words bench fuzz up lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ up: $(INSTALLED) ## start the local stack and keep it running
 test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 2 --dist loadgroup
 
-check: lint types imports generated synth ## everything CI checks beside the tests
+check: lint types imports generated synth ## everything that CI checks except the tests
 
 lint: $(INSTALLED) ## style and banned calls
 	@$(VENV)/bin/ruff check .
@@ -52,16 +52,19 @@ generated: $(INSTALLED) ## are the client's synchronous classes current
 synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
 	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet
 
-openapi: $(INSTALLED) ## write docs/api/openapi.json anew
+openapi: $(INSTALLED) ## generate docs/api/openapi.json
 	@$(PYTHON) -m functions.openapi
 
 synchronous: $(INSTALLED) ## generate the client's synchronous classes from the asynchronous ones
 	@$(PYTHON) scripts/generate_synchronous_client.py
 
-costs: $(INSTALLED) ## measure what calls cost; writes the tables of docs/operating/costs.md anew
+costs: $(INSTALLED) ## measure the costs of calls and update the tables of docs/operating/costs.md
 	@PYTHONPATH=. $(PYTHON) tests/support/costs.py
 
-bench: $(INSTALLED) ## measure beside the raw limits of this disk; writes build/bench/results.json
+words: $(INSTALLED) ## list retired words with the standard terms, and count per folder what is left
+	@$(PYTHON) tests/support/retired_words.py
+
+bench: $(INSTALLED) ## measure, together with the raw limits of this disk; writes build/bench/results.json
 	@$(PYTHON) -m benchmarks
 
 fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut power, soak: about ten minutes
@@ -73,7 +76,7 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 	@$(PYTHON) scripts/generate_controller_protocol
 
-lock: ## resolve the dependencies anew
+lock: ## resolve the dependencies again
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
 		--all-extras --group test --group check --group infra --group demo --group fuzz pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock

@@ -2,9 +2,10 @@
 
     python glue_jobs/flight_delays.py --controller URL --scope S --stream T --checkpoint DIR --output DIR
 
-Reads what is in the stream and stops; started again with the same checkpoint it reads only what is new and writes the
-results anew. Each micro-batch leaves its sums beside the checkpoint, under its batch number: a batch that Spark repeats
-after a crash replaces its own sums, so nothing counts twice. Sums are of whole minutes, hence exact in any order.
+The job reads the stream up to its tail and stops. Started again with the same checkpoint, it reads only the new events
+and writes the results again. Each micro-batch stores its sums next to the checkpoint, under its batch number. A
+batch that Spark repeats after a crash replaces its own sums, so no event counts twice. Sums are in whole minutes, so
+that the order of addition does not change them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BYTES_PER_BATCH = 32 * 1024 * 1024
 
 
 def partial_sums(events: DataFrame) -> DataFrame:
-    """Counts and sums per carrier and hour of the JSON flights in the column `event`; fails on what is no flight."""
+    """Counts and sums per carrier and hour of the JSON flights in the column `event`; fails on any other event."""
     parsed = F.from_json(F.col("event"), FLIGHT, {"mode": "FAILFAST"})
     return (
         events.select(parsed.alias("flight"))

@@ -1,10 +1,10 @@
-"""Sizes of a deployment that its processes assume where their environment does not say.
+"""Sizes of a deployment that its processes use when their environment does not set them.
 
-Apart from the topology, so that a segment store does not depend on the declarations of functions and routes: each
-change of what a store imports replaces all stores.
+They are not in the topology, so that a segment store does not import the declarations of functions and routes: each
+change of a module that a store imports replaces all stores.
 """
 
 from __future__ import annotations
 
 CONTAINER_COUNT = 8
-"""Segment containers of a deployment: fixed for its life, since it decides where every segment lives."""
+"""Segment containers of a deployment. The number never changes, because it decides the container of every segment."""

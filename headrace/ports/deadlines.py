@@ -2,7 +2,7 @@
 
 A function takes it from the time that Lambda leaves it, and everything below asks here. An adapter begins no request
 after the deadline and waits no longer for one than the deadline allows. A workflow asks between two pieces of work, and
-goes on with the next message. It is kept in a context variable, as cancel scopes are, so that no call between the
+continues in its next message. It is kept in a context variable, as cancel scopes are, so that no call between the
 function and the adapter has to carry it. A new thread must be started in a copy of the context.
 """
 

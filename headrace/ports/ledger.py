@@ -1,6 +1,6 @@
 """The durable log of one segment container: an append-only sequence of numbered entries with one writer at a time.
 
-Behind this port stands the journal of one node today and a replicated log of several nodes later. Entries of a
+Its implementation today is the journal of one node; a replicated log of several nodes is planned. Entries of a
 container are numbered without gaps; they become durable, and are reported so, in their order. An owner with a higher
 epoch fences the ones before it.
 """
@@ -20,7 +20,7 @@ Done = Callable[[Exception | None], None]
 
 
 class LedgerEntry(NamedTuple):
-    """An entry read for recovery. `payload` is valid as long as somebody has it."""
+    """An entry read for recovery. `payload` is valid as long as it is referenced."""
 
     entry: int
     payload: memoryview
@@ -57,8 +57,8 @@ class Ledger(Protocol):
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         """Every entry from the truncation point, or from `first_entry` if that is later, to the end, in order.
 
-        To be asked for before the first append, as often as wanted; what was asked for then can be read until the log
-        is truncated, from any one thread. Blocks while it reads.
+        Call it before the first append, any number of times. The iterators can be read until the log is truncated, each
+        from any one thread. Blocks while it reads.
 
         Raises:
             CorruptError: entries that were durable are missing or damaged.
@@ -96,9 +96,9 @@ class LedgerStore(Protocol):
         ...
 
     def release(self, container: int) -> None:
-        """Give an open ledger up for now: it takes no entries, and can be opened again with everything in it.
+        """Close an open ledger so that it can be opened again with everything in it.
 
-        Blocks until everything that it took is durable. Nothing happens if it is not open.
+        Blocks until every entry that it accepted is durable. Nothing happens if it is not open.
 
         Raises:
             UnavailableError: the log has failed.

@@ -1,8 +1,8 @@
 """The metadata store: versioned records under conditional writes, and nothing more.
 
-A record lies at a key (partition, sort), has a version that starts at 0 and grows by one with each replacement, and a
+A record has a key (partition, sort), a version that starts at 0 and grows by one with each replacement, and a
 body of plain JSON values. All reads are strongly consistent. Stream metadata, cluster records and the chunk directory
-all live behind this port; what the records mean is the business of the modules that own them.
+are all behind this port. The modules that own the records define their meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BODY_BYTES_MAX = 390 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Where a record lies. Records of one partition are ordered by `sort` (UTF-8 bytes)."""
+    """The key of a record. Records of one partition are ordered by `sort` (UTF-8 bytes)."""
 
     partition: str
     sort: str
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What lies at a key; `version` is 0 when created and grows by one with each replacement."""
+    """The record at a key; `version` is 0 when created and grows by one with each replacement."""
 
     key: Key
     version: int
@@ -56,7 +56,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove; fails unless the stored version is `version`. `version=None` removes whatever is there, or nothing."""
+    """Remove; fails unless the stored version is `version`. `version=None` removes any record, or none."""
 
     key: Key
     version: int | None
@@ -109,7 +109,7 @@ class MetadataStore(Protocol):
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         """Up to 100 distinct keys in one batch read; answers in the order of `keys`.
 
-        It is no snapshot: other processes may write between the reads of the single records.
+        The answers are not a snapshot: other processes may write between the reads of the single records.
         """
         ...
 

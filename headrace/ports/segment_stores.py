@@ -1,8 +1,8 @@
-"""What the controller asks of segment stores: operations on segments, wherever they live.
+"""Operations of the controller on segments, in whichever segment store they are.
 
 The adapter finds the owner of a segment's container, follows WrongHost, and retries a store that is restarting within
 its deadline. Every operation may be repeated: creating what exists, sealing what is sealed, deleting and merging what
-is gone, appending bytes that lie there already and setting an attribute to what it is all succeed.
+is gone, appending bytes that are stored there already and setting an attribute to the value that it has all succeed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class AttributeBound:
 class SegmentStores(Protocol):
     """All segment stores of a deployment, addressed by segment name.
 
-    Every method raises UnavailableError if a store does not answer in time, and NotFoundError for a segment that is
-    not there unless its absence is what was asked for. A method for many segments sends all requests before it waits;
-    if it raises, some of them may have been carried out.
+    Every method raises UnavailableError if a store does not answer in time, and NotFoundError for a segment that
+    does not exist, unless the method asks for its absence. A method for many segments sends all requests before it
+    waits; if it raises, some of them may have been carried out.
     """
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None: ...
@@ -65,7 +65,7 @@ class SegmentStores(Protocol):
     def seal_segments(self, names: Sequence[str]) -> None: ...
 
     def truncate_segment(self, name: str, offset: int) -> None:
-        """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
+        """Removes the bytes before `offset`; InvalidRequestError if that is beyond the segment's end."""
         ...
 
     def truncate_segment_up_to(self, name: str, offset: int, bound: AttributeBound) -> bool:
@@ -99,11 +99,11 @@ class SegmentStores(Protocol):
     def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         """Puts `data` at `expected_offset` if the segment ends there; the offset behind the data.
 
-        Succeeds also if exactly these bytes lie there already: an earlier attempt may have been cut off.
+        Succeeds also if exactly these bytes are stored there already, by an earlier attempt whose answer was lost.
         After an append for an incarnation the store refuses those for smaller ones.
 
         Raises:
-            ConflictError: something else lies there, or a later incarnation has appended (details: "offset", the
+            ConflictError: other bytes are stored there, or a later incarnation has appended (details: "offset", the
                 segment's length).
             SealedError: the segment takes no more.
             InvalidRequestError: no data, or more than APPEND_BYTES_MAX; or the segment is a table.
@@ -136,7 +136,7 @@ class SegmentStores(Protocol):
         ...
 
     def delete_table_segment(self, name: str) -> None:
-        """Removes the table with its entries; InvalidRequestError if the segment is no table."""
+        """Removes the table with its entries; InvalidRequestError if the segment is not a table."""
         ...
 
 

@@ -1,7 +1,7 @@
 """What batch and streaming reads share: options resolved to cuts, cuts to partitions, partitions to rows.
 
-`StreamPlans` lives in the driver's planning process and keeps connections open; `read_partition` runs in tasks, builds
-what it needs and leaves nothing behind. Neither is ever pickled.
+`StreamPlans` belongs to the driver's planning process and keeps connections open. `read_partition` runs in tasks, opens
+the connections that it needs and closes them. Neither is ever pickled.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def read_partition(options: ReadOptions, partition: InputPartition | None) -> It
 
 
 class HeadraceBatchReader(DataSourceReader):
-    """Reads what lies between two stream cuts, once."""
+    """Reads the events between two stream cuts, once."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options

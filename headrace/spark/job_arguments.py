@@ -1,8 +1,8 @@
 """Arguments of a Glue job, the same on AWS and on a laptop.
 
-In Glue, `awsglue.utils.getResolvedOptions` gives them; anywhere else this module does what it does: `--NAME value`,
-arguments that nobody asked for are ignored (Glue adds its own), a missing one is an error. It does not know Glue's
-bookmarks: a stream's progress is in Spark's checkpoint.
+In Glue, `awsglue.utils.getResolvedOptions` returns them. Elsewhere this module follows the same rules: arguments
+have the form `--NAME value`, unknown ones are ignored (Glue adds its own), and a missing one is an error. Glue's
+bookmarks are not supported: the progress in a stream is in Spark's checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streaming reads: a micro-batch is what lies between two stream cuts, and the checkpoint is the only memory.
+"""Streaming reads: a micro-batch is the range between two stream cuts, and only the checkpoint holds progress.
 
 What Spark 4.0 and 4.1 do, and this reader has to stand:
 - on a first start they ask `latestOffset` before `initialOffset`, so the start is resolved once and remembered;
@@ -104,7 +104,7 @@ class HeadraceStreamReader(DataSourceStreamReader):
             locate=lambda segment_id, target: plans.access.event_boundary(segment_id, target, ends[segment_id]),
             strict_key_order=self._options.strict_key_order,
         )
-        # The same cut is the same text, whatever wrote the text in the checkpoint: Spark compares offsets as strings.
+        # Spark compares offsets as strings, so the same cut must keep its text, even if another version wrote the text.
         return current if upcoming.positions == positions else self._offset(upcoming.positions)
 
     def _offset(self, positions: Positions) -> Offset:

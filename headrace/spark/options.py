@@ -132,7 +132,7 @@ def check_cut_text(text: str, scope: str, stream: str) -> dict[int, int]:
     """The positions of the cut.
 
     Raises:
-        InvalidRequestError: the text is no stream cut, or one of another stream.
+        InvalidRequestError: the text is not a stream cut, or it is a cut of another stream.
     """
     cut = parse_stream_cut_text(text)
     if (cut.scope, cut.stream) != (scope, stream):

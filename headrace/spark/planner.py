@@ -1,13 +1,13 @@
-"""Where the next batch of a streaming query ends. Pure: segment ranges in, a stream cut out; asks nobody but `locate`.
+"""The end of a streaming query's next batch. Pure: segment ranges in, a stream cut out; its only request is `locate`.
 
-A batch lies between two stream cuts. The rules:
-- the budget is spread evenly over the segments that are open, none is ever passed over;
-- a segment is open once everything written before it to its keys is planned: all segments of the scale that made it
-  are read to their ends. So a cut always covers the key space exactly once, and keys keep their order across batches;
-- a batch ends on event boundaries. `locate` knows them; what lies beyond the budget up to the next one is overshoot.
+A batch is the range between two stream cuts. The rules:
+- The budget is divided evenly among the open segments. No open segment is skipped.
+- A segment is open when everything written to its keys before it is planned: all segments that its scale replaced are
+  read to their ends. So a cut always covers the key space exactly once, and keys keep their order across batches.
+- A batch ends on event boundaries, which `locate` finds. The bytes from the budget to the next boundary are overshoot.
 
-What a batch reads follows from its two cuts alone (`ranges_between` of the stream access), never from here: a batch
-that Spark repeats after a crash reads the same bytes, whatever happened to the stream since.
+The events of a batch follow from its two cuts alone (`ranges_between` of the stream access), never from this module: a
+batch that Spark repeats after a crash reads the same bytes, even if the stream has changed since.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True)
 class NextCut:
-    """`length_bytes` is what lies between the current cut and this one; `reached_end`: there is no more to plan."""
+    """`length_bytes` counts from the current cut to this one; `reached_end`: nothing is left to plan."""
 
     positions: dict[int, int]
     length_bytes: int
@@ -64,7 +64,7 @@ def next_cut(
 ) -> NextCut:
     """A stream cut after `current` with about `budget_bytes` between them (None: everything there is).
 
-    `ranges` is all that lies between `current` and the latest cut to plan up to. The budget is exceeded by at most
+    `ranges` is everything between `current` and the latest cut to plan up to. The budget is exceeded by at most
     one overshoot per open segment. With `strict_key_order` a segment never shares a batch with the segments it
     succeeded, unless one of them has nothing to read.
 

@@ -1,7 +1,7 @@
 """The bytes of a segment range, wherever they are: history from S3 through signed links, the tail from its store.
 
 Restartable at any byte: a link that expired, an object that the compactor replaced, a connection that broke all end in
-a new listing from where the reading stopped. Gives up, loudly, after failures in a row without progress.
+a new listing from where the reading stopped. Raises an error after several failures in a row without progress.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def _bucket_count(text: str) -> int:
 
 
 BUCKET_COUNT = _bucket_count(os.environ.get("HEADRACE_BUCKET_COUNT", "8"))
-"""Buckets over which the background work of streams is spread (`bucket_of_stream`): fixed for a deployment's life.
+"""Buckets over which the background work of streams is spread (`bucket_of_stream`). A deployment never changes it.
 
 A deployment chooses it with the setting `buckets`, and every function finds it in its environment.
 """

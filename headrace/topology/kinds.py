@@ -76,7 +76,7 @@ class Route:
     path: str
     function: str
     access: Access = Access.MANAGE
-    """Of a route that is no GET."""
+    """The access that a method other than GET needs."""
 
     @property
     def least_access(self) -> Access:

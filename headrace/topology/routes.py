@@ -1,4 +1,4 @@
-"""The routes of the HTTP API, each with the function that serves it: one function per noun."""
+"""The routes of the HTTP API, each with the function that serves it: one function per resource."""
 
 from __future__ import annotations
 

@@ -1,0 +1,177 @@
+"""Words that this project no longer uses, and the terms that it uses in their place.
+
+`make words` counts per folder what is left and lists every place; `python tests/support/retired_words.py PATH...` lists
+the places in these files or folders. The house test of the same name keeps the folders of `CLEAN` at zero.
+
+Identifiers count as prose: `give_up_scale` and `GiveUpScale` are read as "give up scale".
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCANNED = (
+    "headrace",
+    "functions",
+    "infra",
+    "segmentstore_fargate",
+    "glue_jobs",
+    "local_stack",
+    "grpc_bridge",
+    "docs",
+    ".github",
+    "README.md",
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "Makefile",
+    "app.py",
+    "pyproject.toml",
+    ".pre-commit-config.yaml",
+)
+"""Tests, benchmarks, the demo and the fuzzers follow when the folders that they exercise are clean."""
+
+CLEAN = (
+    "headrace/deployment_defaults.py",
+    "headrace/ports",
+    "headrace/spark",
+    "headrace/topology",
+    "glue_jobs",
+    "CHANGELOG.md",
+    "Makefile",
+    "app.py",
+    "pyproject.toml",
+)
+"""Folders and files without a retired word. A folder is added when it has been rewritten, and is never removed."""
+
+SUFFIXES = (".py", ".md", ".toml", ".yml", ".yaml")
+NAMES = ("Makefile", "CODEOWNERS")
+GENERATED = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+
+RETIRED = (
+    # Literary function words.
+    (r"nobody", "no client, no process, ..."),
+    (r"somebody", "another client, another process, ..."),
+    (r"whoever|whomever", "the caller, the process that ..."),
+    (r"whatever", "any, all; or name it"),
+    (r"anew", "again"),
+    (r"beside", "next to, in addition to"),
+    (r"shall|shan't", "must; for a plan, will"),
+    (r"thereof|therein|thereby", "of it, in it, by it"),
+    (r"lies?|lain", "is, is stored in"),
+    (r"stands", "is, is recorded in; for an abbreviation, means"),
+    (r"(has|have|had|having) to do with", "concerns, belongs to"),
+    (r"it is none", "it returns None, there is no ..."),
+    (r"(?<!there )is no(?! (longer|more))", "is not a ..."),
+    # Terms with a standard term of the field.
+    (r"chores?|dut(y|ies)", "maintenance task, periodic task"),
+    (r"rounds?(?! (trips?|robin))", "pass, maintenance task, attempt"),
+    (r"(leave|leaves|leaving|left) memory|let(s|ting)?( \w+)? go", "evict, discard"),
+    (r"un ?stored|not stored yet", "not tiered, not flushed"),
+    (r"appends before bytes", "backfill"),
+    (r"packers?", "batch accumulator"),
+    (r"los(e|es|ing|t)( (a|the))? race|race(s)? lost", "optimistic retry, compare-and-set loop"),
+    (r"bur(y|ies|ied|ying|ial)|letters? about", "dead-letter handling, tombstone"),
+    (r"abandon(s|ed|ing|ment)?|(give|gives|gave|given|giving) up", "roll back, rollback; discard; stop retrying"),
+    (r"(take|takes|took|taken|taking)( \w+)? back", "roll back, rollback"),
+    (r"doubles? of (aws|dynamo|s3|sqs)|aws doubles?", "emulator"),
+    (r"cures?|cured|curing", "patch, fix"),
+    (r"leash(es)?", "parent watchdog"),
+    (r"life|lives", "incarnation, lifetime; is stored in"),
+    (r"nouns?|subjects?", "resource"),
+    (r"faces?|twins?", "synchronous API, asynchronous API"),
+    (r"in good order", "after a clean shutdown, graceful shutdown"),
+    (r"(go|goes|going|gone|went) on with", "take over, continue, resume"),
+    (r"holders?|deposed?|deposes|standing", "owner; fenced; state"),
+    (r"(leave|leaves|leaving|left)( \w+){1,2} alone", "throttle, back-pressure"),
+    (r"what (is|was|are|were) asked", "request"),
+)
+
+EXCEPTIONS = {
+    "headrace-containers-given-up": "the name of an alarm that deployments have",
+    "ContainersGivenUp": "the name of a metric that deployments have",
+    "headrace_cache_unstored_bytes": "the name of a metric that deployments have",
+    "give_up_after_s": "a published option of the writer",
+    "round(": "Python's built-in function",
+    "END_OF_LIFE": "part of a variable of the JSII runtime",
+}
+"""Published strings and ordinary uses, removed from a line before it is scanned, each with the reason."""
+
+_CODE_SPAN = re.compile(r"`[^`]*`|\]\([^)]*\)")
+"""Documents quote the names of the code and of files. The folder of the code accounts for them."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PATTERNS = tuple((re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), standard) for pattern, standard in RETIRED)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A retired word in a line, and what the project says in its place."""
+
+    path: str
+    line: int
+    word: str
+    standard: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.word!r}: write {self.standard}"
+
+
+def scan(text: str, path: str = "", exceptions: Iterable[str] = EXCEPTIONS) -> Iterator[Found]:
+    """The retired words of a text, line by line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for exempt in exceptions:
+            line = line.replace(exempt, " ")
+        if path.endswith(".md"):
+            line = _CODE_SPAN.sub(" ", line)
+        words = " ".join(_CAMEL.sub(" ", line.replace("_", " ").replace("-", " ")).split())
+        for pattern, standard in _PATTERNS:
+            for match in pattern.finditer(words):
+                yield Found(path, number, match[0], standard)
+
+
+def scan_paths(paths: Iterable[str]) -> list[Found]:
+    """The retired words of the tracked files in these folders, and of the paths of these files."""
+    found: list[Found] = []
+    for path in _tracked(paths):
+        found += (Found(path, 0, one.word, one.standard) for one in scan(Path(path).with_suffix("").as_posix()))
+        found += scan((ROOT / path).read_text(), path)
+    return found
+
+
+def _tracked(paths: Iterable[str]) -> list[str]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *paths]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in sorted(set(listed.stdout.splitlines())) if _is_prose(path) and (ROOT / path).is_file()]
+
+
+def _is_prose(path: str) -> bool:
+    return (path.endswith(SUFFIXES) or path.split("/")[-1] in NAMES) and not path.endswith(GENERATED)
+
+
+def _folder(path: str) -> str:
+    return "/".join(path.split("/")[:2]) if path.startswith(("headrace/", "docs/")) else path.split("/")[0]
+
+
+def main(arguments: list[str]) -> int:
+    found = scan_paths(arguments or SCANNED)
+    for one in found:
+        print(one)
+    counts = Counter(_folder(one.path) for one in found)
+    print("\nretired words left:")
+    for folder, count in sorted(counts.items()):
+        print(f"{count:7d}  {folder}")
+    print(f"{sum(counts.values()):7d}  together")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
