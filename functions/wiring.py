@@ -176,6 +176,13 @@ def is_store_away(segment: str) -> bool:
     return _tcp_segment_stores().is_away(segment)
 
 
+def note_undecodable(kind: str) -> None:
+    """Counts a record that a tick of this kind stepped over."""
+    from functions.observability import count
+
+    count("RecordsUndecodable", kind=kind)
+
+
 @_once
 def workers() -> Workers:
     """For ticks, which wait for other services most of their time."""
@@ -262,7 +269,7 @@ def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
     from headrace.workflows.watermark_ticks import watermark_ticks
 
     advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_away)
-    return watermark_ticks(metadata_store(), clock(), advancer.advance, workers())
+    return watermark_ticks(metadata_store(), clock(), advancer.advance, workers(), note_undecodable)
 
 
 @_once
@@ -298,7 +305,7 @@ def retention_ticks() -> RetentionTicks:
     from headrace.workflows.apply_retention import RetentionTicks
 
     truncate, period_ms = stream_service().truncate_stream, environment().retention_period_ms
-    return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms, workers())
+    return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms, workers(), note_undecodable)
 
 
 @_once

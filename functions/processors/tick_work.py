@@ -20,7 +20,12 @@ def _resend_intents(bucket: int) -> bool:
     from headrace.workflows.resend_intents import IntentSweep
 
     sweep = IntentSweep(
-        wiring.metadata_store(), wiring.request_queues(), wiring.clock(), RESEND_AFTER_MS, wiring.workers()
+        wiring.metadata_store(),
+        wiring.request_queues(),
+        wiring.clock(),
+        RESEND_AFTER_MS,
+        wiring.workers(),
+        wiring.note_undecodable,
     )
     sent, more = sweep.run(bucket)
     if sent:
@@ -38,6 +43,7 @@ def _expire_transactions(bucket: int) -> bool:
         wiring.clock(),
         wiring.workers(),
         wiring.environment().completed_transactions_kept_ms,
+        wiring.note_undecodable,
     )
     return ticks.run(bucket)
 

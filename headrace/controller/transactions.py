@@ -245,10 +245,18 @@ class TransactionService:
         self._seen.forget(place)
         now_ms = self._clock.now_ms()
         identifier = transaction_id_of(stream.epoch.reference_epoch, self._random_bits(RANDOM_BITS))
-        transaction = new_transaction(identifier, lease_ms, now_ms)
+        transaction = new_transaction(identifier, lease_ms, now_ms, stream.first_segment_number)
         self._store.write(
             records.create_open(scope, name, transaction),
-            records.create_due(DueEntry(next_check_ms(transaction, now_ms), scope, name, identifier)),
+            records.create_due(
+                DueEntry(
+                    next_check_ms(transaction, now_ms),
+                    scope,
+                    name,
+                    identifier,
+                    first_segment_number=stream.first_segment_number,
+                )
+            ),
         )
         self._seen.put(place, self._still_writable(stream, transaction))
         self._open.put((scope, name, identifier), StoredTransaction(transaction, 0))
@@ -289,12 +297,14 @@ class TransactionService:
             return CommitSetView(key, known.transactions, known.marked_ms, is_new=False)
         number, now_ms = self._transactions.next_number(scope, stream), self._clock.now_ms()
         marked = CommitSet(key, members, now_ms)
+        opened = [one or self._get(scope, stream, identifier) for identifier, one in zip(members, found, strict=True)]
+        incarnation = opened[0].transaction.first_segment_number
+        forget_ms = now_ms + COMMIT_SET_KEPT_MS
         writes: list[Write] = [
             records.create_commit_set(scope, stream, marked),
-            records.create_due(DueEntry(now_ms + COMMIT_SET_KEPT_MS, scope, stream, commit_set=key)),
+            records.create_due(DueEntry(forget_ms, scope, stream, commit_set=key, first_segment_number=incarnation)),
         ]
-        for index, (identifier, one) in enumerate(zip(members, found, strict=True)):
-            stored = one or self._get(scope, stream, identifier)
+        for index, stored in enumerate(opened):
             after = marked_for_commit(stored.transaction, CommitOrder(number, members[0], index))
             writes += records.mark_for_commit(scope, stream, stored, after, now_ms)
         self._store.write(*writes)

@@ -13,7 +13,6 @@ from headrace.codec.records.retention_record import (
     retention_cut_of_body,
     retention_due_body,
     retention_due_last,
-    retention_due_of_body,
     retention_due_partition,
     retention_of_body,
 )
@@ -25,7 +24,7 @@ from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Page, Record, Replace, Write
 
 DUE_AT_ONCE_MS = 0
 
@@ -71,11 +70,10 @@ class RetentionRecords:
         self._store = store
         self._streams = StreamRecords(store)
 
-    def due(self, bucket: int, now_ms: int, after: str, limit: int) -> tuple[list[StoredDue], str | None]:
-        """At most `limit` streams of a bucket that are due, longest due first, and where to go on; one query."""
+    def due(self, bucket: int, now_ms: int, after: str, limit: int) -> Page:
+        """The index entries of at most `limit` streams of a bucket that are due, longest due first; one query."""
         first, last = f"{after}\0" if after else "", retention_due_last(now_ms + 1)
-        page = self._store.query(retention_due_partition(bucket), first=first, last=last, limit=limit)
-        return [StoredDue(retention_due_of_body(one.body), one.key) for one in page.records], page.next_after
+        return self._store.query(retention_due_partition(bucket), first=first, last=last, limit=limit)
 
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
         """A stream in the life with this first segment number; one batch read. None if that life is over."""

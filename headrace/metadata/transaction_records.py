@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.codec.records.commit_order_record import (
@@ -32,6 +33,7 @@ from headrace.codec.records.transaction_record import (
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import CorruptError
+from headrace.model.streams import Stream
 from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
@@ -86,14 +88,30 @@ class TransactionRecords:
         return found, records[2 * count :]
 
     def find_many(self, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], StoredTransaction]:
-        """Transactions by scope, stream and id, those that exist; at most 50 of them, in one batch read."""
+        """Transactions by scope, stream and id, those that exist and decode; at most 50 of them, in one batch read."""
         if not wanted:
             return {}
         opened = [transaction_keys.open_key(*one) for one in wanted]
         records = self.store.get_many([*opened, *(transaction_keys.done_key(*one) for one in wanted)])
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
-        found = ((one, _stored(open_record or done)) for one, open_record, done in either)
-        return {one: stored for one, stored in found if stored is not None}
+        found: dict[tuple[str, str, int], StoredTransaction] = {}
+        for one, open_record, done in either:
+            with contextlib.suppress(CorruptError):  # One that is read by itself tells why.
+                stored = _stored(open_record or done)
+                if stored is not None:
+                    found[one] = stored
+        return found
+
+    def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:
+        """Streams by scope and name, at most 100, in one batch read; those that do not decode are left out."""
+        places = list(dict.fromkeys(wanted))
+        records = self.store.get_many([keys.current_key(*one) for one in places]) if places else []
+        found: dict[tuple[str, str], Stream | None] = {}
+        for place, record in zip(places, records, strict=True):
+            with contextlib.suppress(CorruptError):
+                stored = self._streams.stored(record)
+                found[place] = stored.stream if stored else None
+        return found
 
     def open_transactions(
         self, scope: str, stream: str, limit: int, after: int | None = None
@@ -243,6 +261,18 @@ def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:
     if transaction.completed_ms is not None:
         key = transaction_keys.completed_key(scope, stream, transaction.completed_ms, transaction.transaction_id)
         writes.append(Delete(key, None))
+    return writes
+
+
+def remove(scope: str, stream: str, stored: StoredTransaction) -> list[Write]:
+    """A transaction that no incarnation of the stream has goes, in whichever state it is."""
+    transaction = stored.transaction
+    if transaction.completed_ms is not None:
+        return forget(scope, stream, transaction)
+    key = transaction_keys.open_key(scope, stream, transaction.transaction_id)
+    writes: list[Write] = [Delete(key, stored.version)]
+    if transaction.order is not None:
+        writes.append(Delete(transaction_keys.order_key(scope, stream, transaction.order), None))
     return writes
 
 

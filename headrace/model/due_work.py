@@ -6,6 +6,9 @@ BACK_OFF_FIRST_MS = 10_000
 BACK_OFF_MAX_MS = 60_000
 """A store that was away is back after a minute or so: what waited for it is late by as much again at most."""
 
+UNDECODABLE_AGAIN_MS = 3_600_000
+"""When a record that does not decode is read again: it may be of a newer version that was rolled back for a while."""
+
 
 def back_off_ms(failures: int) -> int:
     """How long to leave work alone that has failed `failures` times in a row: longer each time, up to a bound."""

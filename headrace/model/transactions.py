@@ -13,6 +13,7 @@ from enum import StrEnum
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.names import segment_name, transaction_segment_name
 from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.streams import Stream
 
 LEASE_MS_MIN = 10_000
 LEASE_MS_MAX = 600_000
@@ -94,6 +95,7 @@ class Transaction:
     """`order` is the place among the stream's commits; `position` the segments and offsets that its events lie before.
 
     The position is kept where the commit came with a `writer_time`. `completed_ms` is when it was committed or aborted.
+    `first_segment_number` tells the incarnation of the stream, None in records from before it was noted.
     """
 
     transaction_id: int
@@ -104,6 +106,7 @@ class Transaction:
     writer_time: WriterTime | None = None
     completed_ms: int | None = None
     position: tuple[tuple[int, int], ...] = ()
+    first_segment_number: int | None = None
 
     @property
     def reference_epoch(self) -> int:
@@ -207,9 +210,25 @@ def check_commit_set(transactions: tuple[int, ...]) -> tuple[int, ...]:
     return transactions
 
 
-def new_transaction(transaction_id: int, lease_ms: int, now_ms: int) -> Transaction:
+def new_transaction(
+    transaction_id: int, lease_ms: int, now_ms: int, first_segment_number: int | None = None
+) -> Transaction:
     """Raises as `check_lease` does."""
-    return Transaction(transaction_id, TransactionState.OPEN, now_ms, now_ms + check_lease(lease_ms))
+    lease_end_ms = now_ms + check_lease(lease_ms)
+    return Transaction(
+        transaction_id, TransactionState.OPEN, now_ms, lease_end_ms, first_segment_number=first_segment_number
+    )
+
+
+def is_of_former_incarnation(first_segment_number: int | None, stream: Stream | None) -> bool:
+    """Whether work of an incarnation belongs to none that there is, by the stream as read after the work was.
+
+    The numbers of incarnations grow. So a stream that was read too early, in its former incarnation, condemns nothing.
+    Work of which the incarnation is not known does not either.
+    """
+    if first_segment_number is None:
+        return False
+    return stream is None or first_segment_number < stream.first_segment_number
 
 
 def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:

@@ -10,20 +10,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.metadata import keys
-from headrace.metadata.transaction_keys import open_key
-from headrace.metadata.transaction_messages import ABORT, TransactionMessage, parse_message
-from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords, complete, replace_open
+from headrace.metadata.transaction_messages import ABORT, parse_message
+from headrace.metadata.transaction_records import (
+    StoredTransaction,
+    TransactionRecords,
+    complete,
+    remove,
+    replace_open,
+)
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
     Transaction,
     TransactionState,
     aborted,
+    is_of_former_incarnation,
     marked_for_abort,
     segment_of_transaction,
 )
 from headrace.ports.deadlines import require_time_for_piece
-from headrace.ports.metadata_store import Delete, WriteConflictError
+from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.steps import Tools
 
 _TRANSACTIONS_PER_READ = 100
@@ -53,7 +59,7 @@ class TransactionAborts:
         if found is not None:
             self._abort(found.stream, stored)
         else:
-            self._forget(message, stored)
+            self._forget_if_former(message.scope, message.stream, stored)
 
     def abort_all(self, stream: Stream) -> None:
         """Mark and abort what is open on a stream that is being sealed; what is marked for commit is left alone.
@@ -86,17 +92,32 @@ class TransactionAborts:
         self._transactions.store.write(replace_open(stream.scope, stream.name, stored, after))
         return StoredTransaction(after, stored.version + 1)
 
-    def _forget(self, message: TransactionMessage, stored: StoredTransaction) -> None:
-        """Its creator died before it saw that the stream was deleted: the transaction never had a segment."""
-        key = open_key(message.scope, message.stream, message.transaction_id)
-        with contextlib.suppress(WriteConflictError):
-            self._transactions.store.write(Delete(key, stored.version))
+    def _forget_if_former(self, scope: str, name: str, stored: StoredTransaction) -> None:
+        """Forget a transaction of a former incarnation: its creator died before it saw that the stream was deleted.
+
+        Such a transaction never had a segment. The stream is read again, since it may have been read before the
+        transaction was. One of an older version, without its incarnation, is known by an epoch that is still to come.
+        """
+        found = self._tools.records.find(scope, name)
+        transaction = stored.transaction
+        if (
+            found is None
+            or is_of_former_incarnation(transaction.first_segment_number, found.stream)
+            or transaction.reference_epoch > found.stream.recorded_epoch
+        ):
+            with contextlib.suppress(WriteConflictError):
+                self._transactions.store.write(*remove(scope, name, stored))
 
     def _abort(self, stream: Stream, stored: StoredTransaction) -> None:
+        if is_of_former_incarnation(stored.transaction.first_segment_number, stream):
+            self._forget_if_former(stream.scope, stream.name, stored)
+            return
         try:
             self.delete_segments(stream, stored.transaction)
         except NotFoundError:
-            return  # No epoch: the stream is being deleted, and its transactions with it.
+            # No epoch: the stream is being deleted, and its transactions with it, or it never had that one.
+            self._forget_if_former(stream.scope, stream.name, stored)
+            return
         done = aborted(stored.transaction, self._tools.clock.now_ms())
         try:
             self._transactions.store.write(*complete(stream.scope, stream.name, stored, done))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from headrace.codec.records.retention_record import retention_due_of_body
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, start_counting, tail_of
 from headrace.metadata.retention_records import (
     RetainedStream,
@@ -32,7 +33,7 @@ from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Check, MetadataStore, Write
 from headrace.ports.segment_stores import SegmentStores
 from headrace.ports.workers import Workers
-from headrace.workflows.due_work import DuePage, DueWork, DueWorkTicks
+from headrace.workflows.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +65,10 @@ class RetentionTicks:
         truncate: Truncate,
         period_ms: int,
         workers: Workers | None = None,
+        note_undecodable: NoteUndecodable | None = None,
     ) -> None:
         due_work = DueWork(RETENTION, self._read, self._apply, self._put_off, entry_s_max=LOOK_S_MAX)
-        self._ticks = DueWorkTicks(store, clock, due_work, workers)
+        self._ticks = DueWorkTicks(store, clock, due_work, workers, note_undecodable)
         self._records = RetentionRecords(store)
         self._planner = RetentionPlanner(store)
         self._segment_stores = segment_stores
@@ -85,8 +87,10 @@ class RetentionTicks:
         return self._ticks.run(bucket)
 
     def _read(self, shard: int, after: str) -> DuePage[StoredDue]:
-        entries, next_after = self._records.due(shard, self._clock.now_ms(), after, _STREAMS_PER_READ)
-        return DuePage([(one.key.sort, one) for one in entries], next_after)
+        page = self._records.due(shard, self._clock.now_ms(), after, _STREAMS_PER_READ)
+        decoded, undecodable = decode_each(page.records, retention_due_of_body)
+        entries = [(record.key.sort, StoredDue(due, record.key)) for record, due in decoded]
+        return DuePage(entries, page.next_after, undecodable)
 
     def _apply(self, entry: StoredDue) -> None:
         due = entry.due

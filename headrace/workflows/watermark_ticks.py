@@ -17,7 +17,7 @@ from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Record, Replace
 from headrace.ports.workers import Workers
-from headrace.workflows.due_work import DuePage, DueWork, DueWorkTicks
+from headrace.workflows.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
 
 TICK_KIND = "watermarks"
 _RECORDS_PER_READ = 500
@@ -34,7 +34,11 @@ class ScheduleEntry:
 
 
 def watermark_ticks(
-    store: MetadataStore, clock: Clock, advance: Callable[[ScheduleEntry], None], workers: Workers | None = None
+    store: MetadataStore,
+    clock: Clock,
+    advance: Callable[[ScheduleEntry], None],
+    workers: Workers | None = None,
+    note_undecodable: NoteUndecodable | None = None,
 ) -> DueWorkTicks[ScheduleEntry]:
     """Ticks that call `advance` for each stream that is due.
 
@@ -45,9 +49,13 @@ def watermark_ticks(
         now_ms = clock.now_ms()
         first = f"{after}\0" if after else ""
         page = store.query(watermark_schedule_partition(shard), first=first, limit=_RECORDS_PER_READ)
-        entries = [ScheduleEntry(watermark_schedule_of_body(record.body), record) for record in page.records]
-        due = [(one.record.key.sort, one) for one in entries if one.scheduled.not_before_ms <= now_ms]
-        return DuePage(due, page.next_after)
+        decoded, undecodable = decode_each(page.records, watermark_schedule_of_body)
+        due = [
+            (record.key.sort, ScheduleEntry(scheduled, record))
+            for record, scheduled in decoded
+            if scheduled.not_before_ms <= now_ms
+        ]
+        return DuePage(due, page.next_after, undecodable)
 
     def put_off(entry: ScheduleEntry, error: HeadraceError) -> None:
         scheduled, now_ms = entry.scheduled, clock.now_ms()
@@ -57,4 +65,5 @@ def watermark_ticks(
             _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
         store.write(Replace(entry.record.key, watermark_schedule_body(later), entry.record.version))
 
-    return DueWorkTicks(store, clock, DueWork(TICK_KIND, read, advance, put_off, is_round=True), workers)
+    due_work = DueWork(TICK_KIND, read, advance, put_off, is_round=True)
+    return DueWorkTicks(store, clock, due_work, workers, note_undecodable)

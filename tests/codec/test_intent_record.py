@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from golden_records import GoldenRecords, Shape
 
 from headrace.codec.records import (
@@ -53,3 +55,10 @@ def test_an_intent_names_what_it_is_on():
         "accepted": 7,
     }
     assert intent_record.intent_of_body(body) == GROUP_INTENT
+
+
+def test_an_intent_that_was_put_off_tells_for_how_long():
+    put_off = replace(INTENT, failures=2, not_before_ms=120)
+    body = intent_record.intent_body(put_off)
+    assert body == {**intent_record.intent_body(INTENT), "failures": 2, "not_before": 120}
+    assert intent_record.intent_of_body(body) == put_off

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from golden_records import GoldenRecords, Shape
 from hypothesis import given
@@ -141,3 +143,14 @@ def test_each_kind_of_record_lies_between_its_bounds(one: int):
         (transaction_record.DONE_FIRST, transaction_record.DONE_LAST, transaction_record.done_sort),
     ):
         assert first < sort(one) < last
+
+
+def test_incarnation_and_failures_are_noted_where_they_are_known():
+    entry = DueEntry(8, "s", "t", ID, first_segment_number=5, failures=2)
+    body = transaction_due_record.due_body(entry)
+    assert body == {**SHAPES["due transaction"][3], "first_number": 5, "failures": 2}
+    assert transaction_due_record.due_of_body(body) == entry
+    transaction = replace(DONE, first_segment_number=5)
+    body = transaction_record.transaction_body(transaction)
+    assert body == {**transaction_record.transaction_body(DONE), "first_number": 5}
+    assert transaction_record.transaction_of_body(body) == transaction

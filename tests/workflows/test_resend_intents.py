@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from headrace import topology
 from headrace.codec.records.bucket_lease_record import BUCKET_LEASES_PARTITION
 from headrace.codec.records.intent_record import Intent, intent_body, intents_partition
 from headrace.model.buckets import bucket_of_stream
+from headrace.model.due_work import BACK_OFF_FIRST_MS
+from headrace.model.errors import UnavailableError
 from headrace.model.requests import Noun, PendingRequest, RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
@@ -64,7 +67,46 @@ def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: Any):
     world.queue.is_down = True
     assert _sweep(world) == 0
     world.queue.is_down = False
+    world.clock.advance(BACK_OFF_FIRST_MS)
     assert _sweep(world) == 1
+
+
+def test_an_intent_that_fails_gives_way_to_healthy_ones(world: Any):
+    """Each failure doubles the time for which it takes no place in a tick, up to a bound."""
+    for name in ("dead", "well"):
+        request = PendingRequest(RequestKind.SEAL_STREAM, f"seal_stream-0-{name}")
+        intent = Intent("s", name, request, world.clock.now_ms())
+        world.bare_store.write(Create(Key(intents_partition(BUCKET), intent.scoped_name), intent_body(intent)))
+    world.clock.advance(OLDER_THAN_MS + 1)
+    start_ms = world.clock.now_ms()
+    tried: list[tuple[str, int]] = []
+
+    class Queue:
+        def send(self, *, group: str, body: Any, deduplication_id: str) -> None:
+            tried.append((group, world.clock.now_ms() - start_ms))
+            if group == "s/dead":
+                raise UnavailableError("this message is not taken")
+
+    sweep = IntentSweep(world.store, dict.fromkeys(Noun, Queue()), world.clock, OLDER_THAN_MS)
+    every_ms, ticks = 10_000, 26
+    for _ in range(ticks):
+        sweep.run(BUCKET)
+        world.clock.advance(every_ms)
+    assert [at_ms for group, at_ms in tried if group == "s/well"] == [every_ms * number for number in range(ticks)]
+    dead = [at_ms for group, at_ms in tried if group == "s/dead"]
+    assert [after - before for before, after in pairwise(dead)] == [10_000, 20_000, 40_000, 60_000, 60_000, 60_000]
+
+
+def test_a_record_that_does_not_decode_holds_up_no_other(world: Any):
+    _lose_the_message(world)
+    broken = Key(intents_partition(BUCKET), "s/a")
+    world.bare_store.write(Create(broken, {"format": 1, "kind": "no such kind"}))
+    world.clock.advance(OLDER_THAN_MS + 1)
+    noted: list[str] = []
+    sweep = IntentSweep(world.store, world.queues, world.clock, OLDER_THAN_MS, note_undecodable=noted.append)
+    assert sweep.run(BUCKET) == (1, False)
+    assert noted == ["resend-intents"]
+    assert world.bare_store.get(broken) is not None
 
 
 def test_a_tick_ends_in_time_and_the_next_one_goes_on(world: Any):

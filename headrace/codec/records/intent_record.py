@@ -13,13 +13,16 @@ from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_su
 class Intent:
     """`name` is that of the stream, reader group or table, empty for a request on the scope itself.
 
-    `accepted_ms` is when the request was taken on, milliseconds since the Unix epoch.
+    `accepted_ms` is when the request was taken on, milliseconds since the Unix epoch. `failures` attempts in a row to
+    send its message again have failed, and the next one waits until `not_before_ms`.
     """
 
     scope: str
     name: str
     request: PendingRequest
     accepted_ms: int
+    failures: int = 0
+    not_before_ms: int = 0
 
     @property
     def noun(self) -> Noun:
@@ -40,11 +43,21 @@ def intent_sort(noun: Noun, scoped_name: str) -> str:
 
 
 def intent_body(intent: Intent) -> dict[str, Any]:
-    return versioned(**request_fields(intent.scope, intent.name, intent.request), accepted=intent.accepted_ms)
+    return versioned(
+        **request_fields(intent.scope, intent.name, intent.request),
+        accepted=intent.accepted_ms,
+        **({"failures": intent.failures, "not_before": intent.not_before_ms} if intent.failures else {}),
+    )
 
 
 def intent_of_body(body: Body) -> Intent:
-    return decoded("intent", body, lambda fields: Intent(*request_of_fields(fields), int(fields["accepted"])))
+    return decoded("intent", body, _intent)
+
+
+def _intent(body: Body) -> Intent:
+    return Intent(
+        *request_of_fields(body), int(body["accepted"]), int(body.get("failures", 0)), int(body.get("not_before", 0))
+    )
 
 
 def request_fields(scope: str, name: str, request: PendingRequest) -> dict[str, str]:

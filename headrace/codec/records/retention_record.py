@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.codec.records.due_order import time_prefix
 from headrace.codec.records.truncation_record import placed_cut_fields, placed_cut_of_fields
 from headrace.model.retention import Counting, RetentionCut, RetentionState
 from headrace.model.truncation import Truncation
-
-_TIME_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def retention_sort(first_segment_number: int) -> str:
 
 
 def retention_cut_sort(first_segment_number: int, time_ms: int) -> str:
-    return f"retention-cut/{first_segment_number:010d}/{time_ms:0{_TIME_DIGITS}d}"
+    return f"retention-cut/{first_segment_number:010d}/{time_prefix(time_ms)}"
 
 
 def retention_due_partition(bucket: int) -> str:
@@ -50,7 +49,7 @@ def retention_due_sort(due: DueStream) -> str:
 
 def retention_due_last(time_ms: int) -> str:
     """Sorts before all that is due at this time, and after all that is due before it."""
-    return f"{time_ms:0{_TIME_DIGITS}d}/"
+    return f"{time_prefix(time_ms)}/"
 
 
 def retention_body(state: RetentionState) -> dict[str, Any]:

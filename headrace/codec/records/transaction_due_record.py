@@ -8,21 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.codec.records.bodies import Body, decoded, incarnation_fields, incarnation_of_fields, versioned
+from headrace.codec.records.due_order import time_prefix
 from headrace.model.transactions import transaction_text
-
-_TIME_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """Either a transaction or, by its key, a commit set."""
+    """Either a transaction or, by its key, a commit set.
+
+    `first_segment_number` tells the incarnation of the stream, None in entries from before it was noted. After
+    `failures` in a row the entry is at a later place, and `due_ms` is still when it was due at first.
+    """
 
     due_ms: int
     scope: str
     stream: str
     transaction_id: int | None = None
     commit_set: str | None = None
+    first_segment_number: int | None = None
+    failures: int = 0
 
 
 def due_partition(bucket: int) -> str:
@@ -31,12 +36,12 @@ def due_partition(bucket: int) -> str:
 
 def due_sort(entry: DueEntry) -> str:
     what = f"set/{entry.commit_set}" if entry.transaction_id is None else transaction_text(entry.transaction_id)
-    return f"{entry.due_ms:0{_TIME_DIGITS}d}/{entry.scope}/{entry.stream}/{what}"
+    return f"{time_prefix(entry.due_ms)}/{entry.scope}/{entry.stream}/{what}"
 
 
 def due_last(now_ms: int) -> str:
     """The upper bound of a query for what is due at `now_ms`."""
-    return f"{now_ms + 1:0{_TIME_DIGITS}d}"
+    return time_prefix(now_ms + 1)
 
 
 def due_body(entry: DueEntry) -> dict[str, Any]:
@@ -46,6 +51,8 @@ def due_body(entry: DueEntry) -> dict[str, Any]:
         stream=entry.stream,
         transaction=None if entry.transaction_id is None else transaction_text(entry.transaction_id),
         commit_set=entry.commit_set,
+        **incarnation_fields(entry.first_segment_number),
+        **({"failures": entry.failures} if entry.failures else {}),
     )
 
 
@@ -61,4 +68,6 @@ def _due_entry(body: Body) -> DueEntry:
         stream=str(body["stream"]),
         transaction_id=None if identifier is None else int(identifier, 16),
         commit_set=None if key is None else str(key),
+        first_segment_number=incarnation_of_fields(body),
+        failures=int(body.get("failures", 0)),
     )

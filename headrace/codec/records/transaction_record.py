@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.codec.records.bodies import Body, decoded, incarnation_fields, incarnation_of_fields, versioned
 from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime, transaction_text
 
 OPEN_FIRST = "open/"
@@ -40,6 +40,7 @@ def transaction_body(transaction: Transaction) -> dict[str, Any]:
         writer_time=[noted.writer, noted.timestamp] if noted else None,
         completed=transaction.completed_ms,
         position=[list(one) for one in transaction.position],
+        **incarnation_fields(transaction.first_segment_number),
     )
 
 
@@ -57,6 +58,7 @@ def _transaction(body: Body) -> Transaction:
         writer_time=_writer_time(body["writer_time"]),
         completed_ms=None if body["completed"] is None else int(body["completed"]),
         position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
+        first_segment_number=incarnation_of_fields(body),
     )
 
 
