@@ -1,8 +1,9 @@
 """The handler that all functions on FIFO queues are: a failure stops its message group and no other.
 
 The groups of a batch are worked on at the same time, so that one whose segment store is away costs the others nothing.
-All of them end before the function does. A message whose work is not done by then is replaced by one that goes on with
-it: delivering the same again would count as a failure, and a long request would end as a dead letter.
+Each has a deadline of its own, and all of them end before the function does. A message whose work is not done by then is
+replaced by one that goes on with it: delivering the same again would count as a failure, and a long request would end as
+a dead letter.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 _Outcome = tuple[Mapping[str, Any], Sequence[ExceptionInfo]]
 
+GROUP_SHARE = 0.5
+"""Of the time of a batch, for each of its groups where there are several. One whose store hangs ends then, however long
+its calls might wait, so that the batch is reported and the messages of the others are done long before the function is
+stopped. A group by itself delays no other and has all of the time."""
+
 REST_S = 1.0
 """Kept from the time of the work: what it leaves over is queued behind it, before the deadline of the function."""
 
@@ -53,20 +59,22 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
                 _queue_rest(record, queue, body)
                 logger.info("message %s goes on in another one: %s", record.message_id, left)
 
-    def handle_group(records: Sequence[Mapping[str, Any]], context: LambdaContext) -> _Outcome:
+    def handle_group(records: Sequence[Mapping[str, Any]], context: LambdaContext, time_s: float) -> _Outcome:
         # One message failing is ordinary here; a batch of which all failed must be reported, not raised.
         processor = SqsFifoPartialProcessor(skip_group_on_error=True)
         processor.raise_on_entire_batch_failure = False
-        response = process_partial_response(
-            event={"Records": list(records)}, record_handler=handle_record, processor=processor, context=context
-        )
+        with time_limit(wiring.clock(), time_s):
+            response = process_partial_response(
+                event={"Records": list(records)}, record_handler=handle_record, processor=processor, context=context
+            )
         return response, processor.exceptions
 
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         groups = _by_group(event["Records"])
         with work_until_reserve(context):
-            outcomes = _at_once([partial(handle_group, records, context) for records in groups])
+            time_s = time_left_s() * (GROUP_SHARE if len(groups) > 1 else 1.0)
+            outcomes = _at_once([partial(handle_group, records, context, time_s) for records in groups])
         failures = [one for response, _ in outcomes for one in response["batchItemFailures"]]
         return report(event, {"batchItemFailures": failures}, [one for _, errors in outcomes for one in errors])
 

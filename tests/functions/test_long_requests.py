@@ -14,6 +14,8 @@ import pytest
 
 from functions import wiring
 from functions.processors import aborts, commits, stream_requests
+from functions.processors.fifo_queues import GROUP_SHARE, REST_S
+from functions.time_limits import RESERVE_S
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.stream_record import stream_body
@@ -28,6 +30,7 @@ from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import Transaction, TransactionState, marked_for_abort
+from headrace.ports.deadlines import time_left_s
 from headrace.ports.metadata_store import Replace
 from headrace.ports.segment_stores import SegmentScaleRate
 from headrace.workflows import commit_transactions
@@ -86,6 +89,30 @@ class Processor:
                 assert answer == {"batchItemFailures": []}
                 self._queue.acknowledge(message.receipt)
                 self.invocations += 1
+
+
+class HangingStore:
+    """Segment stores of which one hangs: it takes all the time that its caller has, once the others are done."""
+
+    def __init__(self, inner: Any, hanging: str, others: int, clock: ManualClock) -> None:
+        self._inner, self._hanging, self._others, self._clock = inner, hanging, others, clock
+        self._done = threading.Semaphore(0)
+        self._waits = threading.Event()
+
+    def delete_segments(self, names: Sequence[str]) -> None:
+        if any(self._hanging in name for name in names):
+            left_s = time_left_s()
+            self._waits.set()
+            for _ in range(self._others):
+                assert self._done.acquire(timeout=30), "unrelated aborts wait for the store that hangs"
+            self._clock.advance(int(left_s * 1000))
+            raise UnavailableError("the store did not answer in time")
+        assert self._waits.wait(timeout=30), "the hanging group has its turn at the same time"
+        self._inner.delete_segments(names)
+        self._done.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 def _context(clock: ManualClock, end_s: float) -> Any:
@@ -215,6 +242,36 @@ def test_a_busy_stream_is_no_failure_of_its_commits(
     assert messages > 1
 
 
+def _aborts(world: Any, count: int) -> list[dict[str, Any]]:
+    """Transactions that are marked for abort, and the records of their messages: a group each."""
+    records = []
+    for identifier in range(count):
+        opened = Transaction(identifier, TransactionState.OPEN, 0, 60_000)
+        world.store.write(create_open("s", "t", marked_for_abort(opened)))
+        body = message_body(TransactionMessage(ABORT, "s", "t", identifier))
+        records.append(_record(str(identifier), body["transaction"], body, "headrace-aborts.fifo"))
+    return records
+
+
+@pytest.mark.parametrize(("groups", "share"), [(10, GROUP_SHARE), (1, 1.0)])
+def test_a_hanging_store_takes_the_time_of_its_group_only(
+    world: Any, active_stream: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, groups: int, share: float
+):
+    """The batch is reported when the share of the hanging group is over; a group by itself has all of the time."""
+    records = _aborts(world, groups)
+    stores = HangingStore(world.segment_stores, f"{0:032x}", groups - 1, clock)
+    monkeypatch.setattr(wiring, "segment_stores", lambda: stores)
+    wiring.forget_services()
+    start_s = clock.monotonic_s()
+    answer = aborts.handler({"Records": records}, _context(clock, start_s + FUNCTION_S))
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "0"}]}
+    work_s = FUNCTION_S - RESERVE_S
+    taken_s = clock.monotonic_s() - start_s
+    assert work_s * share - REST_S - 0.01 <= taken_s <= work_s * share
+    states = [wiring.transaction_service().get_transaction("s", "t", one).state for one in range(groups)]
+    assert states == [TransactionState.ABORTING, *[TransactionState.ABORTED] * (groups - 1)]
+
+
 class OneStoreAway:
     """One of the segment stores does not answer until all unrelated work is done."""
 
@@ -239,16 +296,10 @@ class OneStoreAway:
 def test_a_dead_store_does_not_stall_unrelated_aborts(
     world: Any, active_stream: str, context: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    for identifier in range(10):
-        opened = Transaction(identifier, TransactionState.OPEN, 0, 60_000)
-        world.store.write(create_open("s", "t", marked_for_abort(opened)))
+    records = _aborts(world, 10)
     stores = OneStoreAway(world.segment_stores, f"{0:032x}", others=9)
     monkeypatch.setattr(wiring, "segment_stores", lambda: stores)
     wiring.forget_services()
-    records = []
-    for identifier in range(10):
-        body = message_body(TransactionMessage(ABORT, "s", "t", identifier))
-        records.append(_record(str(identifier), body["transaction"], body, "headrace-aborts.fifo"))
     assert aborts.handler({"Records": records}, context) == {"batchItemFailures": [{"itemIdentifier": "0"}]}
     states = {
         identifier: wiring.transaction_service().get_transaction("s", "t", identifier).state for identifier in range(10)
