@@ -1,9 +1,9 @@
 """The handler that all functions on FIFO queues are: a failure stops its message group and no other.
 
 The groups of a batch are worked on at the same time, so that one whose segment store is away costs the others nothing.
-Each has a deadline of its own, and all of them end before the function does. A message whose work is not done by then is
-replaced by one that goes on with it: delivering the same again would count as a failure, and a long request would end as
-a dead letter.
+Each has a deadline of its own, and all of them end before the function does. A message whose work is not done by then
+is replaced by one that goes on with it: delivering the same again would count as a failure, and a long request would end
+as a dead letter.
 """
 
 from __future__ import annotations

@@ -204,11 +204,11 @@ class TransactionService:
 
     def list_open(self, scope: str, stream: str, limit: int, after: int | None = None) -> Listing[Transaction]:
         """Transactions that are not completed, by id; raises NotFoundError if there is no such stream."""
-        found = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
+        found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit), after)
         if not found:
             self._streams.get(scope, stream)
-        page = tuple(one.transaction for one in found[:limit])
-        return Listing(page, transaction_text(page[-1].transaction_id) if len(found) > limit else None)
+        page = tuple(one.transaction for one in found)
+        return Listing(page, transaction_text(page[-1].transaction_id) if has_more else None)
 
     def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
         """The newest COMPLETED_LISTED_MAX that were completed, the newest first. Raises as `list_open`."""

@@ -33,6 +33,7 @@ from headrace.codec.records.transaction_record import (
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import CorruptError
+from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.streams import Stream
 from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
 from headrace.ports.metadata_store import (
@@ -115,12 +116,13 @@ class TransactionRecords:
 
     def open_transactions(
         self, scope: str, stream: str, limit: int, after: int | None = None
-    ) -> list[StoredTransaction]:
-        """Those that are not completed, by id, behind `after`."""
+    ) -> tuple[list[StoredTransaction], bool]:
+        """Those that are not completed, by id, behind `after`, and whether more may follow; bounded by bytes too."""
         first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
         partition = transaction_keys.transactions_partition(scope, stream)
-        page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit)
-        return [StoredTransaction(transaction_of_body(one.body), one.version) for one in page.records]
+        page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit, bytes_max=PAGE_BYTES_MAX)
+        found = [StoredTransaction(transaction_of_body(one.body), one.version) for one in page.records]
+        return found, page.next_after is not None
 
     def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:
         """Id and outcome of those that were completed last, the newest first."""

@@ -68,14 +68,16 @@ class TransactionAborts:
         """
         after: int | None = None
         while True:
-            page = self._transactions.open_transactions(stream.scope, stream.name, _TRANSACTIONS_PER_READ, after)
+            page, has_more = self._transactions.open_transactions(
+                stream.scope, stream.name, _TRANSACTIONS_PER_READ, after
+            )
             for stored in page:
                 if stored.transaction.state is TransactionState.OPEN:
                     stored = self._mark(stream, stored)
                 if stored.transaction.state is TransactionState.ABORTING:
                     self._abort(stream, stored)
                     require_time_for_piece(f"aborts of {stream.scoped_name} before it is sealed")
-            if len(page) < _TRANSACTIONS_PER_READ:
+            if not has_more:
                 return
             after = page[-1].transaction.transaction_id
 

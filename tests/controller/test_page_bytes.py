@@ -14,11 +14,12 @@ from functions.controller.models_streams import stream_list
 from headrace.controller import paging, scaling_events
 from headrace.controller.paging import Listing
 from headrace.controller.subscribers import SubscriberService
-from headrace.metadata import dead_letter_records, subscriber_records
+from headrace.metadata import dead_letter_records, subscriber_records, transaction_records
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.dead_letters import Cause, Delivery
 from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.transactions import WRITER_CHARACTERS_MAX, WriterTime, parse_transaction_id
 from headrace.topology import REQUESTS_QUEUE
 from headrace.workflows.bury_message import bury_message
 
@@ -106,6 +107,25 @@ def test_a_page_of_dead_letters(world: Any, monkeypatch: pytest.MonkeyPatch):
     letters = [one.letter_id for page in pages for one in page.items]
     assert len(letters) == len(set(letters)) == 9
     assert len(pages) > 2
+
+
+def test_a_page_of_open_transactions(world: Any, monkeypatch: pytest.MonkeyPatch):
+    """Those that wait for their commit carry the name of a writer."""
+    monkeypatch.setattr(transaction_records, "PAGE_BYTES_MAX", 1_000)
+    world.create()
+    begun = sorted(world.begin() for _ in range(20))
+    for one in begun:
+        world.transactions.commit_transaction("s", "t", one, WriterTime("w" * WRITER_CHARACTERS_MAX, 1))
+
+    def page(after: str | None) -> Listing[Any]:
+        behind = None if after is None else parse_transaction_id(after)
+        return world.transactions.list_open("s", "t", PAGE_ITEMS_MAX, behind)
+
+    pages = _walk(page)
+    assert [one.transaction_id for page in pages for one in page.items] == begun
+    assert len(pages) > 4
+    world.seal()
+    assert [one.items for one in _walk(page)] == [()], "sealing comes to all pages"
 
 
 def test_the_bound_leaves_room_for_the_answer():
