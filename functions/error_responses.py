@@ -9,6 +9,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model import errors
 
 BODY_TOO_LARGE = "body_too_large"
@@ -31,7 +32,10 @@ STATUS_BY_CLASS: dict[type[errors.HeadraceError], HTTPStatus] = {
 }
 """A class that is not listed is answered as its nearest listed parent."""
 
-_STATUS_BY_CODE = {BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+_STATUS_BY_CODE = {
+    BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    SETTING_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,  # a fault of the deployment, not of the client
+}
 
 _INTERNAL_MESSAGE = "something went wrong inside; the details are in the log of the function"
 

@@ -18,6 +18,7 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError as NoRouteError
 from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
 
+from functions import wiring
 from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, unexpected_error_body
 from functions.observability import count, logger
 from functions.time_limits import work_until_reserve
@@ -78,11 +79,18 @@ class HttpResolver(APIGatewayHttpResolver):
 def http_api() -> HttpResolver:
     """A resolver that answers every error in the API's shape."""
     api = HttpResolver()
+    api.use([_check_fixed_settings])
     api.exception_handler(HeadraceError)(_answer)
     api.exception_handler(RequestValidationError)(lambda error: _answer(_invalid_request(error)))
     api.exception_handler(NoRouteError)(lambda _error: _answer(_no_such_route()))
     api.exception_handler(Exception)(_answer_unexpected)
     return api
+
+
+def _check_fixed_settings(api: HttpResolver, next_middleware: Callable[[HttpResolver], Any]) -> Any:
+    """Before anything is looked for under numbers that are not those under which it is stored."""
+    wiring.fixed_settings().check()
+    return next_middleware(api)
 
 
 def lambda_handler(api: HttpResolver) -> Handler:

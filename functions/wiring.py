@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.controller.subscribers import SubscriberService
     from headrace.controller.transactions import TransactionService
     from headrace.controller.watermarks import WatermarkService
+    from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.lost_races import ConflictBackOff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
@@ -124,6 +125,18 @@ def check_bucket_count() -> None:
     from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 
     check_fixed_setting(metadata_store(), FixedSetting.BUCKETS, topology.BUCKET_COUNT)
+
+
+@_once
+def fixed_settings() -> FixedSettingsReader:
+    """For functions of the API, of which some may only read: stores and ticks record the values."""
+    from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
+
+    settings = {
+        FixedSetting.CONTAINERS: environment().container_count,
+        FixedSetting.BUCKETS: topology.BUCKET_COUNT,
+    }
+    return FixedSettingsReader(metadata_store(), settings)
 
 
 @_once

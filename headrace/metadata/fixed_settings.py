@@ -6,6 +6,7 @@ due work would be looked for in the wrong partition. A process that is started w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from headrace.codec.records.fixed_setting_record import (
@@ -16,6 +17,8 @@ from headrace.codec.records.fixed_setting_record import (
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import IllegalStateError
 from headrace.ports.metadata_store import Create, Key, MetadataStore, WriteConflictError
+
+SETTING_CHANGED = "setting_changed"
 
 
 class FixedSetting(StrEnum):
@@ -32,18 +35,48 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
         IllegalStateError: code "setting_changed": the deployment has begun with another value.
         UnavailableError, ThrottledError: the metadata store does not answer.
     """
-    key = Key(CLUSTER_PARTITION, fixed_setting_sort(setting))
+    key = _key(setting)
     record = store.get(key)
     if record is None:
         try:
             store.write(Create(key, fixed_setting_body(value)))
         except WriteConflictError:
             record = store.get(key)  # another process was faster
-    recorded = value if record is None else fixed_setting_of_body(record.body)
+    if record is not None:
+        _check_value(setting, value, fixed_setting_of_body(record.body))
+
+
+class FixedSettingsReader:
+    """Checks what a process was started with against what is on record, and writes nothing: some may only read.
+
+    One read in a process, once every setting is on record. Safe for any number of threads.
+    """
+
+    def __init__(self, store: MetadataStore, settings: Mapping[FixedSetting, int]) -> None:
+        self._store = store
+        self._settings = settings
+        self._is_settled = False
+
+    def check(self) -> None:
+        """Raises as `check_fixed_setting` does."""
+        if self._is_settled:
+            return
+        records = self._store.get_many([_key(setting) for setting in self._settings])
+        for (setting, value), record in zip(self._settings.items(), records, strict=True):
+            if record is not None:
+                _check_value(setting, value, fixed_setting_of_body(record.body))
+        self._is_settled = None not in records
+
+
+def _key(setting: FixedSetting) -> Key:
+    return Key(CLUSTER_PARTITION, fixed_setting_sort(setting))
+
+
+def _check_value(setting: FixedSetting, value: int, recorded: int) -> None:
     if recorded != value:
         raise IllegalStateError(
             f"this deployment began with {recorded} {setting}, and is configured for {value} now: the number is fixed "
             f"for its life, since stored data is found by it; deploy again with -c {setting}={recorded}",
             details={"setting": str(setting), "recorded": recorded, "configured": value},
-            code="setting_changed",
+            code=SETTING_CHANGED,
         )

@@ -11,6 +11,8 @@ import pytest
 
 from functions.http_api import REQUEST_BODY_BYTES_MAX, http_api, lambda_handler
 
+pytestmark = pytest.mark.usefixtures("world")
+
 
 def event(method: str, path: str, **more: Any) -> dict[str, Any]:
     return {
