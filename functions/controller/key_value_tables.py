@@ -56,7 +56,9 @@ def list_table_segments(scope: ScopeName, table: TableName) -> models.TableSegme
 
 @api.get(f"{_TABLE}/segments/<segment>/endpoint", summary="The store that serves a table's segment", tags=_TAGS)
 def table_endpoint(scope: ScopeName, table: TableName, segment: SegmentId) -> models_segments.Endpoint:
-    return models_segments.endpoint(wiring.segment_service().endpoint(scope, segments_owner(table), int(segment)))
+    return models_segments.Endpoint.from_value(
+        wiring.segment_service().endpoint(scope, segments_owner(table), int(segment))
+    )
 
 
 handler = lambda_handler(api)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.controller.models_segments import Offsets, StreamCutModel, stream_cut
+from functions.controller.models_segments import Offsets, StreamCutModel
 from functions.controller.models_streams import RetentionPolicyModel
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
+from headrace.api.stream_cuts import stream_cut_json
 from headrace.controller.paging import Listing
 from headrace.controller.retention import RetentionView
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
@@ -56,7 +57,7 @@ def retention(scope: str, stream: str, view: RetentionView) -> Retention:
             case=str(view.case),
             why=view.words,
             bytes=view.next_bytes,
-            streamCut=stream_cut(view.next_cut) if view.next_cut else None,
+            streamCut=StreamCutModel.model_validate(stream_cut_json(view.next_cut)) if view.next_cut else None,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""JSON of the segment routes and the way to and from values."""
+"""JSON of the segment routes: the shapes of the values in `headrace.api.segments`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
-from headrace.codec.stream_cut_text import stream_cut_text
-from headrace.controller.segment_views import SegmentAt, SegmentEndpoint, SegmentsAt, SegmentsBetween, Successors
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
-from headrace.model.stream_cuts import StreamCut
 
 Offsets = dict[str, int]
 """Offset in bytes by segment id: ids are keys here, and so decimal text."""
@@ -31,20 +28,6 @@ class SegmentList(WireModel):
     sealed: bool
 
 
-def segment_list(found: SegmentsAt) -> SegmentList:
-    segments = [
-        Segment(
-            segmentId=one.segment.segment_id,
-            name=one.name,
-            low=one.segment.key_range.low,
-            high=one.segment.key_range.high,
-            startOffset=one.start_offset,
-        )
-        for one in found.segments
-    ]
-    return SegmentList(segments=segments, epoch=found.epoch, sealed=found.is_sealed)
-
-
 class SuccessorModel(WireModel):
     segmentId: int
     name: str
@@ -58,20 +41,6 @@ class SuccessorList(WireModel):
     sealed: bool = Field(description="The stream is sealed and ends with this segment")
 
 
-def successor_list(found: Successors) -> SuccessorList:
-    segments = [
-        SuccessorModel(
-            segmentId=one.segment.segment_id,
-            name=one.name,
-            low=one.segment.key_range.low,
-            high=one.segment.key_range.high,
-            predecessors=list(one.predecessors),
-        )
-        for one in found.segments
-    ]
-    return SuccessorList(segments=segments, sealed=found.is_sealed)
-
-
 class Predecessor(WireModel):
     segmentId: int
     name: str
@@ -83,19 +52,6 @@ class PredecessorList(WireModel):
     segments: list[Predecessor]
 
 
-def predecessor_list(found: tuple[SegmentAt, ...]) -> PredecessorList:
-    segments = [
-        Predecessor(
-            segmentId=one.segment.segment_id,
-            name=one.name,
-            low=one.segment.key_range.low,
-            high=one.segment.key_range.high,
-        )
-        for one in found
-    ]
-    return PredecessorList(segments=segments)
-
-
 class Endpoint(WireModel):
     host: str
     port: int
@@ -104,21 +60,11 @@ class Endpoint(WireModel):
     epoch: int = Field(description="Grows with each takeover of the container")
 
 
-def endpoint(found: SegmentEndpoint) -> Endpoint:
-    return Endpoint(host=found.host, port=found.port, zone=found.zone, container=found.container, epoch=found.epoch)
-
-
 class StreamCutModel(WireModel):
     scopeName: str
     streamName: str
     cut: Offsets
     text: str = Field(description="Pravega's text form of the same cut")
-
-
-def stream_cut(found: StreamCut) -> StreamCutModel:
-    return StreamCutModel(
-        scopeName=found.scope, streamName=found.stream, cut=_offsets_text(found), text=stream_cut_text(found)
-    )
 
 
 class BetweenRequest(WireModel):
@@ -162,24 +108,3 @@ class Between(WireModel):
     segments: list[SegmentRangeModel]
     from_: Offsets = Field(alias="from")
     to: Offsets
-
-
-def between(found: SegmentsBetween) -> Between:
-    segments = [
-        SegmentRangeModel(
-            segmentId=one.range.segment.segment_id,
-            name=one.name,
-            low=one.range.segment.key_range.low,
-            high=one.range.segment.key_range.high,
-            startOffset=one.range.start_offset,
-            endOffset=one.range.end_offset,
-            predecessors=list(one.range.predecessors),
-            successors=list(one.range.successors),
-        )
-        for one in found.ranges
-    ]
-    return Between(**{"from": _offsets_text(found.from_cut)}, segments=segments, to=_offsets_text(found.to_cut))
-
-
-def _offsets_text(cut: StreamCut) -> Offsets:
-    return {str(identifier): offset for identifier, offset in cut.positions}

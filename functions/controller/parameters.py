@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Protocol, Self
 from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -70,7 +70,18 @@ def continue_after(token: str | None) -> str | None:
     return check_known_name("continuationToken", token) if token else None
 
 
+class ApiValue(Protocol):
+    """A value of `headrace.api`."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class WireModel(BaseModel):
     """A JSON object of the API: unknown fields are refused, types are taken as they are and never converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
+
+    @classmethod
+    def from_value(cls, value: ApiValue) -> Self:
+        """The answer that says what the value says; its JSON must have exactly this shape."""
+        return cls.model_validate(value.to_json())

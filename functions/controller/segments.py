@@ -10,7 +10,8 @@ from functions import wiring
 from functions.controller import models_segments as models
 from functions.controller.parameters import ScopeName, SegmentId, StreamName, decimal
 from functions.http_api import http_api, lambda_handler
-from headrace.controller.segment_views import SegmentsAt
+from headrace.api.segments import EpochSegments, Predecessors
+from headrace.api.stream_cuts import stream_cut_json
 from headrace.model.errors import InvalidRequestError
 
 api = http_api()
@@ -32,11 +33,11 @@ def list_segments(scope: ScopeName, stream: StreamName, at: At = None, epoch: Of
     if epoch is not None and at is not None:
         raise InvalidRequestError("ask for the segments at a point or of an epoch, not for both")
     if epoch is not None:
-        return models.segment_list(wiring.segment_service().segments_of_epoch(scope, stream, epoch))
-    return models.segment_list(_segments_at(scope, stream, at or "tail"))
+        return models.SegmentList.from_value(wiring.segment_service().segments_of_epoch(scope, stream, epoch))
+    return models.SegmentList.from_value(_segments_at(scope, stream, at or "tail"))
 
 
-def _segments_at(scope: str, stream: str, at: str) -> SegmentsAt:
+def _segments_at(scope: str, stream: str, at: str) -> EpochSegments:
     if at == "head":
         return wiring.segment_service().segments_at_head(scope, stream)
     if at == "tail":
@@ -47,7 +48,7 @@ def _segments_at(scope: str, stream: str, at: str) -> SegmentsAt:
 @api.post(f"{_SEGMENTS}/between", summary="Exactly the bytes between two stream cuts", tags=["Segments"])
 def segments_between(scope: ScopeName, stream: StreamName, request: models.BetweenRequest) -> models.Between:
     start, end = models.offsets("from", request.from_), models.offsets("to", request.to)
-    return models.between(wiring.segment_service().between(scope, stream, start, end))
+    return models.Between.from_value(wiring.segment_service().between(scope, stream, start, end))
 
 
 @api.get(f"{_SEGMENTS}/<segment>/successors", summary="What follows a sealed segment", tags=["Segments"])
@@ -55,22 +56,23 @@ def successors(
     scope: ScopeName, stream: StreamName, segment: SegmentId, asRecorded: AsRecorded = False
 ) -> models.SuccessorList:
     found = wiring.segment_service().successors(scope, stream, int(segment), as_recorded=asRecorded)
-    return models.successor_list(found)
+    return models.SuccessorList.from_value(found)
 
 
 @api.get(f"{_SEGMENTS}/<segment>/predecessors", summary="What a segment follows", tags=["Segments"])
 def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.PredecessorList:
-    return models.predecessor_list(wiring.segment_service().predecessors(scope, stream, int(segment)))
+    found = wiring.segment_service().predecessors(scope, stream, int(segment))
+    return models.PredecessorList.from_value(Predecessors(found))
 
 
 @api.get(f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tags=["Segments"])
 def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> models.Endpoint:
-    return models.endpoint(wiring.segment_service().endpoint(scope, stream, int(segment)))
+    return models.Endpoint.from_value(wiring.segment_service().endpoint(scope, stream, int(segment)))
 
 
 @api.get("/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tags=["Segments"])
 def stream_cut(scope: ScopeName, stream: StreamName, at: CutAt = "tail") -> models.StreamCutModel:
-    return models.stream_cut(wiring.segment_service().stream_cut(scope, stream, at))
+    return models.StreamCutModel.model_validate(stream_cut_json(wiring.segment_service().stream_cut(scope, stream, at)))
 
 
 handler = lambda_handler(api)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from headrace.api.segments import SegmentView
 from headrace.bridge import controller_pb2 as pb
-from headrace.controller.segment_views import SegmentAt
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange, StreamSegment
@@ -111,7 +111,7 @@ def segment_id_message(scope: str, stream: str, segment_id: int) -> pb.SegmentId
     return pb.SegmentId(streamInfo=pb.StreamInfo(scope=scope, stream=stream), segmentId=segment_id)
 
 
-def segment_range_message(scope: str, stream: str, segment: StreamSegment) -> pb.SegmentRange:
+def segment_range_message(scope: str, stream: str, segment: StreamSegment | SegmentView) -> pb.SegmentRange:
     return pb.SegmentRange(
         segmentId=segment_id_message(scope, stream, segment.segment_id),
         minKey=segment.key_range.low,
@@ -119,9 +119,9 @@ def segment_range_message(scope: str, stream: str, segment: StreamSegment) -> pb
     )
 
 
-def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentAt]) -> pb.SegmentRanges:
+def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentView]) -> pb.SegmentRanges:
     return pb.SegmentRanges(
-        segmentRanges=[segment_range_message(scope, stream, one.segment) for one in segments],
+        segmentRanges=[segment_range_message(scope, stream, one) for one in segments],
     )
 
 

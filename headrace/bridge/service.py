@@ -194,7 +194,7 @@ class ControllerService:
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
-                    segmentId=messages.segment_id_message(scope, stream, one.segment.segment_id),
+                    segmentId=messages.segment_id_message(scope, stream, one.segment_id),
                     offset=one.start_offset,
                 )
                 for one in found.segments
@@ -208,7 +208,7 @@ class ControllerService:
         """
         scope, stream = messages.known_stream(request.streamInfo)
         found = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
-        if not (found.segments or found.is_sealed) and not self._is_ending(scope, stream):
+        if not (found.segments or found.sealed) and not self._is_ending(scope, stream):
             raise UnavailableError(f"segment {request.segmentId} of stream {scope}/{stream} is still active: repeat")
         return pb.SuccessorResponse(
             segments=[
@@ -223,7 +223,7 @@ class ControllerService:
         scope, stream = messages.known_stream(request.streamInfo)
         ends = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
         found = self._segments.between(scope, stream, *ends)
-        ids = [messages.segment_id_message(scope, stream, one.range.segment.segment_id) for one in found.ranges]
+        ids = [messages.segment_id_message(scope, stream, one.segment.segment_id) for one in found.ranges]
         return pb.StreamCutRangeResponse(segments=ids)
 
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
@@ -233,7 +233,7 @@ class ControllerService:
 
     def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
         found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
-        active = any(one.segment.segment_id == request.segmentId for one in found.segments)
+        active = any(one.segment_id == request.segmentId for one in found.segments)
         return pb.SegmentValidityResponse(response=active)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:

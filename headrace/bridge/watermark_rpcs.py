@@ -67,7 +67,7 @@ class WatermarkRpcs:
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
-                    segmentId=messages.segment_id_message(info.scope, info.stream, one.segment.segment_id),
+                    segmentId=messages.segment_id_message(info.scope, info.stream, one.segment_id),
                     offset=one.start_offset,
                 )
                 for one in found.segments

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.api.segments import SegmentEndpoint, SegmentView
 from headrace.cli.arguments import INT64_MAX, add_from_and_to, add_stream, number, positive, stream_of
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
 from headrace.client import Headrace
-from headrace.client.views import SegmentEndpoint, SegmentView
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 
 

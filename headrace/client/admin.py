@@ -11,6 +11,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from headrace.api.segments import (
+    EpochSegments,
+    Predecessors,
+    RangesBetween,
+    SegmentEndpoint,
+    SegmentView,
+    Successors,
+)
+from headrace.api.stream_cuts import offsets_json, optional_offsets_json, stream_cut_from_json
 from headrace.client import views
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
@@ -176,7 +185,7 @@ class AsyncAdmin:
             InvalidRequestError: code "invalid_stream_cut".
             SealedError: the stream is sealed.
         """
-        path, body = f"{_path(scope, stream)}/truncate", {"cut": _offsets(cut)}
+        path, body = f"{_path(scope, stream)}/truncate", {"cut": offsets_json(cut)}
         answer = await self._api.request("POST", path, body=body)
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while wait and answer.get("streamState") == "TRUNCATING":
@@ -203,7 +212,7 @@ class AsyncAdmin:
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
         """Whether reading can start or end there: a cut of the stream, not truncated, and written already."""
         answer = await self._api.request(
-            "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": _offsets(cut)}
+            "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": offsets_json(cut)}
         )
         return views.parsed(lambda found: bool(found["valid"]), answer)
 
@@ -211,7 +220,7 @@ class AsyncAdmin:
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> int:
         """How many bytes lie between two cuts; None stands for the head and the tail."""
-        body = {"from": _offsets(from_cut), "to": _offsets(to_cut)}
+        body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
         return views.parsed(lambda found: int(found["bytes"]), answer)
 
@@ -259,47 +268,45 @@ class AsyncAdmin:
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> tuple[views.SegmentView, ...]:
+    ) -> tuple[SegmentView, ...]:
         """The segments at the head, at the tail, at a time (milliseconds since the Unix epoch) or of an epoch."""
         return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
 
     async def epoch_segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> views.EpochSegments:
+    ) -> EpochSegments:
         """As `segments`, with the epoch's number and whether the stream is sealed."""
         query: dict[str, str | int] = {"at": at} if epoch is None else {"epoch": epoch}
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
-        return views.parsed(views.epoch_segments, answer)
+        return views.parsed(EpochSegments.from_json, answer)
 
-    async def successors(
-        self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False
-    ) -> views.Successors:
+    async def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
         """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
         path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
         answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
-        return views.parsed(views.successors, answer)
+        return views.parsed(Successors.from_json, answer)
 
-    async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[views.SegmentView, ...]:
+    async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/predecessors")
-        return views.parsed(lambda found: tuple(map(views.segment_view, found["segments"])), answer)
+        return views.parsed(Predecessors.from_json, answer).segments
 
-    async def endpoint(self, scope: str, stream: str, segment_id: int) -> views.SegmentEndpoint:
+    async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
-        return views.parsed(views.segment_endpoint, answer)
+        return views.parsed(SegmentEndpoint.from_json, answer)
 
     async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
         """The position at the head (the first byte kept) or at the tail (behind the last event acknowledged)."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
-        return views.parsed(views.stream_cut, answer)
+        return views.parsed(stream_cut_from_json, answer)
 
     async def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
-    ) -> views.RangesBetween:
+    ) -> RangesBetween:
         """Every range of bytes between two cuts; None stands for the head and the tail."""
-        body = {"from": _offsets(from_cut), "to": _offsets(to_cut)}
+        body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
-        return views.parsed(lambda found: views.ranges_between(scope, stream, found), answer)
+        return views.parsed(lambda found: RangesBetween.from_json(scope, stream, found), answer)
 
     async def chunks(
         self,
@@ -389,10 +396,3 @@ def _retention(policy: RetentionPolicy) -> dict[str, Any]:
     if policy.max_value is not None:
         body["maxValue"] = policy.max_value
     return body
-
-
-def _offsets(cut: CutLike) -> dict[str, int] | None:
-    if cut is None:
-        return None
-    offsets = cut.offsets if isinstance(cut, StreamCut) else cut
-    return {str(segment): offset for segment, offset in offsets.items()}

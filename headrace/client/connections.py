@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from headrace.adapters.tcp.connection import check_hello
 from headrace.adapters.tcp.replies import error_of_reply
-from headrace.client.views import SegmentEndpoint
+from headrace.api.segments import SegmentEndpoint
 from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError, UnavailableError
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple
 
+from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
 from headrace.client.time_windows import TimeWindow, TimeWindows
-from headrace.client.views import RangeBetween
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import segment_name

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
+from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections
@@ -22,7 +23,6 @@ from headrace.client.event_blocks import Ack
 from headrace.client.event_packer import BLOCK_BYTES, BUFFER_BYTES, EventPacker, too_large
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
-from headrace.client.views import SegmentView, Successors
 from headrace.model.errors import (
     HeadraceError,
     IllegalStateError,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
 from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopThread
@@ -192,24 +193,24 @@ class Admin:
 
     def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> tuple[views.SegmentView, ...]:
+    ) -> tuple[SegmentView, ...]:
         """The segments at the head, at the tail, at a time (milliseconds since the Unix epoch) or of an epoch."""
         return self._thread.run(self._core.segments(scope, stream, at=at, epoch=epoch))
 
     def epoch_segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
-    ) -> views.EpochSegments:
+    ) -> EpochSegments:
         """As `segments`, with the epoch's number and whether the stream is sealed."""
         return self._thread.run(self._core.epoch_segments(scope, stream, at=at, epoch=epoch))
 
-    def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> views.Successors:
+    def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
         """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
         return self._thread.run(self._core.successors(scope, stream, segment_id, as_recorded=as_recorded))
 
-    def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[views.SegmentView, ...]:
+    def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         return self._thread.run(self._core.predecessors(scope, stream, segment_id))
 
-    def endpoint(self, scope: str, stream: str, segment_id: int) -> views.SegmentEndpoint:
+    def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
         return self._thread.run(self._core.endpoint(scope, stream, segment_id))
 
@@ -219,7 +220,7 @@ class Admin:
 
     def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
-    ) -> views.RangesBetween:
+    ) -> RangesBetween:
         """Every range of bytes between two cuts; None stands for the head and the tail."""
         return self._thread.run(self._core.segments_between(scope, stream, from_cut, to_cut))
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.loop_thread import LoopThread
-from headrace.client.views import SegmentEndpoint
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin, NewestWatermark
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.api.segments import SegmentEndpoint, SegmentView
 from headrace.client.http_api import HttpApi
 from headrace.client.polling import items_of_pages, until
-from headrace.client.views import SegmentEndpoint, SegmentView, parsed, segment_endpoint, segment_view
+from headrace.client.views import parsed
 from headrace.model.errors import AlreadyExistsError, NotFoundError
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import check_scope_name, check_table_name
@@ -88,7 +89,7 @@ class AsyncTablesAdmin:
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
         """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
         answer = await self._api.request("GET", f"{_path(scope, table)}/segments/{segment_id}/endpoint")
-        return parsed(segment_endpoint, answer)
+        return parsed(SegmentEndpoint.from_json, answer)
 
     async def delete(self, scope: str, table: str, *, wait: bool = True) -> None:
         """Removes the table with all its entries. Raises NotFoundError if there is no such table."""
@@ -130,7 +131,7 @@ def _table(answer: Mapping[str, Any]) -> TableView:
 
 def _segments(answer: Mapping[str, Any]) -> TableSegments:
     return TableSegments(
-        tuple(map(segment_view, answer["segments"])),
+        tuple(map(SegmentView.from_json, answer["segments"])),
         int(answer["primaryKeyLength"]),
         int(answer["secondaryKeyLength"]),
     )

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headrace.api.segments import SegmentView
 from headrace.model.errors import CorruptError
-from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, ScalingType
-from headrace.model.stream_cuts import StreamCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,78 +54,12 @@ class StreamSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentView:
-    """A segment of a stream; `start_offset` is None where the question does not tell it."""
-
-    segment_id: int
-    name: str
-    key_range: KeyRange
-    start_offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSegments:
-    """The segments of one epoch, sorted by key range; `sealed` says that the stream takes no more events."""
-
-    epoch: int
-    segments: tuple[SegmentView, ...]
-    sealed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Successor:
-    """A segment that follows others, and the ids of all that it follows."""
-
-    segment: SegmentView
-    predecessors: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Successors:
-    """What follows a segment; none and `sealed`: the stream ends here; none and not `sealed`: it is still active."""
-
-    segments: tuple[Successor, ...]
-    sealed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEndpoint:
-    """Where the store listens that owns a segment. `epoch` grows whenever the owner changes."""
-
-    host: str
-    port: int
-    zone: str
-    container: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
 class ScaleProgress:
     """A scale: `status` is IN_PROGRESS, SUCCESS or INVALID; `segments` are the new ones, where the answer tells."""
 
     epoch: int
     status: str
     segments: tuple[SegmentView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RangeBetween:
-    """The part of a segment between two stream cuts, from `start_offset` up to `end_offset`."""
-
-    segment: SegmentView
-    start_offset: int
-    end_offset: int
-    predecessors: tuple[int, ...]
-    successors: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RangesBetween:
-    """All ranges between two stream cuts, predecessors first; the cuts with "head" and "tail" resolved."""
-
-    ranges: tuple[RangeBetween, ...]
-    start: StreamCut
-    end: StreamCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +125,7 @@ def scaling_event(answer: Mapping[str, Any]) -> ScalingEvent:
         int(answer["time"]),
         int(answer["epoch"]),
         _ids(answer["sealedSegments"]),
-        tuple(segment_view(one) for one in answer["newSegments"]),
+        tuple(SegmentView.from_json(one) for one in answer["newSegments"]),
         int(answer["splits"]),
         int(answer["merges"]),
     )
@@ -202,57 +135,9 @@ def stream_summary(answer: Mapping[str, Any]) -> StreamSummary:
     return StreamSummary(answer["scopeName"], answer["streamName"], tuple(answer.get("streamTags") or ()))
 
 
-def segment_view(answer: Mapping[str, Any]) -> SegmentView:
-    start = int(answer.get("startOffset", -1))
-    return SegmentView(
-        int(answer["segmentId"]),
-        str(answer.get("name", "")),
-        KeyRange(float(answer["low"]), float(answer["high"])),
-        start if start >= 0 else None,
-    )
-
-
-def epoch_segments(answer: Mapping[str, Any]) -> EpochSegments:
-    segments = sorted(map(segment_view, answer["segments"]), key=lambda segment: segment.key_range)
-    return EpochSegments(int(answer["epoch"]), tuple(segments), bool(answer["sealed"]))
-
-
-def successors(answer: Mapping[str, Any]) -> Successors:
-    found = [Successor(segment_view(one), _ids(one["predecessors"])) for one in answer["segments"]]
-    return Successors(tuple(sorted(found, key=lambda one: one.segment.key_range)), bool(answer["sealed"]))
-
-
-def segment_endpoint(answer: Mapping[str, Any]) -> SegmentEndpoint:
-    return SegmentEndpoint(
-        str(answer["host"]),
-        int(answer["port"]),
-        str(answer.get("zone", "")),
-        int(answer["container"]),
-        int(answer["epoch"]),
-    )
-
-
 def scale_progress(answer: Mapping[str, Any]) -> ScaleProgress:
-    segments = tuple(segment_view(one) for one in answer.get("segments", ()))
+    segments = tuple(SegmentView.from_json(one) for one in answer.get("segments", ()))
     return ScaleProgress(int(answer["epoch"]), str(answer["status"]), segments)
-
-
-def stream_cut(answer: Mapping[str, Any]) -> StreamCut:
-    return _cut(answer["scopeName"], answer["streamName"], answer["cut"])
-
-
-def ranges_between(scope: str, stream: str, answer: Mapping[str, Any]) -> RangesBetween:
-    ranges = [
-        RangeBetween(
-            segment_view(one),
-            int(one["startOffset"]),
-            int(one["endOffset"]),
-            _ids(one["predecessors"]),
-            _ids(one["successors"]),
-        )
-        for one in answer["segments"]
-    ]
-    return RangesBetween(tuple(ranges), _cut(scope, stream, answer["from"]), _cut(scope, stream, answer["to"]))
 
 
 def chunks(answer: Mapping[str, Any]) -> Chunks:
@@ -266,7 +151,3 @@ def chunks(answer: Mapping[str, Any]) -> Chunks:
 
 def _ids(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
-
-
-def _cut(scope: str, stream: str, offsets: Mapping[str, Any]) -> StreamCut:
-    return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.http_api import HttpApi
-from headrace.client.views import SegmentEndpoint, parsed, segment_endpoint
+from headrace.client.views import parsed
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.watermarks import Watermark
@@ -58,7 +59,7 @@ class AsyncWatermarksAdmin:
     async def mark_segment_endpoint(self, scope: str, stream: str) -> SegmentEndpoint:
         """Where the store of the stream's mark segment listens."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams/{mark_stream_name(check_stream_name(stream))}"
-        return parsed(segment_endpoint, await self._api.request("GET", f"{path}/segments/0/endpoint"))
+        return parsed(SegmentEndpoint.from_json, await self._api.request("GET", f"{path}/segments/0/endpoint"))
 
 
 def _stream_path(scope: str, stream: str) -> str:

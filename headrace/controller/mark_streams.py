@@ -5,7 +5,7 @@ There is no record of such a stream. Its segment is made when somebody asks for 
 
 from __future__ import annotations
 
-from headrace.controller.segment_views import SegmentAt, SegmentsAt
+from headrace.api.segments import EpochSegments, SegmentView
 from headrace.metadata.mark_segments import make_mark_segment
 from headrace.metadata.stream_records import StreamRecords, no_such_stream
 from headrace.model.errors import NotFoundError
@@ -25,7 +25,7 @@ class MarkStreamService:
         self._records = StreamRecords(store)
         self._segment_stores = segment_stores
 
-    def segments(self, scope: str, stream: str) -> SegmentsAt:
+    def segments(self, scope: str, stream: str) -> EpochSegments:
         """The segment of the mark stream of `stream`, at the head and at the tail alike, with its start offset.
 
         One read and one request to its store. Raises NotFoundError if there is no such stream.
@@ -40,4 +40,4 @@ class MarkStreamService:
             start = 0
             if not make_mark_segment(self._records, self._segment_stores, found.stream):
                 raise no_such_stream(scope, stream) from None
-        return SegmentsAt((SegmentAt(_SEGMENT, name, start),), 0, is_sealed=False)
+        return EpochSegments(0, (SegmentView.of(_SEGMENT, name, start),), sealed=False)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from headrace.controller.segment_views import (
-    UNKNOWN_OFFSET,
-    NamedSegmentRange,
-    SegmentAt,
+from headrace.api.segments import (
+    EpochSegments,
+    RangeBetween,
+    RangesBetween,
     SegmentEndpoint,
-    SegmentsAt,
-    SegmentsBetween,
+    SegmentView,
     Successor,
     Successors,
 )
@@ -29,7 +28,7 @@ from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedE
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.names import check_segment_name_part, container_of_segment, segment_name
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
-from headrace.model.stream_cut_ranges import epochs_between, segments_between
+from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
@@ -53,7 +52,7 @@ class SegmentService:
         self._segment_stores = segment_stores
         self._container_count = container_count
 
-    def segments_at_head(self, scope: str, stream: str) -> SegmentsAt:
+    def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
         """The oldest segments that can be read, each with the offset at which it starts."""
         found, truncation = self._readable_with_truncation(scope, stream)
         if truncation is None:
@@ -61,16 +60,16 @@ class SegmentService:
         else:
             segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
         starts = tuple(_segment_at(found, one, offsets.get(one.segment_id, 0)) for one in segments)
-        return SegmentsAt(starts, epoch, found.state is StreamState.SEALED)
+        return EpochSegments(epoch, starts, found.state is StreamState.SEALED)
 
-    def segments_at_tail(self, scope: str, stream: str) -> SegmentsAt:
+    def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
         """The segments that take events: none once the stream is sealed."""
         found = self._readable(scope, stream)
         if found.state is StreamState.SEALED:
-            return SegmentsAt((), found.epoch.number, is_sealed=True)
+            return EpochSegments(found.epoch.number, (), sealed=True)
         return _segments_of(found, found.epoch)
 
-    def segments_at_time(self, scope: str, stream: str, time_ms: int) -> SegmentsAt:
+    def segments_at_time(self, scope: str, stream: str, time_ms: int) -> EpochSegments:
         """The segments that were active at a time, in milliseconds since 1970; before the beginning, the first.
 
         Where they are truncated, those at the head stand for them.
@@ -83,7 +82,7 @@ class SegmentService:
         found, truncation = self._readable_with_truncation(scope, stream)
         return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
 
-    def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> SegmentsAt:
+    def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> EpochSegments:
         """The segments of an epoch up to the active one; where they are truncated, those at the head stand for them.
 
         With `as_recorded` they are the epoch's own, whether they can be read or not: what Pravega's clients expect.
@@ -121,11 +120,11 @@ class SegmentService:
             _check_left(found, segment, truncation)
         followers = following.successors_of(segment)
         return Successors(
-            tuple(Successor(one, _name(found, one), _ids(following.predecessors_of(one))) for one in followers),
-            is_sealed=False,
+            tuple(Successor(_segment_at(found, one), _ids(following.predecessors_of(one))) for one in followers),
+            sealed=False,
         )
 
-    def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentAt, ...]:
+    def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         """What of the stream a segment follows; nothing for those of the first epoch.
 
         Raises:
@@ -165,7 +164,7 @@ class SegmentService:
 
     def between(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
-    ) -> SegmentsBetween:
+    ) -> RangesBetween:
         """Exactly the bytes between two cuts (offset by segment id); None is the head and the tail.
 
         Raises:
@@ -192,8 +191,7 @@ class SegmentService:
         )
         if to_offsets is not None:
             self._cuts.check_ends(found, to_cut)
-        named = tuple(NamedSegmentRange(_name(found, one.segment), one) for one in ranges)
-        return SegmentsBetween(named, from_cut, to_cut)
+        return RangesBetween(tuple(_range_between(found, one) for one in ranges), from_cut, to_cut)
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return _created(self._records.get(scope, stream).stream)
@@ -271,12 +269,10 @@ def _created(stream: Stream) -> Stream:
     return stream
 
 
-def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> SegmentsAt:
+def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> EpochSegments:
     starts = superimposed(epoch.segments, truncation) if truncation else dict.fromkeys(epoch.segments)
-    found = tuple(
-        _segment_at(stream, segment, UNKNOWN_OFFSET if start is None else start) for segment, start in starts.items()
-    )
-    return SegmentsAt(found, epoch.number, stream.state is StreamState.SEALED)
+    found = tuple(_segment_at(stream, segment, start) for segment, start in starts.items())
+    return EpochSegments(epoch.number, found, stream.state is StreamState.SEALED)
 
 
 def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation | None) -> None:
@@ -287,8 +283,18 @@ def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation |
         )
 
 
-def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int = UNKNOWN_OFFSET) -> SegmentAt:
-    return SegmentAt(segment, _name(stream, segment), start_offset)
+def _segment_at(stream: Stream, segment: StreamSegment, start_offset: int | None = None) -> SegmentView:
+    return SegmentView.of(segment, _name(stream, segment), start_offset)
+
+
+def _range_between(stream: Stream, found: SegmentRange) -> RangeBetween:
+    return RangeBetween(
+        _segment_at(stream, found.segment, found.start_offset),
+        found.start_offset,
+        found.end_offset,
+        found.predecessors,
+        found.successors,
+    )
 
 
 def _name(stream: Stream, segment: StreamSegment) -> str:

@@ -61,7 +61,7 @@ class StreamCutService:
     ) -> int:
         """How many bytes lie between two cuts; None is the head and the tail. Raises as `SegmentService.between`."""
         found = self._segments.between(scope, stream, from_offsets, to_offsets)
-        return sum(one.range.end_offset - one.range.start_offset for one in found.ranges)
+        return sum(one.end_offset - one.start_offset for one in found.ranges)
 
     def _check_written(self, stream: Stream, cut: StreamCut) -> None:
         if stream.state is StreamState.SEALED:

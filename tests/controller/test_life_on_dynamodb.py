@@ -79,7 +79,7 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert [one.tags for one in world.streams.list_streams("s", 10, tag="tag-127").items] == [tags]
     for epoch in range(1, 4):
-        active = [one.segment.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+        active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
         world.streams.scale_stream("s", "t", active, equal_ranges(3 + epoch))
         world.drain()
     between = world.segments.between("s", "t", None, None)
@@ -134,7 +134,7 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
     world.scopes.create_scope("s")
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1_000)))
     world.drain()
-    active = [one.segment.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+    active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
     world.streams.scale_stream("s", "t", active, equal_ranges(999))
     world.drain()
     assert world.streams.get_stream("s", "t").segment_count == 999

@@ -62,7 +62,7 @@ def test_pages(scaled: Any):
 
 
 def test_a_scale_on_its_way_is_not_told(scaled: Any):
-    scaled.streams.scale_stream("s", "t", [S4], [one.segment.key_range for one in _tail(scaled)[1:]])
+    scaled.streams.scale_stream("s", "t", [S4], [one.key_range for one in _tail(scaled)[1:]])
     (message,) = scaled.bare_queue.receive()
     for step in scaled.processor.work(message.body):
         assert _epochs(scaled, *ALWAYS) == ([1, 2, 3] if step == "activate the epoch" else [1, 2])

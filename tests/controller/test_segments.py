@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.segment_views import UNKNOWN_OFFSET, SegmentEndpoint
+from headrace.api.segments import SegmentEndpoint
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import container_of_segment
@@ -37,17 +37,17 @@ S2, S3, S4 = 1 << 32 | 2, 1 << 32 | 3, 2 << 32 | 4
 
 
 def _ids(segments: Any) -> list[int]:
-    return [one.segment.segment_id for one in segments]
+    return [one.segment_id for one in segments]
 
 
 def test_head_tail_and_epochs(scaled: Any):
     head = scaled.segments.segments_at_head("s", "t")
-    assert (_ids(head.segments), head.epoch, head.is_sealed) == ([0, 1], 0, False)
+    assert (_ids(head.segments), head.epoch, head.sealed) == ([0, 1], 0, False)
     assert [one.start_offset for one in head.segments] == [0, 0]
     tail = scaled.segments.segments_at_tail("s", "t")
-    assert (_ids(tail.segments), tail.epoch, tail.is_sealed) == ([S2, S4], 2, False)
+    assert (_ids(tail.segments), tail.epoch, tail.sealed) == ([S2, S4], 2, False)
     assert [one.name for one in tail.segments] == ["s/t/2.#epoch.1", "s/t/4.#epoch.2"]
-    assert {one.start_offset for one in tail.segments} == {UNKNOWN_OFFSET}
+    assert {one.start_offset for one in tail.segments} == {None}
     assert [_ids(scaled.segments.segments_of_epoch("s", "t", number).segments) for number in range(3)] == [
         [0, 1],
         [S2, S3, 1],
@@ -115,20 +115,20 @@ def test_segments_that_never_were_are_not_found(scaled: Any, identifier: int):
 def test_a_sealed_stream_ends(scaled: Any):
     scaled.seal()
     tail = scaled.segments.segments_at_tail("s", "t")
-    assert (tail.segments, tail.epoch, tail.is_sealed) == ((), 2, True)
+    assert (tail.segments, tail.epoch, tail.sealed) == ((), 2, True)
     for identifier in (S2, S4):
         end = scaled.segments.successors("s", "t", identifier)
-        assert (end.segments, end.is_sealed) == ((), True)
-    assert not scaled.segments.successors("s", "t", 0).is_sealed
+        assert (end.segments, end.sealed) == ((), True)
+    assert not scaled.segments.successors("s", "t", 0).sealed
     assert scaled.segments.stream_cut("s", "t", "tail").offsets == {S2: 20, S4: 40}
-    assert scaled.segments.segments_at_head("s", "t").is_sealed
+    assert scaled.segments.segments_at_head("s", "t").sealed
     assert _ids(scaled.segments.segments_of_epoch("s", "t", 2).segments) == [S2, S4]
 
 
 def test_successors_are_known_before_a_segment_is_sealed(world: Any):
     """A writer asks at the moment it finds its segment sealed: at each seal the answer must be there."""
     world.create()
-    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
     asked = []
 
     def ask() -> None:
@@ -148,7 +148,7 @@ def test_successors_are_known_before_a_segment_is_sealed(world: Any):
 def test_successors_stay_hidden_until_they_exist(world: Any):
     """Before the new segments are created nobody may be sent to them."""
     world.create()
-    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
     assert world.segments.successors("s", "t", 0).segments == ()
     with pytest.raises(NotFoundError):
         world.segments.successors("s", "t", S2)
@@ -191,11 +191,10 @@ def test_stream_cuts(scaled: Any):
 
 def test_everything_between_head_and_tail(scaled: Any):
     between = scaled.segments.between("s", "t", None, None)
-    assert between.from_cut.offsets == {0: 0, 1: 0}
-    assert between.to_cut.offsets == {S2: 20, S4: 40}
+    assert between.start.offsets == {0: 0, 1: 0}
+    assert between.end.offsets == {S2: 20, S4: 40}
     assert [
-        (one.name, one.range.start_offset, one.range.end_offset, one.range.predecessors, one.range.successors)
-        for one in between.ranges
+        (one.segment.name, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in between.ranges
     ] == [
         ("s/t/0.#epoch.0", 0, 100, (), (S2, S3)),
         ("s/t/1.#epoch.0", 0, 10, (), (S4,)),
@@ -208,7 +207,7 @@ def test_everything_between_head_and_tail(scaled: Any):
 def test_between_explicit_cuts_never_changes(scaled: Any):
     lower, upper = {S2: 5, S3: 7, 1: 3}, {S2: 20, S4: 15}
     first = scaled.segments.between("s", "t", lower, upper)
-    assert [(one.range.segment.segment_id, one.range.start_offset, one.range.end_offset) for one in first.ranges] == [
+    assert [(one.segment.segment_id, one.start_offset, one.end_offset) for one in first.ranges] == [
         (1, 3, 10),
         (S2, 5, 20),
         (S3, 7, 30),
@@ -259,12 +258,12 @@ def test_between_works_while_a_scale_is_sealing(world: Any):
     """The tail may lie in an epoch that is on record but not active, with sizes that only the stores know yet."""
     world.create()
     world.append(0, 100)
-    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].segment.key_range])
+    world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
     seen = []
 
     def ask() -> None:
         between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
-        seen.extend((one.range.start_offset, one.range.end_offset) for one in between.ranges)
+        seen.extend((one.start_offset, one.end_offset) for one in between.ranges)
 
     with world.calls.overtaken("segment store segment_infos", ask):
         world.drain()
@@ -275,7 +274,7 @@ def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(
     """A writer may be acknowledged by a new segment long before its epoch is active: its predecessor is sealed."""
     world.create(segments=3)
     world.append(0, 100)
-    thirds = [one.segment.key_range for one in world.segments.segments_at_tail("s", "t").segments]
+    thirds = [one.key_range for one in world.segments.segments_at_tail("s", "t").segments]
     world.streams.scale_stream("s", "t", [0, 1], thirds[:2])
     in_place_of_0, in_place_of_1 = 1 << 32 | 3, 1 << 32 | 4
     (message,) = world.bare_queue.receive()
@@ -287,7 +286,7 @@ def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(
     world.append(in_place_of_0, 7)
     assert dict(world.segments.stream_cut("s", "t", "tail").positions) == {in_place_of_0: 7, 1: 0, 2: 0}
     everything = world.segments.between("s", "t", None, None).ranges
-    assert [(one.range.segment.segment_id, one.range.end_offset) for one in everything] == [
+    assert [(one.segment.segment_id, one.end_offset) for one in everything] == [
         (0, 100), (1, 0), (2, 0), (in_place_of_0, 7),
     ]  # fmt: skip
     world.bare_segment_stores.seal_segment("s/t/1.#epoch.0")
@@ -302,10 +301,10 @@ def test_a_truncated_stream_starts_at_its_truncation(scaled: Any):
     scaled.streams.truncate_stream("s", "t", cut.offsets)
     scaled.drain()
     head = scaled.segments.segments_at_head("s", "t")
-    assert [(one.segment.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
+    assert [(one.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
     assert scaled.segments.stream_cut("s", "t", "head") == cut
     between = scaled.segments.between("s", "t", None, None)
-    assert [(one.range.segment.segment_id, one.range.start_offset) for one in between.ranges] == [
+    assert [(one.segment.segment_id, one.start_offset) for one in between.ranges] == [
         (1, 3),
         (S2, 12),
         (S3, 7),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.segment_views import UNKNOWN_OFFSET
 from headrace.controller.streams import StreamService
 from headrace.controller.subscribers import SubscriberService
 from headrace.model.errors import (
@@ -42,7 +41,7 @@ def scaled(world: Any) -> Any:
 
 
 def _starts(found: Any) -> dict[int, int]:
-    return {one.segment.segment_id: one.start_offset for one in found.segments}
+    return {one.segment_id: one.start_offset for one in found.segments}
 
 
 def _left(world: Any) -> dict[str, int]:
@@ -236,9 +235,9 @@ def test_segments_of_an_epoch_and_at_a_time(truncated: Any):
         truncated.segments.segments_of_epoch("s", "t", 1),
     ):
         assert _starts(found) == {S2: 5, S3: 0, 1: 4}
-    assert _starts(truncated.segments.segments_of_epoch("s", "t", 2)) == {S2: 5, S4: UNKNOWN_OFFSET}
+    assert _starts(truncated.segments.segments_of_epoch("s", "t", 2)) == {S2: 5, S4: None}
     recorded = truncated.segments.segments_of_epoch("s", "t", 0, as_recorded=True)
-    assert _starts(recorded) == {0: UNKNOWN_OFFSET, 1: UNKNOWN_OFFSET}
+    assert _starts(recorded) == {0: None, 1: None}
     truncated.truncate({S2: 5, S4: 0})
     assert _starts(truncated.segments.segments_of_epoch("s", "t", 1)) == {S2: 5, S4: 0}
     with pytest.raises(TruncatedError):
@@ -253,13 +252,13 @@ def test_neighbours(truncated: Any):
     followers = truncated.segments.successors("s", "t", 0, as_recorded=True).segments
     assert [one.segment.segment_id for one in followers] == [S2, S3]
     assert truncated.segments.predecessors("s", "t", S2) == ()
-    assert [one.segment.segment_id for one in truncated.segments.predecessors("s", "t", S4)] == [S3, 1]
+    assert [one.segment_id for one in truncated.segments.predecessors("s", "t", S4)] == [S3, 1]
     assert [one.segment.segment_id for one in truncated.segments.successors("s", "t", 1).segments] == [S4]
 
 
 def test_between(truncated: Any):
     ranges = truncated.segments.between("s", "t", None, None).ranges
-    assert {one.range.segment.segment_id: (one.range.start_offset, one.range.end_offset) for one in ranges} == {
+    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
         1: (4, 10),
         S2: (5, 20),
         S3: (0, 30),

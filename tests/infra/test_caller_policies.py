@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from headrace import client
+from headrace.client import StreamCut
 from headrace.client.admin import AsyncAdmin
-from headrace.client.views import StreamCut
 from headrace.local.gateway_events import match_route
 from headrace.topology import ROUTES
 from headrace.topology.kinds import Access, Route

@@ -80,13 +80,13 @@ class Client:
         self.world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(count), tags=("a", "b")))
 
     def split(self) -> None:
-        chosen = self.random.choice(self._tail()).segment
+        chosen = self.random.choice(self._tail())
         low, high = chosen.key_range.low, chosen.key_range.high
         ranges = self.world.ranges(low, low + (high - low) * self.random.random() / 2 + (high - low) / 4, high)
         self.world.streams.scale_stream("s", "t", [chosen.segment_id], ranges)
 
     def merge(self) -> None:
-        segments = [one.segment for one in self._tail()]
+        segments = self._tail()
         first = self.random.randrange(max(1, len(segments) - 1))
         pair = segments[first : first + 2]
         ranges = self.world.ranges(pair[0].key_range.low, pair[-1].key_range.high)
@@ -273,7 +273,7 @@ def test_clients_that_agree_to_disagree_still_get_on(stream_world: Any):
     world.ranges = stream_world.ranges
     world.create()
     race(world, KINDS["all that keeps a stream open"], 99)
-    first = world.segments.segments_at_tail("s", "t").segments[0].segment
+    first = world.segments.segments_at_tail("s", "t").segments[0]
     middle = (first.key_range.low + first.key_range.high) / 2
     world.scale([first.segment_id], [first.key_range.low, middle, first.key_range.high])
     world.seal()

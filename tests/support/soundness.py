@@ -90,7 +90,7 @@ def _assert_neighbours_agree(world: Any, found: Any, epochs: list[Any]) -> None:
             for one in following:
                 assert replaced.segment_id in one.predecessors
                 earlier = world.segments.predecessors(found.scope, found.name, one.segment.segment_id)
-                assert replaced.segment_id in [before.segment.segment_id for before in earlier]
+                assert replaced.segment_id in [before.segment_id for before in earlier]
 
 
 def _assert_segments(world: Any, found: Any, epochs: list[Any]) -> None:

@@ -353,7 +353,7 @@ class StreamWorld:
         self.drain_transactions()
 
     def tail_ids(self, stream: str = "t") -> list[int]:
-        return [one.segment.segment_id for one in self.segments.segments_at_tail("s", stream).segments]
+        return [one.segment_id for one in self.segments.segments_at_tail("s", stream).segments]
 
     def everything(self) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
         """All records of the store: what two runs may be compared by."""

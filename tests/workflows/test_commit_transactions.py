@@ -21,9 +21,9 @@ def _all_bytes(world: Any, stream: str = "t") -> bytes:
     """What a reader sees of a stream of one key, from the head to the tail."""
     found = world.segments.between("s", stream, None, None)
     return b"".join(
-        world.bare_segment_stores.read(one.name, one.range.start_offset, 1 << 20)
+        world.bare_segment_stores.read(one.segment.name, one.start_offset, 1 << 20)
         for one in found.ranges
-        if one.range.segment.key_range.low == 0.0
+        if one.segment.key_range.low == 0.0
     )
 
 
@@ -91,8 +91,8 @@ def test_a_transaction_that_a_scale_overtook_rolls(world: Any):
     world.bare_segment_stores.append("s/t/1.#epoch.3", b"c", 0)
     assert _all_bytes(world) == b"ablatec", "behind what was there before, before what comes after"
     followers = world.segments.successors("s", "t", 1 << 32 | 1).segments
-    assert [one.name for one in followers] == ["s/t/0.#epoch.2"]
-    assert [one.name for one in world.segments.successors("s", "t", 2 << 32).segments] == [
+    assert [one.segment.name for one in followers] == ["s/t/0.#epoch.2"]
+    assert [one.segment.name for one in world.segments.successors("s", "t", 2 << 32).segments] == [
         "s/t/1.#epoch.3",
         "s/t/2.#epoch.3",
     ]
@@ -144,7 +144,7 @@ def test_amid_a_roll_writers_and_readers_find_their_way(world: Any, stream_world
             sealed = infos[f"s/t/{identifier & 0xFFFFFFFF}.#epoch.{identifier >> 32}"].is_sealed
             followers = world.segments.successors("s", "t", identifier).segments
             assert followers or not sealed, f"a writer of segment {identifier} would not know where to go on"
-            while followers and infos[followers[0].name].is_sealed:
+            while followers and infos[followers[0].segment.name].is_sealed:
                 followers = world.segments.successors("s", "t", followers[0].segment.segment_id).segments
                 assert followers
         seen.append((tail.last_epoch, tail.positions != ()))

@@ -138,15 +138,15 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
                     assert following.segments, "a writer that finds its segment sealed must learn where to go"
                 for successor in following.segments:
                     before = service.predecessors("s", stream.name, successor.segment.segment_id)
-                    assert tuple(old.segment.segment_id for old in before) == successor.predecessors
+                    assert tuple(old.segment_id for old in before) == successor.predecessors
                     assert one.segment_id in successor.predecessors
-                    self.world.bare_segment_stores.segment_info(successor.name)
+                    self.world.bare_segment_stores.segment_info(successor.segment.name)
             try:
                 between = service.between("s", stream.name, None, None)
             except UnavailableError:
                 assert stream.state is StreamState.SCALING
             else:
-                assert {one.range.segment.segment_id for one in between.ranges} >= {one.segment_id for one in segments}
+                assert {one.segment.segment_id for one in between.ranges} >= {one.segment_id for one in segments}
 
     return ControlPlane
 

@@ -50,7 +50,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
                 self.world.bare_queue.acknowledge(message.receipt)
 
         def _active(self) -> list[Any]:
-            return [one.segment for one in self.world.segments.segments_at_tail("s", "t").segments]
+            return list(self.world.segments.segments_at_tail("s", "t").segments)
 
         @precondition(lambda self: not self.sealed)
         @rule(data=st.data(), length=st.integers(1, 5))
@@ -126,10 +126,10 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
 
         @invariant()
         def exactly_the_segments_that_can_be_read_exist(self) -> None:
-            named = {one.name for one in self.world.segments.between("s", "t", None, None).ranges}
+            named = {one.segment.name for one in self.world.segments.between("s", "t", None, None).ranges}
             assert {name for name in self.world.bare_segment_stores.names() if name.startswith("s/t/")} == named
             head = self.world.segments.segments_at_head("s", "t").segments
-            assert covers_key_space_once([one.segment.key_range for one in head])
+            assert covers_key_space_once([one.key_range for one in head])
 
         @invariant()
         def the_configuration_is_the_last_one(self) -> None:
@@ -145,11 +145,11 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def neighbours_agree(self) -> None:
             ranges = self.world.segments.between("s", "t", None, None).ranges
             for one in ranges:
-                identifier = one.range.segment.segment_id
+                identifier = one.segment.segment_id
                 found = self.world.segments.successors("s", "t", identifier).segments
                 for follower in found:
                     before = self.world.segments.predecessors("s", "t", follower.segment.segment_id)
-                    assert identifier in {other.segment.segment_id for other in before}
+                    assert identifier in {other.segment_id for other in before}
 
     return StreamMachine
 
