@@ -13,12 +13,12 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.codec import data_frames
 from headrace.codec.data_frames import CreateOperation, Operation, StoredOperation
 from headrace.model.errors import HeadraceError
+from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BLOCK_BYTES, BlockPool
 
 CONTAINER = 0
 NUMBER = 1

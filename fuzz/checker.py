@@ -24,7 +24,7 @@ from fuzz.histories import (
     WriterHistory,
     parse_blocks,
 )
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
 
 CHANGES_KEY: Final = 0x1001

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headrace.codec import wire_commands as wire
-from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
-from headrace.segmentstore.sessions.session import Session
+from headrace import wire
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
 
 WAIT_S = 60.0

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames, events, stream_cut_text, table_entries, time_blocks
-from headrace.codec import wire_commands as wire
 from headrace.codec.records import (
     epoch_record,
     history_record,
@@ -29,13 +29,13 @@ from headrace.codec.records import (
     stream_record,
     truncation_record,
 )
-from headrace.codec.wire_commands.commands import LAYOUTS
 from headrace.metadata.request_messages import parse_message
 from headrace.model import chunks, containers
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log import journal_format
 from headrace.segmentstore.log.journal_scan import RecordScan
+from headrace.wire.commands import LAYOUTS
 
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708

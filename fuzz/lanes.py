@@ -27,7 +27,7 @@ from fuzz.histories import (
     block_bytes,
 )
 from fuzz.randomness import Random
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.names import parent_segment_name, transaction_segment_name
 
 _IN_FLIGHT_MAX: Final = 4

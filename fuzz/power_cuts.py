@@ -32,12 +32,12 @@ from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.journal_disk import DiskSpace
 from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate.registration import claim_container
 
 CONTAINERS: Final = 2

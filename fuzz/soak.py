@@ -19,8 +19,8 @@ from fuzz.checker import WrongStateError
 from fuzz.connections import SocketConnection
 from fuzz.randomness import Random
 from fuzz.store_process import StoreProcess, store_process
+from headrace import wire
 from headrace.adapters.system_clock import SystemClock
-from headrace.codec import wire_commands as wire
 
 SEGMENTS: Final = 4
 CACHE_BYTES: Final = 64 << 20

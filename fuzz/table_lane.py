@@ -9,7 +9,7 @@ from fuzz.connections import Connection
 from fuzz.histories import Batch, Outcome, Request, TableHistory
 from fuzz.lanes import Load
 from fuzz.randomness import Random
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 _KEYS: Final = 40
 _BATCHES: Final = (5, 60)

@@ -51,10 +51,10 @@ from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
+from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal import JOURNAL_FILE_BYTES
-from headrace.segmentstore.sessions.receive_memory import receive_bytes_min
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20

@@ -18,12 +18,12 @@ from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
-from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector

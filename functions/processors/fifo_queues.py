@@ -2,8 +2,8 @@
 
 The groups of a batch are worked on at the same time, so that one whose segment store is away costs the others nothing.
 Each has a deadline of its own, and all of them end before the function does. A message whose work is not done by then
-is replaced by one that goes on with it: delivering the same again would count as a failure, and a long request would end
-as a dead letter.
+is replaced by one that goes on with it. Delivering the same message again would count as a failure, and a long request
+would end as a dead letter.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import socket
 from itertools import count
 from typing import Any, Protocol, cast
 
+from headrace import wire
 from headrace.adapters.tcp.connection import check_hello
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError, UnavailableError
 
 CONNECT_TIMEOUT_S = 5.0

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
+from headrace import wire
 from headrace.client.connections import Flow, SingleReply, WireConnection, answer_within, problem_of
 from headrace.client.event_blocks import Block
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
 

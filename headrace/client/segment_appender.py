@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace import wire
 from headrace.client.back_off import BackOff
 from headrace.client.connections import (
     Flow,
@@ -28,7 +29,6 @@ from headrace.client.connections import (
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.event_packer import EventPacker
 from headrace.client.large_events import append_large
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import (
     CorruptError,
     HeadraceError,

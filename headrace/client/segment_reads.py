@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Protocol
 
+from headrace import wire
 from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.back_off import FIRST_WAIT_S, LONGEST_WAIT_S
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
 

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
+from headrace import wire
 from headrace.client.back_off import BackOff
 from headrace.client.connections import Flow, SegmentConnections, SingleReply, answer_within, problem_of
-from headrace.codec import wire_commands as wire
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
 

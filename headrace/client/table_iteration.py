@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from headrace import wire
 from headrace.client.table_segments import TableSegmentRequests
-from headrace.codec import wire_commands as wire
 
 T = TypeVar("T")
 

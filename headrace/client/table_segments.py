@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
 from headrace.model.key_value_tables import segments_owner
 from headrace.model.names import segment_name

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.client.read_progress import ReadProgress
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from headrace import wire
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
-from headrace.codec import wire_commands as wire
 from headrace.codec.events import EventAssembler
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any, overload
 
-from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
+from headrace.wire.fields import WireFormatError
 
 _HEADER = struct.Struct(">ii")
 _HEADER_AS_ONE = struct.Struct(">q")

@@ -19,9 +19,9 @@ from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
-from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
-from headrace.segmentstore.storage.restoration import restore_container
-from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.restoration import restore_container
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
 

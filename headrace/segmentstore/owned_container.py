@@ -9,29 +9,29 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.lease_gate import LeaseGate
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.chores import Chores
-from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
-from headrace.segmentstore.storage.compactor import CompactionBudget, Compactor
-from headrace.segmentstore.storage.evictor import Evictor
-from headrace.segmentstore.storage.garbage_collector import GarbageCollector
-from headrace.segmentstore.storage.limits import StorageLimits
-from headrace.segmentstore.storage.object_names import ObjectNames
-from headrace.segmentstore.storage.range_cache import RangeCache
-from headrace.segmentstore.storage.segment_records import SegmentRecords
-from headrace.segmentstore.storage.small_runs import SmallRuns
-from headrace.segmentstore.storage.snapshot_store import SnapshotStore
-from headrace.segmentstore.storage.snapshot_writer import SnapshotWriter
-from headrace.segmentstore.storage.storage_reader import StorageReader
-from headrace.segmentstore.storage.storage_writer import StorageWriter
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
+from headrace.segmentstore.tiering.chores import Chores
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor
+from headrace.segmentstore.tiering.evictor import Evictor
+from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
+from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.object_names import ObjectNames
+from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.segment_records import SegmentRecords
+from headrace.segmentstore.tiering.small_runs import SmallRuns
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
+from headrace.segmentstore.tiering.storage_reader import StorageReader
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -28,13 +29,12 @@ from headrace.segmentstore.containers.ordering_clock import OrderingClock
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.metrics import StoreMetrics
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.compactor import CompactionBudget
-from headrace.segmentstore.storage.limits import StorageLimits
-from headrace.segmentstore.storage.range_cache import RangeCache
-from headrace.segmentstore.storage.throttle import Throttle
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.table_memory import TableMemory
+from headrace.segmentstore.tiering.compactor import CompactionBudget
+from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.throttle import Throttle
 
 _log = logging.getLogger(__name__)
 

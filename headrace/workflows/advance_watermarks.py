@@ -19,7 +19,6 @@ from headrace.codec.records.watermark_schedule_record import (
 )
 from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER_MARKS_LAST, writer_mark_of_body
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
-from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -32,6 +31,7 @@ from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write
 from headrace.ports.segment_stores import SegmentStores
+from headrace.wire.fields import WireFormatError
 from headrace.workflows.watermark_ticks import ScheduleEntry
 
 _RECORDS_PER_READ = 1_000

@@ -11,7 +11,6 @@ import logging
 from headrace.codec.events import iter_events
 from headrace.codec.records.watermark_record import watermark_state_of_body
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.codec.wire_commands.fields import WireFormatError
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import up_to_incarnation
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
@@ -23,6 +22,7 @@ from headrace.model.watermarks import is_at_or_behind
 from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
+from headrace.wire.fields import WireFormatError
 
 MARK_BYTES_PER_READ = 1024 * 1024
 """More than the watermark of a stream with the most segments takes."""

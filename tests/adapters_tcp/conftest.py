@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 Answer = Callable[[wire.WireCommand], "wire.WireCommand | bytes | None"]
 

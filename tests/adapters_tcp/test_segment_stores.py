@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-from headrace.codec import wire_commands as wire
 from headrace.model import errors
 from headrace.ports.deadlines import time_limit
 from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate

@@ -29,9 +29,9 @@ from headrace.model.errors import (
 from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
 from headrace.segmentstore.store import SegmentStore
 
 CONTAINERS = 2

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from headrace import wire
 from headrace.client import Headrace, KeyRange, connect
 from headrace.client.loop_thread import LoopThread
-from headrace.codec import wire_commands as wire
 from headrace.codec.events import split_events
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.names import segment_name

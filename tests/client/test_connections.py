@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from headrace import wire
 from headrace.client import CorruptError, UnavailableError, connections
 from headrace.client.connections import SingleReply, open_connection
-from headrace.codec import wire_commands as wire
 
 
 async def _serve_once(answer: bytes) -> tuple[asyncio.Server, int]:

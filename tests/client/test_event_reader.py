@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headrace import wire
 from headrace.client import (
     AsyncHeadrace,
     CorruptError,
@@ -23,8 +24,7 @@ from headrace.client import (
     WriterOptions,
     segment_stream,
 )
-from headrace.codec import wire_commands as wire
-from headrace.codec.wire_commands import framing
+from headrace.wire import framing
 
 Make = Callable[[int], Any]
 

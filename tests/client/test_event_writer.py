@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headrace import wire
 from headrace.client import (
     AsyncHeadrace,
     InvalidRequestError,
@@ -20,7 +21,6 @@ from headrace.client import (
     WriterOptions,
     segment_appender,
 )
-from headrace.codec import wire_commands as wire
 from headrace.model import errors
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from headrace import wire
 from headrace.client import HeadraceError, IllegalStateError, segment_appender
 from headrace.client.connections import WireConnection
-from headrace.codec import wire_commands as wire
 from headrace.model.limits import WRITER_KEPT_S_MIN
 
 

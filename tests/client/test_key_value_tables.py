@@ -11,6 +11,7 @@ import pytest
 from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
 
 from functions import wiring
+from headrace import wire
 from headrace.client import (
     AlreadyExistsError,
     ConflictError,
@@ -25,7 +26,6 @@ from headrace.client import (
 )
 from headrace.client.key_value_table import BATCH_KEYS_MAX
 from headrace.client.table_segments import TableSegmentRequests
-from headrace.codec import wire_commands as wire
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 from headrace.workflows.request_processor import request_processor
 

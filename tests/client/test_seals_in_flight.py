@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from headrace import wire
 from headrace.client import InvalidRequestError, UnavailableError, WriterOptions
-from headrace.codec import wire_commands as wire
 
 Refuse = Callable[[wire.SetupAppend], wire.WireCommand]
 

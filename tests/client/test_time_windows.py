@@ -22,8 +22,8 @@ from headrace.client import (
     WriterOptions,
     time_windows,
 )
-from headrace.codec.wire_commands import WireCommand
 from headrace.model.buckets import bucket_of_stream
+from headrace.wire import WireCommand
 
 SMALL_BLOCKS = WriterOptions(block_bytes=1_000, buffer_bytes=100_000)
 SILENT_MS = 3_600_000

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.codec import events
-from headrace.codec.wire_commands import WireFormatError
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_BYTES_MAX_LARGE
+from headrace.wire import WireFormatError
 
 
 def test_golden_bytes() -> None:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 WAIT_S = 60.0
 WRITERS = 4

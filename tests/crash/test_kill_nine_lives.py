@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.names import container_of_segment
 
 WAIT_S = 60.0

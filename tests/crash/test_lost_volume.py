@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 WAIT_S = 60.0
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(4)]  # in several containers

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.names import container_of_segment
 from segmentstore_fargate.layout import was_served
 

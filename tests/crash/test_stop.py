@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 WAIT_S = 60.0
 SEGMENT, WRITER = "scope/stream/0.#epoch.0", 4

@@ -9,9 +9,9 @@ from pathlib import Path
 import botocore.session
 import pytest
 
+from headrace import wire
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.tcp.store_calls import locate_by_claims
-from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreState
 from headrace.model.errors import UnavailableError

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz.power_cuts import CACHE_BYTES, Survivor, World
+from headrace import wire
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.codec import wire_commands as wire
 
 WAIT_S = 20.0
 EXAMPLES = 200

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 0xFFEEDDCCBBAA99887766554433221100

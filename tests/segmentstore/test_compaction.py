@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from object_counts import assert_counts_agree, counts_of
 
+from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.codec import wire_commands as wire
 from headrace.model.chunks import ChunkRun, chunk_partition, chunk_run
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
-from headrace.segmentstore.storage.chunk_directory import REPLACED_WRITES_MAX, fitting
-from headrace.segmentstore.storage.compactor import RUNS_LOOKED_AT, CompactionBudget
-from headrace.segmentstore.storage.small_runs import (
+from headrace.segmentstore.tiering.chunk_directory import REPLACED_WRITES_MAX, fitting
+from headrace.segmentstore.tiering.compactor import RUNS_LOOKED_AT, CompactionBudget
+from headrace.segmentstore.tiering.small_runs import (
     COMPACTED_CHUNK_BYTES_MIN,
     HINTED_SEGMENTS_MAX,
     SmallRuns,

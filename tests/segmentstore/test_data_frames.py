@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from list_ledger import ListLedger, open_log, read_all, turn
 
+from headrace import wire
 from headrace.codec import data_frames
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX, FrameReader
 from headrace.segmentstore.log.journal import Journal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 WRITER = 5

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import UnavailableError
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(6)]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from held_disk import HeldDisk
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import ConflictError, IllegalStateError, UnavailableError
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from held_disk import HeldDisk
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, snapshot_pointer, snapshot_sort
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key

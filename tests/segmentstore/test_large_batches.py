@@ -10,7 +10,7 @@ from session_channels import feed, open_session
 from small_tables import ANY, NONE, TABLE, resident
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.segmentstore.tables import batches
 from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
 from headrace.segmentstore.tables.table import Table

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace, copying_pays, room_bytes
 from headrace.model.names import container_of_segment
 from headrace.segmentstore.containers import log_room
-from headrace.segmentstore.storage import throttle as throttle_module
-from headrace.segmentstore.storage.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
+from headrace.segmentstore.tiering import throttle as throttle_module
+from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
 
 FILE_BYTES = 64 << 10
 WRITER = 5

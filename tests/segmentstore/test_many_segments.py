@@ -8,14 +8,14 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.codec.records.segment_record import SEGMENT_SORT
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.storage.evictor import RECORDS_PER_WRITE_MAX
-from headrace.segmentstore.storage.segment_records import RECORDS_PER_READ_MAX
-from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+from headrace.segmentstore.tiering.evictor import RECORDS_PER_WRITE_MAX
+from headrace.segmentstore.tiering.segment_records import RECORDS_PER_READ_MAX
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 EXISTING = 100_000
 ACTIVE = 1_000

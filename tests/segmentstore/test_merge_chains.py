@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.storage import chunk_directory
+from headrace.segmentstore.tiering import chunk_directory
 
 CHAIN = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 WRITER = 5

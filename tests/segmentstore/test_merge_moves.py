@@ -8,8 +8,8 @@ from headrace.codec.container_snapshots import DirectoryPlace, MergedRange
 from headrace.model.chunks import ChunkRun, is_link
 from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
-from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
-from headrace.segmentstore.storage.merge_moves import move_merged
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.tiering.merge_moves import move_merged
 
 TARGET, SOURCE = "scope/stream/0.#epoch.0", "scope/stream/0.#epoch.0#transaction." + "0" * 31 + "1"
 OFFSET = 1000

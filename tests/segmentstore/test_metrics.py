@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import NotFoundError
 from headrace.ports.metadata_store import Create, Key, WriteConflictError
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore

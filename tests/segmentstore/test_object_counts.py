@@ -9,15 +9,15 @@ import pytest
 from object_counts import assert_counts_agree, counts_of
 
 from functions.wiring import CHUNK_LINKS_EXPIRE_S
+from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.codec import wire_commands as wire
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run, chunk_sort
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.model.packed_objects import packed_name
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Create, Delete, Key
-from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
-from headrace.segmentstore.storage.garbage_collector import OBJECTS_PER_PAGE
-from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory, fitting
+from headrace.segmentstore.tiering.garbage_collector import OBJECTS_PER_PAGE
+from headrace.segmentstore.tiering.limits import StorageLimits
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3 * RUNS_PER_WRITE_MAX)]
 WRITER = 5

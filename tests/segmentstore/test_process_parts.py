@@ -14,8 +14,8 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.logged_scaling_reports import LoggedScalingReports
-from headrace.codec import wire_commands as wire
 from headrace.model.names import transaction_segment_name
 from headrace.model.rates import ScalingReport
 

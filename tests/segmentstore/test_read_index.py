@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.segmentstore.reading import read_index
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.read_index import ReadIndex
+from headrace.segmentstore.cache import read_index
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.read_index import ReadIndex
 
 BLOCK_BYTES = 2048
 

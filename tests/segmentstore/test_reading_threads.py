@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import chunk_partition
 
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"

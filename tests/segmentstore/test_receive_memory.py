@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_channels import feed, open_session
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import InvalidRequestError
-from headrace.segmentstore.sessions import limits
-from headrace.segmentstore.sessions.limits import CONTROL_FRAME_BYTES_MAX, STALL_S, TRANSFER_BYTES_PER_S_MIN
-from headrace.segmentstore.sessions.receive_memory import (
+from headrace.segmentstore.connections import limits
+from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX, STALL_S, TRANSFER_BYTES_PER_S_MIN
+from headrace.segmentstore.connections.receive_memory import (
     DIRECT_APPENDS_MAX,
     LARGE_PIECE_BYTES,
     SMALL_PIECE_BYTES,
@@ -22,7 +22,7 @@ from headrace.segmentstore.sessions.receive_memory import (
     ReceiveMemory,
     receive_bytes_min,
 )
-from headrace.segmentstore.sessions.transfer_pace import TransferPace
+from headrace.segmentstore.connections.transfer_pace import TransferPace
 
 SEGMENT = "scope/stream/0.#epoch.0"
 APPEND_BYTES_MAX = 512 << 10
@@ -318,7 +318,7 @@ def is_append(reply):
 
 
 def test_commands_that_wait_unparsed_are_charged(world, run, monkeypatch):
-    monkeypatch.setattr("headrace.segmentstore.sessions.session.RUNNING_REQUESTS_MAX", 0)
+    monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 0)
     flood = wire.encode(wire.KeepAlive()) * 30_000
 
     async def scenario():
@@ -334,7 +334,7 @@ def test_commands_that_wait_unparsed_are_charged(world, run, monkeypatch):
             assert sum(kept) > CONTROL_FRAME_BYTES_MAX  # some of them were received
             assert memory.used_bytes == sum(max(length - UNCHARGED_BYTES, 0) for length in kept)
             assert sum(kept) <= 2 * LARGE_PIECE_BYTES + CONTROL_FRAME_BYTES_MAX + 50 * UNCHARGED_BYTES
-            monkeypatch.setattr("headrace.segmentstore.sessions.session.RUNNING_REQUESTS_MAX", 256)
+            monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 256)
             for session, _ in sessions:
                 session.count_outstanding(0)
             await running.until(lambda: memory.used_bytes == 0)

@@ -11,11 +11,12 @@ from random import Random
 
 import pytest
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import data_frames
-from headrace.codec import wire_commands as wire
 from headrace.codec.data_frames import CreateOperation
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import recovery as recovery_module
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -25,7 +26,6 @@ from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHeader, RecordHeader, encode_record_header
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.log.journal_scan import RecordScan
-from headrace.segmentstore.reading.block_pool import BlockPool
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
 TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"

@@ -7,8 +7,8 @@ import logging
 import pytest
 from botocore.exceptions import ClientError
 
+from headrace import wire
 from headrace.adapters.s3.failures import failure
-from headrace.codec import wire_commands as wire
 
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 5

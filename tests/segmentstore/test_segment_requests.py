@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 SEGMENT = "scope/stream/0.#epoch.0"
 MISSING = "scope/stream/0.#epoch.77"
@@ -290,7 +290,7 @@ def test_a_held_read_ends_with_its_segment(on_segment, command, reply):
 
 
 def test_a_held_read_is_answered_empty_in_the_end(on_segment, monkeypatch):
-    monkeypatch.setattr("headrace.segmentstore.sessions.read_processor.TAIL_HOLD_S", 0.01)
+    monkeypatch.setattr("headrace.segmentstore.connections.read_processor.TAIL_HOLD_S", 0.01)
 
     async def scenario(running, client):
         reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))

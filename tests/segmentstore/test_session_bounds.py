@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_channels import feed, open_session
 
-from headrace.codec import wire_commands as wire
-from headrace.segmentstore.containers.attributes import EVENT_COUNT
-from headrace.segmentstore.sessions.limits import (
+from headrace import wire
+from headrace.segmentstore.connections.limits import (
     CONTROL_FRAME_BYTES_MAX,
     STALL_S,
     STORAGE_READS_MAX,
     UNTAKEN_REPLY_BYTES_MAX,
 )
+from headrace.segmentstore.containers.attributes import EVENT_COUNT
 
 SEGMENT = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"
@@ -176,7 +176,7 @@ def test_a_peer_that_owes_bytes_is_closed_in_time(world, run):
 
 
 def test_transient_segments_of_a_connection_are_counted(world, run, monkeypatch):
-    monkeypatch.setattr("headrace.segmentstore.sessions.segment_processor.TRANSIENT_SEGMENTS_PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr("headrace.segmentstore.connections.segment_processor.TRANSIENT_SEGMENTS_PER_CONNECTION_MAX", 2)
 
     async def scenario():
         async with world.running() as running:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from object_counts import assert_counts_agree
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.containers.attributes import NO_VALUE
-from headrace.segmentstore.storage.chunk_directory import RUNS_PER_WRITE_MAX
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX
 
 BYTES = 2_500_000
 OBJECT_BYTES = 1 << 20

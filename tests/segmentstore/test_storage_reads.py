@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
-from headrace.segmentstore.storage.range_cache import Range, RangeCache
-from headrace.segmentstore.storage.read_ahead import (
+from headrace.segmentstore.tiering.range_cache import Range, RangeCache
+from headrace.segmentstore.tiering.read_ahead import (
     PIECE_BYTES,
     PIECES_AHEAD,
     SMALL_PIECE_BYTES,

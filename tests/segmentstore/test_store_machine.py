@@ -19,12 +19,12 @@ from object_counts import assert_counts_agree, counts_of
 from segment_operations import ATTRIBUTE, NAMES, WRITERS, SegmentOperations, names
 from store_machine_doubles import WAIT_S, Modelled
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.model.chunks import chunk_partition, chunk_run, is_link
 from headrace.segmentstore.containers import operation_log
-from headrace.segmentstore.storage import chunk_directory
-from headrace.segmentstore.storage.limits import StorageLimits
+from headrace.segmentstore.tiering import chunk_directory
+from headrace.segmentstore.tiering.limits import StorageLimits
 
 LIMITS = StorageLimits(
     flush_age_s=5.0, flush_bytes=1 << 40, object_bytes_max=1500, checkpoint_every_bytes=6000, compacted_runs_min=2,

@@ -19,12 +19,12 @@ from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partitio
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.time_points import TimePoints
 from headrace.ports.metadata_store import Create, Delete, Key
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.chunk_directory import ChunkDirectory
-from headrace.segmentstore.storage.range_cache import RangeCache
-from headrace.segmentstore.storage.run_times import points_of_all, with_times
-from headrace.segmentstore.storage.storage_reader import StorageReader
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.run_times import points_of_all, with_times
+from headrace.segmentstore.tiering.storage_reader import StorageReader
 
 SEGMENT = "s/t/0.#epoch.0"
 

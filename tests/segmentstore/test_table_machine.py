@@ -17,10 +17,10 @@ from store_machine_doubles import WAIT_S
 from store_under_a_machine import StoreUnderAMachine
 from table_client import TableClient
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 
 NAMES = ["scope/_tables/0.#epoch.0", "scope/_tables/1.#epoch.0"]
 KEYS = [b"%03d" % number for number in range(60)]

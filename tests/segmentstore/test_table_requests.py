@@ -6,11 +6,11 @@ import pytest
 from session_channels import feed, open_session
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
 from headrace.model.names import container_of_segment
+from headrace.segmentstore.connections.receive_memory import LARGE_PIECE_BYTES, ReceiveMemory
 from headrace.segmentstore.containers.attributes import SEGMENT_TYPE, TABLE_KEY_LENGTH
-from headrace.segmentstore.sessions.receive_memory import LARGE_PIECE_BYTES, ReceiveMemory
 
 TABLE = "scope/_tables/0.#epoch.0"
 SORTED = "scope/_tables/1.#epoch.0"

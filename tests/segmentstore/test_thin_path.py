@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 0xABCDEF << 64 | 5

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_machine_doubles import Replies
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import ThrottledError, UnavailableError
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.containers import log_room
-from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
-from headrace.segmentstore.sessions.session import Session
-from headrace.segmentstore.storage import throttle as throttle_module
-from headrace.segmentstore.storage.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
+from headrace.segmentstore.tiering import throttle as throttle_module
+from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL, throttle_delay_s
 
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 5

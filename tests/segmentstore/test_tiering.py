@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from segment_writes import WRITER, write
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import chunk_run
 from headrace.model.errors import FencedError, UnavailableError
 

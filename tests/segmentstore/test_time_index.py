@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from lost_volumes import gone
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.codec.time_blocks import decode_time_block
 from headrace.model.chunks import chunk_run
 from headrace.model.names import container_of_segment
-from headrace.segmentstore.reading.read_tokens import encode_read_token
+from headrace.segmentstore.cache.read_tokens import encode_read_token
 
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 SEGMENT = SEGMENTS[0]

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
+from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 from headrace.segmentstore.containers import unstored_load
-from headrace.segmentstore.reading.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"

@@ -9,7 +9,7 @@ import pytest
 from idle_segments import IDLE_S, evict, names_in_memory, running_store
 from lost_volumes import killed, lose_volume, snapshot
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.codec.container_snapshots import encode_segment
 from headrace.model.errors import ConflictError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN

@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 
 from hypothesis import strategies as st
 
-from headrace.codec import wire_commands as wire
-from headrace.codec.wire_commands import fields as vocabulary
-from headrace.codec.wire_commands import segment_fields, table_fields
-from headrace.codec.wire_commands.commands import LAYOUTS
+from headrace import wire
+from headrace.wire import fields as vocabulary
+from headrace.wire import segment_fields, table_fields
+from headrace.wire.commands import LAYOUTS
 
 ANY_I64 = st.integers(-(2**63), 2**63 - 1)
 ANY_UUID = st.integers(0, 2**128 - 1)

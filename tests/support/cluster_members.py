@@ -10,8 +10,8 @@ from typing import Any
 
 from lost_volumes import gone
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
 from headrace.workflows.detect_failed_stores import detect_failed_stores

@@ -9,7 +9,7 @@ from typing import Any
 import lost_volumes
 from segment_writes import write
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 SEGMENTS = [f"scope/stream/0.#epoch.{number}" for number in range(6)]
 FIRST = SEGMENTS[0]

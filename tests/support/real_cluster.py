@@ -35,11 +35,11 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_b
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
+from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.topology import ROUTES
 from headrace.workflows.stream_requests import StreamRequestProcessor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.codec import wire_commands as wire
-from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
-from headrace.segmentstore.sessions.session import Session
+from headrace import wire
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.session import Session
 
 
 class FakeChannel:

@@ -10,8 +10,8 @@ from typing import Any
 
 from table_client import TableClient
 
+from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.segmentstore.tables.limits import TableLimits

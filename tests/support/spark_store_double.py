@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from spark_stream_double import SegmentDouble, StreamDouble
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.names import parse_segment_name, segment_name
 from headrace.model.stream_cuts import StreamCut

@@ -15,19 +15,19 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from store_machine_doubles import WAIT_S, Faulty, Gate, Replies
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.codec import wire_commands as wire
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
-from headrace.segmentstore.sessions.session import Session
-from headrace.segmentstore.storage.limits import StorageLimits
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
+from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate.registration import claim_container
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 
 class TableClient:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from types import TracebackType
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
 
 CONNECT_TIMEOUT_S = 5.0

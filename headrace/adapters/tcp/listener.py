@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final, cast
 
 from headrace.model.errors import HeadraceError
-from headrace.segmentstore.sessions.receive_memory import ReceiveMemory
-from headrace.segmentstore.sessions.session import Session
+from headrace.segmentstore.connections.receive_memory import ReceiveMemory
+from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
 
 _log = logging.getLogger(__name__)

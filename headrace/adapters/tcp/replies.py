@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from headrace import wire
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls
-from headrace.codec import wire_commands as wire
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
 from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
 from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
 from headrace.adapters.tcp.replies import error_of_reply
-from headrace.codec import wire_commands as wire
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment

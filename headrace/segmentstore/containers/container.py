@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headrace.codec import data_frames
 from headrace.codec.data_frames import Operation
-from headrace.codec.wire_commands import WRITER_FORGOTTEN
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -28,6 +27,8 @@ from headrace.model.errors import (
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.names import is_transient_segment_name
 from headrace.ports.clock import Clock
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Reservation, WriterMark
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
@@ -39,8 +40,7 @@ from headrace.segmentstore.containers.pending import AppendDone, PendingAppend, 
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 from headrace.segmentstore.metrics import ContainerMetrics
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.reservations import Reservation, WriterMark
+from headrace.wire import WRITER_FORGOTTEN
 
 _log = logging.getLogger(__name__)
 

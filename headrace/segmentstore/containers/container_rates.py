@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.names import parent_segment_name
 from headrace.model.rates import SILENT_S, SWEEP_EVERY_S, ScalingReport, SegmentRates, amortized
 from headrace.ports.clock import Clock

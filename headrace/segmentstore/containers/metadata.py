@@ -15,6 +15,7 @@ from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapsho
 from headrace.codec.data_frames import Operation
 from headrace.model.errors import CorruptError
 from headrace.model.names import is_transient_segment_name
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.attributes import (
     CREATION_TIME,
     EVENT_COUNT,
@@ -23,7 +24,6 @@ from headrace.segmentstore.containers.attributes import (
 )
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.block_pool import BlockPool
 
 NAME_BYTES_MAX: Final = 2032
 """A name is the partition key of the chunk directory, whose limit is 2,048 bytes, less the prefix."""

@@ -21,11 +21,11 @@ from headrace.codec.data_frames import AppendOperation, CheckpointOperation, Ope
 from headrace.model.errors import CorruptError
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
-from headrace.segmentstore.reading.block_pool import BlockPool
 
 OPERATIONS_PER_SLICE: Final = 1000
 """Applied without a pause: some 5 ms. That is how long an acknowledgement of another container may wait for it."""

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
 from headrace.model.chunks import TableMark
 from headrace.model.time_points import TimePoints
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.read_index import ReadIndex
 from headrace.segmentstore.containers.attributes import (
     CREATION_TIME,
     EVENT_COUNT,
@@ -25,8 +27,6 @@ from headrace.segmentstore.containers.attributes import (
 )
 from headrace.segmentstore.containers.container_rates import WatchedSegment
 from headrace.segmentstore.containers.pending_merges import AttributeUndo, PendingMerge
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.read_index import ReadIndex
 
 
 class RecordedState(NamedTuple):

@@ -15,11 +15,11 @@ from typing import Final
 from headrace.codec.data_frames import APPEND_FIELDS_BYTES
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.ledger import Ledger, LedgerEntry
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.reservations import Reservation
 
 _log = logging.getLogger(__name__)
 

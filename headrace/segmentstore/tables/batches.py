@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.codec.table_entries import REMOVED, encode_entry
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_VALUE_BYTES_MAX
-from headrace.segmentstore.reading.block_pool import BlockPool
-from headrace.segmentstore.reading.reservations import Reservation, slice_parts
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.tables.limits import SLICE_BYTES_MAX, SLICE_CHANGES_MAX
 
 if TYPE_CHECKING:

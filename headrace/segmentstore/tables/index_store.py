@@ -29,8 +29,8 @@ from headrace.ports.metadata_store import (
 )
 from headrace.segmentstore.containers.attributes import CREATION_TIME
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.storage.claimed_writes import ClaimedWrites
-from headrace.segmentstore.storage.object_names import put_new
+from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
+from headrace.segmentstore.tiering.object_names import put_new
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

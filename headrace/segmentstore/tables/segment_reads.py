@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.storage.storage_reader import StorageReader
+from headrace.segmentstore.tiering.storage_reader import StorageReader
 
 
 def read_in_memory(segment: Segment, offset: int, length: int) -> bytes | None:

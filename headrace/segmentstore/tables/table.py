@@ -16,16 +16,16 @@ from typing import Final
 from headrace.codec.table_entries import Place, decode_entries
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError
 from headrace.model.table_indexes import IndexRun
+from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.containers.attributes import TABLE_BATCHES, TABLE_KEY_LENGTH
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.reading.reservations import Reservation
-from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.tables.index_reader import IndexReader, Window
 from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tables.segment_reads import read_segment
 from headrace.segmentstore.tables.tail import Tail, TailAddition
+from headrace.segmentstore.tiering.storage_reader import StorageReader
 
 REPLAY_READ_BYTES: Final = 1 << 20
 LOOK_UPS_AT_ONCE_MAX: Final = 16

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headrace.codec.table_entries import HEADER_BYTES, Place, decode_entries, entry_bytes, value_offset
-from headrace.codec.wire_commands import NOT_EXISTS, TableEntry
 from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.limits import (
     TABLE_KEY_BYTES_MAX,
@@ -17,6 +16,7 @@ from headrace.model.limits import (
 )
 from headrace.segmentstore.tables.segment_reads import read_in_memory, read_segment
 from headrace.segmentstore.tables.table import LOOK_UPS_AT_ONCE_MAX, Table
+from headrace.wire import NOT_EXISTS, TableEntry
 
 VALUES_AT_ONCE_MAX: Final = 16
 DELTA_READ_BYTES_MIN: Final = 64 << 10

@@ -25,11 +25,11 @@ from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.unstored_load import UnstoredLoad
-from headrace.segmentstore.storage.storage_reader import StorageReader
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.table_memory import Resident, TableMemory
 from headrace.segmentstore.tables.upkeep import TableUpkeep
+from headrace.segmentstore.tiering.storage_reader import StorageReader
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 from headrace.codec.table_entries import Place
-from headrace.codec.wire_commands import NO_TABLE_OFFSET, NO_VERSION, NOT_EXISTS
 from headrace.model.errors import ConflictError, HeadraceError, InvalidRequestError, NotFoundError
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.tables.batches import Batch
 from headrace.segmentstore.tables.limits import SLICE_CHANGES_MAX
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.tail import TailAddition
+from headrace.wire import NO_TABLE_OFFSET, NO_VERSION, NOT_EXISTS
 
 
 async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tuple[int, ...]:

@@ -17,11 +17,11 @@ from idle_segments import (
 )
 from segment_writes import OTHER, WRITER, write
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
-from headrace.segmentstore.storage.segment_records import record_key
+from headrace.segmentstore.tiering.segment_records import record_key
 
 SIZE = len(FIRST)
 REQUESTS = [

@@ -19,12 +19,12 @@ from idle_segments import (
 from lost_volumes import NEVER_S, snapshot
 from segment_writes import OTHER, WRITER, write
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.codec.records.segment_record import (
     segment_record_of_body,
 )
-from headrace.segmentstore.storage.segment_records import record_key
+from headrace.segmentstore.tiering.segment_records import record_key
 
 
 def test_a_crash_between_the_record_and_the_log_leaves_the_segment_in_memory(world, run):

@@ -20,16 +20,16 @@ from idle_segments import (
 )
 from segment_writes import WRITER, write
 
+from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
-from headrace.codec import wire_commands as wire
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
 from headrace.codec.records.segment_record import (
     SegmentRecord,
     segment_record_body,
 )
 from headrace.ports.metadata_store import BODY_BYTES_MAX
-from headrace.segmentstore.storage.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
-from headrace.segmentstore.storage.segment_records import RECORDS_PER_WRITE_MAX, record_key
+from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
+from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, record_key
 
 
 def test_what_is_in_use_stays(world, run):

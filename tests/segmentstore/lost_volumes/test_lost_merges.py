@@ -11,11 +11,11 @@ import pytest
 from lost_volumes import NEVER_S, killed, lose_volume, snapshot
 from segment_writes import WRITER, write
 
+from headrace import wire
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.codec import wire_commands as wire
 from headrace.controller.history import HistoryService
 from headrace.model.errors import HeadraceError, UnavailableError
-from headrace.segmentstore.storage import chunk_directory
+from headrace.segmentstore.tiering import chunk_directory
 
 STREAM = "scope/stream/0.#epoch.0"
 TRANSACTION = STREAM + "#transaction." + "0" * 31 + "1"

@@ -9,8 +9,8 @@ import pytest
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, shape, snapshot
 from segment_writes import OTHER, WRITER, write
 
+from headrace import wire
 from headrace.codec import data_frames
-from headrace.codec import wire_commands as wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Delete

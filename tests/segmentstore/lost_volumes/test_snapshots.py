@@ -9,9 +9,9 @@ import pytest
 from lost_volumes import SEGMENTS, killed, passing_time_until, pointer, snapshot
 from segment_writes import write
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.segmentstore.storage.snapshot_store import SnapshotStore
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 
 def test_a_deposed_owner_writes_no_pointer(world, run):

@@ -8,7 +8,7 @@ import pytest
 from lost_volumes import NEVER_S, NO_NUMBER, SEGMENTS, killed, lose_volume, pointer, snapshot
 from segment_writes import WRITER, write
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 
 async def lose_after(world, **segments):

@@ -9,7 +9,7 @@ from lost_volumes import NEVER_S, SEGMENTS, killed, lose_volume, snapshot
 from small_tables import SMALL, TABLE
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.chunks import ChunkRun, TableMark, chunk_body, chunk_run, chunk_sort
 from headrace.model.errors import CorruptError
 

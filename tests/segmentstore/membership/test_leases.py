@@ -16,8 +16,8 @@ from cluster_members import (
     write,
 )
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import StoredMap, write_lease
 from headrace.model.cluster import ContainerMap, registered
 from headrace.model.errors import FencedError, UnavailableError

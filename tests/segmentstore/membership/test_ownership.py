@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cluster_members import CONTAINERS, GRACE_MS, WRITER, Member, lease, look, member
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, lease_key
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort

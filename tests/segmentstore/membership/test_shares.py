@@ -17,8 +17,8 @@ from cluster_members import (
     write,
 )
 
+from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.codec import wire_commands as wire
 from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreState, lost
 from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer, snapshot_body, snapshot_sort

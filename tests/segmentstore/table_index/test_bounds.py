@@ -7,7 +7,7 @@ import asyncio
 from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 
 def test_tables_that_nobody_uses_leave_memory_when_all_take_too_much(small_world, run):

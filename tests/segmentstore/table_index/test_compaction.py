@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_tables import ANY, NONE, SMALL, TABLE, resident, tiering, upkeep_done
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 
 def test_small_tables_have_no_index_objects_however_often_they_change(small_world, run):

@@ -8,7 +8,7 @@ import pytest
 from small_tables import ANY, TABLE, fill, key, resident, tiering, upkeep_done
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key, Replace
 

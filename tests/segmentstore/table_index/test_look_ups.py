@@ -7,7 +7,7 @@ from random import Random
 from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
 from table_client import TableClient
 
-from headrace.codec import wire_commands as wire
+from headrace import wire
 
 
 def test_a_table_of_many_more_keys_than_memory_holds(small_world, run):

@@ -1,0 +1,187 @@
+"""Where the bytes of one segment lie in memory: entries sorted by offset, one per append, with holes where tier 2 is.
+
+Appends enter at the end. Bytes leave when the pool takes them back, when a truncation or deletion makes them
+pointless, or when a merge makes them part of another segment. Entries lie in short lists, so that a segment with a
+million of them loses some in the time that it takes to look at a few hundred.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Block, Reservation, WriterMark, gather, slice_parts
+
+PARTS_PER_READ_MAX: Final = 64
+"""A read of more pieces than this is joined: sending many tiny buffers costs more than copying them."""
+
+ENTRIES_PER_LIST_MAX: Final = 512
+
+
+class ReadIndex:
+    """The entries of one segment."""
+
+    __slots__ = ("_lists", "_pool")
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._lists: list[list[Reservation]] = []  # none is empty
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lists))
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where memory begins; None if nothing is in memory."""
+        return self._lists[0][0].offset if self._lists else None
+
+    def add(self, offset: int, reservation: Reservation, ledger_entry: int, mark: WriterMark | None = None) -> None:
+        """Enter an append behind all others."""
+        reservation.offset = offset
+        reservation.ledger_entry = ledger_entry
+        reservation.owner = self
+        if mark is not None:
+            reservation.writer_id, reservation.previous_number, reservation.event_count = mark
+        lists = self._lists
+        if not lists or len(lists[-1]) >= ENTRIES_PER_LIST_MAX:
+            lists.append([reservation])
+        else:
+            lists[-1].append(reservation)
+
+    def entries_from(self, offset: int, end: int) -> Iterator[Reservation]:
+        """The entries from the one that covers `offset` on that end at or before `end`, as long as there is no hole.
+
+        Nothing if `offset` itself is not in memory.
+        """
+        expected: int | None = None
+        for entry in self._from(offset):
+            if entry.offset > offset if expected is None else entry.offset != expected:
+                return
+            if entry.end > end:
+                return
+            yield entry
+            expected = entry.end
+
+    def entries_behind(self, offset: int) -> Iterator[Reservation]:
+        """All entries that start at or behind `offset`, in order, whatever lies between them."""
+        return (entry for entry in self._from(offset) if entry.offset >= offset)
+
+    def read(self, offset: int, length: int) -> tuple[list[memoryview], list[Block]]:
+        """Up to `length` bytes from `offset` on: the parts, and the blocks to pin while the parts are in use.
+
+        No parts if the first byte is not in memory.
+        """
+        entries: list[Reservation] = []
+        expected, end = offset, offset + length
+        for entry in self._from(offset):
+            if entry.offset > expected or expected >= end:
+                break
+            entries.append(entry)
+            expected = entry.end
+        if not entries:
+            return [], []
+        parts, blocks = gather(entries)
+        parts = slice_parts(parts, offset - entries[0].offset, length)
+        if len(parts) > PARTS_PER_READ_MAX:
+            return [memoryview(b"".join(parts))], []
+        return parts, blocks
+
+    def boundary_from(self, offset: int) -> int | None:
+        """The nearest start of an append at or behind `offset` that memory knows; None if it knows none."""
+        entry = next(self.entries_behind(offset), None)
+        return None if entry is None else entry.offset
+
+    def entry_start(self, offset: int) -> int:
+        """The start of the append that covers `offset`, or `offset` if it is not in memory."""
+        entry = next(self._from(offset), None)
+        return offset if entry is None else min(offset, entry.offset)
+
+    def next_in_memory(self, offset: int) -> int | None:
+        """The first offset at or behind `offset` that is in memory."""
+        entry = next(self._from(offset), None)
+        return None if entry is None else max(offset, entry.offset)
+
+    def mark_stored(self, start: int, end: int) -> None:
+        """Tier 2 has the appends in [start, end)."""
+        # At once: the pool may hand the room to somebody who waits, and make more by dropping entries of this index.
+        stored: list[Reservation] = []
+        for entry in self.entries_behind(start):
+            if entry.offset >= end:
+                break
+            stored.append(entry)
+        self._pool.mark_stored(stored)
+
+    def drop_stored(self) -> list[Reservation]:
+        """Forget the appends that tier 2 has; the others."""
+        entries = list(self.entries_behind(0))
+        for entry in entries:
+            if entry.stored:
+                self._pool.release(entry)
+        kept = [entry for entry in entries if entry.live]
+        self._lists = [
+            kept[first : first + ENTRIES_PER_LIST_MAX] for first in range(0, len(kept), ENTRIES_PER_LIST_MAX)
+        ]
+        return kept
+
+    def release_before(self, offset: int) -> None:
+        """Forget the appends that end at or before `offset`."""
+        released: list[Reservation] = []
+        while self._lists and self._lists[0][0].end <= offset:
+            oldest = self._lists[0]
+            count = bisect_right(oldest, offset, key=_end_of)
+            released += oldest[:count]
+            if count == len(oldest):
+                del self._lists[0]
+            else:
+                del oldest[:count]
+        for entry in released:
+            self._pool.release(entry)
+
+    def release_all(self) -> None:
+        released, self._lists = self._lists, []
+        for entries in released:
+            for entry in entries:
+                self._pool.release(entry)
+
+    def move_to(self, other: ReadIndex, shift: int) -> None:
+        """Make all entries those of `other`, `shift` bytes further; the writers of this segment are none of `other`."""
+        moved, self._lists = self._lists, []
+        for entries in moved:
+            for entry in entries:
+                entry.writer_id = None
+                other.add(entry.offset + shift, entry, entry.ledger_entry)
+
+    def forget(self, reservations: Sequence[Reservation]) -> None:
+        """The pool has taken these away. Those that lie in one list go in one step."""
+        first = last = -1
+        for reservation in reservations:
+            if first <= reservation.offset <= last:
+                continue  # gone with the one before
+            position = bisect_right(self._lists, reservation.offset, key=_first_offset_of) - 1
+            if position < 0:
+                continue
+            entries = self._lists[position]
+            first, last = entries[0].offset, entries[-1].offset
+            entries[:] = [entry for entry in entries if entry.live]
+            if not entries:
+                del self._lists[position]
+
+    def _from(self, offset: int) -> Iterator[Reservation]:
+        """The entries in order from the one that covers `offset` on, or else from the next one."""
+        number = max(bisect_right(self._lists, offset, key=_first_offset_of) - 1, 0)
+        if number >= len(self._lists):
+            return
+        entries = self._lists[number]
+        yield from entries[bisect_right(entries, offset, key=_end_of) :]
+        for entries in self._lists[number + 1 :]:
+            yield from entries
+
+
+def _end_of(entry: Reservation) -> int:
+    return entry.offset + entry.length
+
+
+def _first_offset_of(entries: list[Reservation]) -> int:
+    return entries[0].offset

@@ -1,0 +1,337 @@
+"""Appends of one connection: writers, blocks, conditions, acknowledgements in order.
+
+A writer's state here starts with SetupAppend and ends with its first refused append: what was sent behind that is
+dropped unseen, since the writer must set up again and learn what was stored. Event numbers are checked against this
+connection's state and, in the container, against the durable one, so that two connections of one writer can never both
+append the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace import wire
+from headrace.model.errors import (
+    ConflictError,
+    FencedError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
+from headrace.segmentstore.cache.reservations import Reservation
+from headrace.segmentstore.connections.append_frames import AppendFrame
+from headrace.segmentstore.connections.limits import WRITERS_PER_CONNECTION_MAX
+from headrace.segmentstore.containers.attributes import is_core
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.segment import Segment
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.connections.session import Session
+    from headrace.wire import Buffer
+
+
+@dataclass(slots=True, eq=False)
+class WriterState:
+    """One writer on one segment. `stored` is the number of its last accepted event, `acknowledged` of the last one
+    told to the peer. `due` is what is durable and not told yet: number, request id, length of the segment; the first
+    append of it was received at `due_received_s`."""
+
+    writer_id: int
+    segment: Segment
+    container: SegmentContainer
+    stored: int
+    acknowledged: int
+    dropped: bool = False
+    due: tuple[int, int, int] | None = None
+    due_received_s: float = 0.0
+    waiting: list[tuple[AppendFrame, Reservation]] | None = None
+    """Appends that came after the segment had left memory, until it is back."""
+
+
+class AppendProcessor:
+    """The appends of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pool = session.store.pool
+        self._writers: dict[int, WriterState] = {}
+        self._due: list[WriterState] = []
+        self._setting_up: dict[int, wire.SetupAppend] = {}
+        self._without_segment: set[WriterState] = set()
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
+
+    def containers(self) -> set[SegmentContainer]:
+        """Those of the writers that have set up."""
+        return {writer.container for writer in self._writers.values()}
+
+    def close(self) -> None:
+        for writer in self._without_segment:
+            self._release_waiting(writer)
+        self._without_segment.clear()
+        self._setting_up.clear()
+        for writer_id in list(self._writers):
+            self._forget(writer_id)
+        self._due.clear()
+
+    def collect_acknowledgements(self) -> list[Buffer]:
+        """What is durable and not told yet: one DataAppended for each writer, whatever number of appends it covers."""
+        due, self._due = self._due, []
+        parts: list[Buffer] = []
+        if not due:
+            return parts
+        now_s, latency = self._session.store.clock.monotonic_s(), self._session.store.metrics.append_seconds
+        for writer in due:
+            if writer.due is not None:
+                latency.record(now_s - writer.due_received_s)
+                event_number, request_id, length = writer.due
+                writer.due = None
+                parts.append(
+                    wire.encode_data_appended(writer.writer_id, event_number, writer.acknowledged, request_id, length)
+                )
+                writer.acknowledged = event_number
+        return parts
+
+    # Set-up
+
+    def _set_up(self, command: wire.SetupAppend) -> None:
+        session = self._session
+        if is_core(command.writer_id):
+            raise wire.WireFormatError(f"writer id {command.writer_id:032x} is that of an attribute of the store")
+        try:
+            container = session.store.owner_of(command.segment).container
+            if container.failure is not None:
+                raise container.failure
+        except HeadraceError:
+            session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        writers = len(self._writers) + len(self._setting_up)
+        if writers >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
+            raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
+        self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer counts
+        segment = container.metadata.segments.get(command.segment)
+        if segment is None and container.metadata.may_be_evicted(command.segment):
+            self._forget(command.writer_id)
+            self._setting_up[command.writer_id] = command
+            session.run(self._set_up_evicted(command, container))
+        else:
+            self._answer_set_up(command, container, segment)
+
+    async def _set_up_evicted(self, command: wire.SetupAppend, container: SegmentContainer) -> None:
+        try:
+            segment = await container.find(command.segment)
+        except HeadraceError:
+            self._session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        finally:
+            newest = self._setting_up.get(command.writer_id) is command
+            if newest:
+                del self._setting_up[command.writer_id]
+        if newest:
+            self._answer_set_up(command, container, segment)
+
+    def _answer_set_up(self, command: wire.SetupAppend, container: SegmentContainer, segment: Segment | None) -> None:
+        session = self._session
+        if segment is None:
+            container.log.when_durable(lambda: session.send(wire.NoSuchSegment(command.request_id, command.segment)))
+            return
+        if segment.is_table:
+            session.send(wire.OperationUnsupported(command.request_id, "SetupAppend on a table"))
+            return
+        segment.used_s = session.store.clock.monotonic_s()
+        last = segment.attribute(command.writer_id)
+        container.writers.connect(segment.name, command.writer_id)
+        self._forget(command.writer_id)
+        self._writers[command.writer_id] = WriterState(command.writer_id, segment, container, last, last)
+        container.log.when_durable(
+            lambda: session.send(wire.AppendSetup(command.request_id, command.segment, command.writer_id, last))
+        )
+
+    def _forget(self, writer_id: int) -> None:
+        """The writer is not set up on this connection any more."""
+        writer = self._writers.pop(writer_id, None)
+        if writer is not None:
+            writer.container.writers.disconnect(writer.segment.name, writer_id)
+
+    # Appends
+
+    def check(self, frame: AppendFrame, block: AppendFrame | None) -> None:
+        """Raise WireFormatError if this append may not come here and now; `block` is one whose end is due."""
+        if frame.writer_id not in self._writers:
+            raise wire.WireFormatError(f"an append of writer {frame.writer_id:032x}, which was not set up")
+        if block is None:
+            return
+        if frame.type_code != wire.AppendBlockEnd.TYPE or frame.writer_id != block.writer_id:
+            raise wire.WireFormatError("an append between an AppendBlock and its AppendBlockEnd")
+        if not 0 <= frame.whole_events_bytes <= block.data_bytes:
+            raise wire.WireFormatError(
+                f"AppendBlockEnd claims {frame.whole_events_bytes} bytes of whole events in a block of "
+                f"{block.data_bytes}"
+            )
+
+    def accept(self, frame: AppendFrame) -> None:
+        """An append is in the cache as a whole; its data belongs to this processor now."""
+        data = frame.data
+        if data is None:
+            raise AssertionError("an append arrives with its data")
+        try:
+            if frame.event_count <= 0:
+                raise wire.WireFormatError(f"an append of {frame.event_count} events")
+            self._append(self._writers[frame.writer_id], frame, data)
+        except HeadraceError:
+            self._pool.release(data)
+            raise
+
+    def _append(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        if writer.dropped:
+            self._pool.release(data)
+            return
+        if frame.event_number <= writer.stored:
+            raise wire.WireFormatError(
+                f"writer {writer.writer_id:032x} sends event {frame.event_number}, {writer.stored} was sent before"
+            )
+        pending = _PendingAcknowledgement(self, writer, frame, self._session.received_s)
+        try:
+            pending.end = writer.container.append(
+                writer.segment,
+                writer.writer_id,
+                writer.stored,
+                frame.event_number,
+                frame.event_count,
+                data,
+                pending,
+                expected_offset=frame.expected_offset,
+            )
+        except HeadraceError as error:
+            if writer.segment.evicted:
+                self._wait_for_segment(writer, frame, data)
+                return
+            self._pool.release(data)
+            self._refuse(writer, frame, error)
+            return
+        writer.stored = frame.event_number
+        metrics, watched = writer.container.metrics, writer.segment.watched
+        metrics.appends += 1
+        metrics.append_bytes += pending.length
+        metrics.append_events += frame.event_count
+        if watched is not None:
+            watched.record(pending.length, frame.event_count)
+        self._session.count_outstanding(pending.length)
+
+    def appended(self, pending: _PendingAcknowledgement, error: HeadraceError | None) -> None:
+        """The log has an append, or has failed."""
+        session, writer = self._session, pending.writer
+        if session.closed:
+            return
+        if error is not None:
+            session.abort()  # the outcome is unknown: only a recovery can tell
+            return
+        session.count_outstanding(-pending.length)
+        if writer.due is None:
+            self._due.append(writer)
+            writer.due_received_s = pending.received_s
+        writer.due = (pending.event_number, pending.request_id, pending.end)
+        session.schedule_flush()
+
+    def _wait_for_segment(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        """The segment has left memory since the writer was set up: its appends wait, in order, until it is back."""
+        self._session.count_outstanding(data.length)
+        if writer.waiting is not None:
+            writer.waiting.append((frame, data))
+            return
+        writer.waiting = [(frame, data)]
+        self._without_segment.add(writer)
+        self._session.run(self._bring_back(writer))
+
+    async def _bring_back(self, writer: WriterState) -> None:
+        session, name = self._session, writer.segment.name
+        error: HeadraceError = NotFoundError(f"segment {name} was removed", code="segment_not_found")
+        segment = None
+        try:
+            segment = await writer.container.find(name)
+        except HeadraceError as problem:
+            error = problem
+        self._without_segment.discard(writer)
+        waiting, writer.waiting = writer.waiting or [], None
+        session.count_outstanding(-sum(data.length for _, data in waiting))
+        if segment is None:
+            for _, data in waiting:
+                self._pool.release(data)
+            self._refuse(writer, waiting[0][0], error)
+            return
+        writer.segment = segment
+        for frame, data in waiting:
+            self._append_late(writer, frame, data)
+
+    def _append_late(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
+        if self._session.closed:
+            self._pool.release(data)
+            return
+        try:
+            self._append(writer, frame, data)
+        except HeadraceError:  # numbers out of order: as for an append that need not wait
+            self._pool.release(data)
+            self._session.close()
+
+    def _release_waiting(self, writer: WriterState) -> None:
+        waiting, writer.waiting = writer.waiting or [], None
+        for _, data in waiting:
+            self._pool.release(data)
+
+    def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
+        """Say why an append is not taken, once everything before it is durable and acknowledged."""
+        session, segment, request_id = self._session, writer.segment, frame.request_id
+        if isinstance(error, ConflictError) and error.specific_code == "offset":
+            reply: wire.WireCommand = wire.ConditionalCheckFailed(writer.writer_id, frame.event_number, request_id)
+            writer.container.log.when_durable(lambda: session.send(reply))
+            return
+        writer.dropped = True
+        match error:
+            case SealedError():
+                reply = wire.SegmentIsSealed(request_id, segment.name, "", frame.event_number)
+            case NotFoundError():
+                reply = wire.NoSuchSegment(request_id, segment.name)
+            case ConflictError():
+                reason = error.specific_code if error.specific_code == wire.WRITER_FORGOTTEN else ""
+                reply = wire.InvalidEventNumber(writer.writer_id, request_id, reason, frame.event_number)
+            case UnavailableError() | FencedError():
+                session.send(wire.WrongHost(request_id, segment.name))
+                session.close()
+                return
+            case _:
+                reply = wire.ErrorMessage(request_id, segment.name, error.message)
+        closes = not isinstance(error, SealedError | NotFoundError)
+        writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes))
+
+    def _send_refusal(self, reply: wire.WireCommand, *, closes: bool) -> None:
+        """Writers act on few replies only; after any other one the connection has to end for them to notice."""
+        self._session.send(reply)
+        if closes:
+            self._session.close()
+
+
+class _PendingAcknowledgement:
+    """What is needed to acknowledge an append, and nothing that holds its bytes."""
+
+    __slots__ = ("end", "event_number", "length", "processor", "received_s", "request_id", "writer")
+
+    def __init__(self, processor: AppendProcessor, writer: WriterState, frame: AppendFrame, received_s: float) -> None:
+        self.processor = processor
+        self.writer = writer
+        self.event_number = frame.event_number
+        self.request_id = frame.request_id
+        self.length = 0 if frame.data is None else frame.data.length
+        self.received_s = received_s
+        self.end = 0
+
+    def __call__(self, error: HeadraceError | None) -> None:
+        self.processor.appended(self, error)
+
+
+def _ignore(_command: wire.WireCommand) -> None:
+    """Padding outside of a block says nothing."""

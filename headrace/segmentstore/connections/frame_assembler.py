@@ -1,0 +1,373 @@
+"""Cuts what a connection receives into commands, and moves whole appends into the cache.
+
+Only headers are parsed; a size is checked before any memory is taken for it, and an append of a writer that this
+connection never announced takes none. A command that is here as a whole is taken from the scratch buffer that all
+connections share. Of any other one, what has arrived waits in the receive memory: the cache gets appends only when
+all their bytes are here, those of an AppendBlock together with its end. So whatever fills the cache can be stored in
+tier 2, and no peer is needed to make room in it. For speed a few appends at a time are received straight into the
+cache; they leave it again if they are slow (see `ReceivedBytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from headrace import wire
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Reservation, slice_parts
+from headrace.segmentstore.connections.append_frames import PREFIXES, AppendFrame, read_trailer, with_block
+from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
+from headrace.segmentstore.connections.receive_memory import (
+    SMALL_PIECE_BYTES,
+    UNCHARGED_BYTES,
+    ReceiveAccount,
+    ReceivedBytes,
+    ReceiveMemory,
+)
+
+_FRAME_HEADER_BYTES: Final = 8
+
+_DIRECT_TRAILER_BYTES_MAX: Final = 64
+"""It is parsed from the scratch buffer, where a connection may leave little."""
+
+
+class CommandHandler(Protocol):
+    """What a session does with commands; called in the order in which they arrive."""
+
+    def check_append(self, frame: AppendFrame, block: AppendFrame | None) -> None:
+        """Raise WireFormatError if the frame's writer may not append here and now; nothing was taken for it yet.
+
+        `block` is the AppendBlock that was received before, and whose end is due.
+        """
+        ...
+
+    def on_append(self, frame: AppendFrame) -> None:
+        """An append is in the cache as a whole; its data belongs to the handler now."""
+        ...
+
+    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        """A command whose payload is in the cache; the reservation belongs to the handler now."""
+        ...
+
+    def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        """As `on_command`, for one that is large: `received` belongs to the handler, to be released when it is done."""
+        ...
+
+    def on_command(self, command: wire.WireCommand) -> None: ...
+
+    def on_memory_wanted(self) -> None:
+        """The cache or the receive memory is full: receive nothing until `on_memory_granted`."""
+        ...
+
+    def on_memory_granted(self) -> None:
+        """Called from within the cache or the receive memory: schedule `FrameAssembler.resume`, do not call it here."""
+        ...
+
+    @property
+    def accepts_commands(self) -> bool:
+        """False stops the assembler between two frames until `resume`."""
+        ...
+
+
+class FrameAssembler:
+    """The receiving half of one connection."""
+
+    def __init__(self, pool: BlockPool, memory: ReceiveMemory, handler: CommandHandler) -> None:
+        self._pool = pool
+        self._memory = memory
+        self._scratch = memory.scratch
+        self._handler = handler
+        self._account = ReceiveAccount(memory, self._piece_granted)
+        self._leftover = b""
+        self._frame: AppendFrame | None = None
+        self._received = ReceivedBytes(self._account, self._pool)
+        self._block: tuple[AppendFrame, ReceivedBytes] | None = None
+        self._piece_bytes = 0  # of the piece that is waited for
+        self._reservation: Reservation | None = None  # that was waited for
+        self._waiting = False
+        self._closed = False
+        self._commands = 0
+        self._slow_command: int | None = None
+
+    @property
+    def owed_command(self) -> int | None:
+        """The number of the command of which the peer owes the rest, if there is one."""
+        owed = not self._waiting and (self._frame is not None or self._leftover or self._block is not None)
+        return self._commands if owed else None
+
+    @property
+    def receives_owed(self) -> bool:
+        """False for what comes between a block and its end: it is not what the peer owes."""
+        block = self._block
+        return block is None or (self._frame is not None and self._frame.type_code == wire.AppendBlockEnd.TYPE)
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection has of the receive memory."""
+        return self._account.held_bytes
+
+    def writable(self) -> memoryview:
+        """Where the next received bytes belong; valid until `received`, which must follow before anything else."""
+        frame = self._frame
+        if frame is not None:
+            target = self._received.writable
+            if target:
+                return target[: frame.body_bytes - self._received.length]
+        filled = len(self._leftover)
+        if filled:
+            self._scratch[:filled] = self._leftover
+        return self._scratch[filled : filled + max(self._account.room_bytes, UNCHARGED_BYTES - filled, 1)]
+
+    def received(self, count: int) -> None:
+        """Take note of `count` bytes in `writable()`.
+
+        Raises:
+            WireFormatError: these bytes are not this protocol; the connection is to be closed.
+        """
+        if self._frame is None or not self._received.writable:
+            self._consume(self._scratch[: len(self._leftover) + count])
+            return
+        self._received.advance(count)
+        if not self._received.writable or self._received.length >= self._frame.body_bytes:
+            self._consume(self._scratch[:0])
+
+    def resume(self) -> None:
+        """Go on with what was received before; raises as `received`."""
+        if not self._waiting:
+            self._consume(memoryview(self._leftover))
+
+    def leave_cache_if_slow(self) -> None:
+        """Move what has arrived of an append out of the cache if it was on its way there at the last call already."""
+        if not self._received.in_cache:
+            self._slow_command = None
+        elif self._slow_command == self._commands:
+            self._received.leave_cache()
+        else:
+            self._slow_command = self._commands
+
+    def close(self) -> None:
+        """Give back what incomplete commands hold."""
+        self._closed = True
+        self._leftover = b""
+        self._frame = None
+        self._received.release()
+        if self._block is not None:
+            self._block[1].release()
+            self._block = None
+        if self._reservation is not None:
+            self._pool.release(self._reservation)
+            self._reservation = None
+        self._account.close()
+
+    def _consume(self, view: memoryview) -> None:
+        position = 0
+        while not self._closed and not self._waiting:
+            taken = self._begin_frame(view[position:]) if self._frame is None else self._continue(view[position:])
+            if taken < 0:
+                break
+            position += taken
+        if self._closed:
+            return
+        self._leftover = bytes(view[position:])
+        self._account.keep(len(self._leftover))
+
+    # Frames
+
+    def _begin_frame(self, view: memoryview) -> int:
+        """Bytes consumed for the header and the prefix of a frame; -1 if more must come first."""
+        if len(view) < _FRAME_HEADER_BYTES or not self._handler.accepts_commands:
+            return -1
+        type_code, length = wire.decode_header(view)
+        read_prefix = PREFIXES.get(type_code)
+        if read_prefix is not None:
+            prefix_bytes, read = read_prefix
+            if length < prefix_bytes:
+                raise wire.WireFormatError(f"an append command of type {type_code} has only {length} payload bytes")
+            if len(view) < _FRAME_HEADER_BYTES + prefix_bytes:
+                return -1
+            frame = read(view[_FRAME_HEADER_BYTES:], length)
+            self._handler.check_append(frame, self._block[0] if self._block else None)
+            self._check_size(frame.data_bytes)
+            end = _FRAME_HEADER_BYTES + length
+            if len(view) >= end and self._take_whole(frame, view[_FRAME_HEADER_BYTES + prefix_bytes : end]):
+                return end
+            self._frame = frame
+            return _FRAME_HEADER_BYTES + prefix_bytes
+        end = _FRAME_HEADER_BYTES + length
+        if type_code in _TABLE_COMMANDS:
+            self._check_size(length)
+        elif end > CONTROL_FRAME_BYTES_MAX:
+            raise wire.WireFormatError(
+                f"a command of type {type_code} has {length} payload bytes, allowed are {CONTROL_FRAME_BYTES_MAX}"
+            )
+        if len(view) < end <= UNCHARGED_BYTES:
+            return -1
+        self._frame = AppendFrame(type_code, 0, length, 0)
+        return _FRAME_HEADER_BYTES
+
+    def _take_whole(self, frame: AppendFrame, body: memoryview) -> bool:
+        """Most appends: all of it is in the scratch buffer, and the cache has room; False if it is not so simple."""
+        if frame.type_code == wire.AppendBlock.TYPE or frame.event_header or self._block is not None:
+            return False
+        reservation = self._pool.reserve(frame.data_bytes)
+        if reservation is None:
+            return False
+        reservation.fill((body[: frame.data_bytes],))
+        frame.data = reservation
+        read_trailer(frame, body[frame.data_bytes :])
+        self._commands += 1
+        self._handler.on_append(frame)
+        return True
+
+    def _check_size(self, data_bytes: int) -> None:
+        """Of a block and what comes before its end, all together."""
+        total_bytes = data_bytes + (self._block[0].data_bytes if self._block else 0)
+        bytes_max = min(self._memory.command_bytes_max, self._pool.reservation_bytes_max)
+        if total_bytes > bytes_max:
+            raise wire.WireFormatError(
+                f"an append of {total_bytes} bytes exceeds what this store takes at once, {bytes_max} bytes"
+            )
+
+    def _continue(self, view: memoryview) -> int:
+        """Bytes consumed for the frame that was begun; -1 if more, or memory, must come first."""
+        frame = self._frame
+        if frame is None:
+            return -1
+        body_bytes = frame.body_bytes
+        if len(view) >= body_bytes and not self._received.length and frame.type_code != wire.AppendBlock.TYPE:
+            return body_bytes if self._finish(frame, [view[:body_bytes]]) else -1
+        if self._received.in_cache or self._goes_to_cache(frame, view):
+            return self._continue_in_cache(frame, view)
+        taken = self._keep(view, body_bytes)
+        if self._received.length == body_bytes:
+            self._finish(frame, self._received.parts)
+        return taken or (-1 if self._frame is frame else 0)
+
+    def _goes_to_cache(self, frame: AppendFrame, view: memoryview) -> bool:
+        """Whether an append may be received straight into the cache; if so it has room there now."""
+        simple = frame.type_code in _DIRECT_COMMANDS and self._block is None and self._received.is_empty
+        return (
+            simple
+            and frame.trailer_bytes <= _DIRECT_TRAILER_BYTES_MAX
+            and len(view) >= SMALL_PIECE_BYTES
+            and self._received.begin_in_cache(frame.data_bytes)
+        )
+
+    def _continue_in_cache(self, frame: AppendFrame, view: memoryview) -> int:
+        taken = self._received.write(view)
+        trailer = view[taken : taken + frame.trailer_bytes]
+        if self._received.writable or len(trailer) < frame.trailer_bytes:
+            return taken or -1
+        read_trailer(frame, trailer)
+        frame.data = self._received.take_reservation()
+        self._end_frame()
+        self._handler.on_append(frame)
+        return taken + len(trailer)
+
+    def _keep(self, view: memoryview, body_bytes: int) -> int:
+        """Copy what has arrived of a frame into the receive memory, and have room there for what comes next."""
+        received, taken = self._received, 0
+        while (owed_bytes := body_bytes - received.length) and not self._waiting:
+            if received.writable:
+                if taken == len(view):
+                    break
+                taken += received.write(view[taken : taken + owed_bytes])
+                continue
+            self._piece_bytes = received.next_piece_bytes(owed_bytes, len(view) - taken)
+            if self._memory.charge(self._account, self._piece_bytes):
+                received.add_piece(self._piece_bytes)
+            else:
+                self._waiting = True
+                self._handler.on_memory_wanted()
+        return taken
+
+    def _piece_granted(self) -> None:
+        self._received.add_piece(self._piece_bytes)
+        self._waiting = False
+        self._handler.on_memory_granted()
+
+    def _finish(self, frame: AppendFrame, parts: list[memoryview]) -> bool:
+        """Hand a command over that is here as a whole; False if the cache has no room for it yet."""
+        if frame.type_code == wire.AppendBlock.TYPE:
+            self._block, self._received = (frame, self._received), ReceivedBytes(self._account, self._pool)
+            self._frame = None
+        elif frame.type_code in PREFIXES:
+            data = self._append_data(frame, parts)
+            reservation = self._cached(data)
+            if reservation is None:
+                return False
+            frame.data = reservation
+            if self._block is not None:
+                self._block[1].release()
+                self._block = None
+            self._end_frame()
+            self._handler.on_append(frame)
+        elif frame.type_code in _CACHED_COMMANDS:
+            reservation = self._cached(parts)
+            if reservation is None:
+                return False
+            self._end_frame()
+            self._handler.on_pooled_command(frame.type_code, reservation)
+        else:
+            self._finish_command(frame, parts)
+        return True
+
+    def _finish_command(self, frame: AppendFrame, parts: list[memoryview]) -> None:
+        # A copy: what handles the command may still look at it when the buffers hold something else.
+        command = wire.decode(frame.type_code, memoryview(b"".join(parts)))
+        if frame.body_bytes <= CONTROL_FRAME_BYTES_MAX:
+            self._end_frame()
+            self._handler.on_command(command)
+            return
+        received, self._received = self._received, ReceivedBytes(self._account, self._pool)
+        self._end_frame()
+        self._handler.on_large_command(command, received)
+
+    def _end_frame(self) -> None:
+        self._frame = None
+        self._received.release()
+        if self._block is None:
+            self._commands += 1
+
+    def _append_data(self, frame: AppendFrame, parts: list[memoryview]) -> list[memoryview]:
+        """The bytes to append; reads the trailer."""
+        sent_bytes = frame.body_bytes - frame.trailer_bytes
+        if len(parts) == 1:
+            data, trailer = [parts[0][:sent_bytes]], parts[0][sent_bytes:]
+        else:
+            data = slice_parts(parts, 0, sent_bytes)
+            trailer = memoryview(b"".join(slice_parts(parts, sent_bytes, frame.trailer_bytes)))
+        read_trailer(frame, trailer)
+        if frame.event_header:
+            data.insert(0, memoryview(frame.event_header))
+        if self._block is not None:
+            data = with_block(self._block[0], self._block[1].parts, frame, data)
+        return data
+
+    def _cached(self, data: Sequence[memoryview]) -> Reservation | None:
+        """A copy of `data` in the cache; None if that has no room yet."""
+        reservation, self._reservation = self._reservation, None
+        if reservation is None:
+            length = sum(map(len, data))
+            reservation = self._pool.reserve(length)
+            if reservation is None:
+                self._waiting = True
+                self._handler.on_memory_wanted()
+                self._pool.wait(length, self._room_granted)
+                return None
+        reservation.fill(data)
+        return reservation
+
+    def _room_granted(self, reservation: Reservation) -> None:
+        self._reservation = reservation  # of a connection that was closed: `close` gives it back, outside of the pool
+        self._waiting = False
+        self._handler.on_memory_granted()
+
+
+_DIRECT_COMMANDS: Final = frozenset((wire.AppendBlockEnd.TYPE, wire.ConditionalBlockEnd.TYPE))
+"""Those whose data is appended as it is."""
+
+_CACHED_COMMANDS: Final = frozenset((wire.UpdateTableEntries.TYPE, wire.RemoveTableKeys.TYPE))
+_TABLE_COMMANDS: Final = _CACHED_COMMANDS | {wire.ReadTable.TYPE}
+"""Those that may be large: they carry keys or entries of tables."""

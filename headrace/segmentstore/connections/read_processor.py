@@ -1,0 +1,280 @@
+"""Reads of one connection: answered from memory at once, from tier 2 in a task, held while there is nothing yet.
+
+Answers go out as views of the cache. A peer that does not take them gets no more until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace import wire
+from headrace.model.errors import FencedError, HeadraceError, NotFoundError
+from headrace.segmentstore.cache.reservations import Block
+from headrace.segmentstore.connections.limits import (
+    HELD_READS_MAX,
+    READ_AHEADS_MAX,
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    STORAGE_READS_MAX,
+    TAIL_HOLD_S,
+)
+from headrace.segmentstore.owned_container import OwnedContainer
+from headrace.segmentstore.tiering.read_ahead import ReadAhead
+from headrace.segmentstore.tiering.storage_reader import StoredBytes
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.connections.session import Session
+    from headrace.segmentstore.containers.segment import Segment
+
+
+class ReadProcessor:
+    """The reads of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._held: set[_HeldRead] = set()
+        self._unsent: deque[wire.ReadSegment] = deque()
+        self._storage_reads = 0
+        self._ahead: dict[str, ReadAhead] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether this connection has as many reads open as it may."""
+        return len(self._held) + len(self._unsent) >= HELD_READS_MAX
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        return {wire.ReadSegment: self.read}
+
+    def close(self) -> None:
+        for held in list(self._held):
+            held.cancel()
+        self._held.clear()
+        self._unsent.clear()
+        for ahead in self._ahead.values():
+            ahead.close()
+        self._ahead.clear()
+
+    def sending_possible(self) -> None:
+        """The peer has taken everything, or tier 2 has answered: go on with the reads that waited for that."""
+        session = self._session
+        while (
+            self._unsent
+            and self._storage_reads < STORAGE_READS_MAX
+            and not session.sending_blocked
+            and not session.closed
+        ):
+            self.read(self._unsent.popleft())
+
+    def read(self, command: wire.ReadSegment) -> None:
+        session = self._session
+        if session.sending_blocked:
+            self._unsent.append(command)
+            return
+        try:
+            owned = session.store.owner_of(command.segment)
+        except FencedError:
+            session.send(wire.WrongHost(command.request_id, command.segment))
+            return
+        segment = owned.container.metadata.segments.get(command.segment)
+        if segment is None:
+            self._read_absent(owned, command)
+            return
+        segment.used_s = session.store.clock.monotonic_s()
+        if command.offset < segment.start_offset:
+            self._reply_later(
+                owned,
+                wire.SegmentIsTruncated(command.request_id, command.segment, segment.start_offset, "", command.offset),
+            )
+        elif command.offset >= segment.readable_length:
+            self._at_tail(owned, segment, command)
+        else:
+            self._answer(owned, segment, command)
+
+    def _read_absent(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        if owned.container.metadata.may_be_evicted(command.segment):
+            self._session.run(self._read_evicted(owned, command))
+        else:
+            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
+
+    async def _read_evicted(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        try:
+            found = await owned.container.find(command.segment)
+        except HeadraceError as error:
+            self._give_up(command, error)
+            return
+        if found is not None:
+            self.read(command)
+        else:
+            self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
+
+    def _give_up(self, command: wire.ReadSegment, error: HeadraceError) -> None:
+        """Not the reader's fault, and not the end of the segment: it asks again on a new connection."""
+        self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
+        self._session.close()
+
+    def _reply_later(self, owned: OwnedContainer, reply: wire.WireCommand) -> None:
+        owned.container.log.when_durable(lambda: self._session.send(reply))
+
+    def _at_tail(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
+        if not segment.sealed_durably:
+            self._held.add(_HeldRead(self, owned, segment, command))
+        elif command.offset == segment.readable_length:
+            ordering = owned.container.log.upcoming_ordering
+            self._send_data(command, [], [], ordering, at_tail=True, end_of_segment=True)
+        else:
+            message = f"offset {command.offset} lies behind the end {segment.readable_length} of a sealed segment"
+            self._session.send(
+                wire.ErrorMessage(command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
+            )
+
+    def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
+        length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
+        length = min(length, segment.readable_length - command.offset)
+        loads = command.offset >= segment.storage_length and not owned.unstored.is_done
+        if not loads:
+            parts, blocks = segment.index.read(command.offset, length)
+            if parts:
+                self._send_found(segment, command, parts, blocks, segment.times.ordering_at(command.offset))
+                return
+        if self._storage_reads >= STORAGE_READS_MAX:
+            self._unsent.append(command)
+            return
+        self._storage_reads += 1
+        if loads:
+            self._session.run(self._read_loaded(owned, command))
+            return
+        in_memory = segment.index.next_in_memory(command.offset)
+        if in_memory is not None:
+            length = min(length, in_memory - command.offset)
+        self._session.run(self._read_storage(owned, segment, command, length))
+
+    async def _read_loaded(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
+        try:
+            await owned.unstored.wait()
+        except HeadraceError as error:
+            self._give_up(command, error)
+            return
+        finally:
+            self._storage_reads -= 1
+        self.read(command)
+        self.sending_possible()
+
+    async def _read_storage(
+        self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
+    ) -> None:
+        try:
+            found = await self._read_counted(owned, segment, command, length)
+        except NotFoundError:
+            self.read(command)  # removed or truncated meanwhile: say which
+            return
+        except HeadraceError as error:
+            self._give_up(command, error)
+            return
+        metrics = self._session.store.metrics
+        metrics.storage_reads += 1
+        metrics.storage_read_bytes += len(found.data)
+        self._send_found(segment, command, [found.data], [], found.ordering, found.token)
+        self.sending_possible()
+
+    async def _read_counted(
+        self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
+    ) -> StoredBytes:
+        ahead = self._ahead.pop(command.segment, None) or owned.reader.read_ahead()
+        self._ahead[command.segment] = ahead
+        if len(self._ahead) > READ_AHEADS_MAX:
+            self._ahead.pop(next(iter(self._ahead))).close()
+        try:
+            return await owned.reader.read(segment, command.offset, length, command.token, ahead)
+        finally:
+            self._storage_reads -= 1
+            if self._session.closed:
+                ahead.close()
+
+    def _send_found(
+        self,
+        segment: Segment,
+        command: wire.ReadSegment,
+        parts: list[memoryview],
+        blocks: list[Block],
+        ordering: int,
+        token: bytes = b"",
+    ) -> None:
+        length, metrics = sum(map(len, parts)), self._session.store.metrics
+        metrics.reads += 1
+        metrics.read_bytes += length
+        reached = command.offset + length >= segment.readable_length
+        end_of_segment = reached and segment.sealed_durably
+        self._send_data(command, parts, blocks, ordering, token, at_tail=reached, end_of_segment=end_of_segment)
+
+    def _send_data(
+        self,
+        command: wire.ReadSegment,
+        parts: list[memoryview],
+        blocks: list[Block],
+        ordering: int,
+        token: bytes = b"",
+        *,
+        at_tail: bool,
+        end_of_segment: bool,
+    ) -> None:
+        reply = wire.SegmentRead(
+            command.segment, command.offset, at_tail, end_of_segment, b"", command.request_id, ordering, token
+        )
+        head, tail = wire.encode_around(reply, sum(map(len, parts)))
+        self._session.send_parts([head, *parts, tail], blocks)
+
+    def release(self, held: _HeldRead, *, again: bool) -> None:
+        """A held read ends: there may be news (`again`), or it has waited long enough."""
+        self._held.discard(held)
+        if self._session.closed:
+            return
+        if again:
+            self.read(held.command)
+        else:
+            self._send_data(held.command, [], [], held.ordering, at_tail=True, end_of_segment=False)
+
+
+class _HeldRead:
+    """A read that waits at the tail of its segment."""
+
+    __slots__ = ("_owned", "_processor", "_segment", "_timer", "command")
+
+    def __init__(
+        self, processor: ReadProcessor, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment
+    ) -> None:
+        self.command = command
+        self._processor = processor
+        self._owned = owned
+        self._segment = segment
+        self._timer = asyncio.get_running_loop().call_later(TAIL_HOLD_S, self._expired)
+        segment.waiters.append(self._news)
+
+    @property
+    def ordering(self) -> int:
+        """The place in time of what comes next: accepted and not durable yet, or an append now."""
+        segment, offset = self._segment, self.command.offset
+        return (
+            segment.times.ordering_at(offset)
+            if offset < segment.length
+            else self._owned.container.log.upcoming_ordering
+        )
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        if self._news in self._segment.waiters:
+            self._segment.waiters.remove(self._news)
+
+    def _news(self) -> None:
+        self._timer.cancel()
+        self._processor.release(self, again=True)
+
+    def _expired(self) -> None:
+        self.cancel()
+        self._processor.release(self, again=False)

@@ -1,0 +1,345 @@
+"""Requests on whole segments of one connection: life cycle, attributes, merging, questions.
+
+Each answers with its own reply or with the error reply that the wire protocol has for it, and always with the id of
+the request and the name it came with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace import wire
+from headrace.model import names
+from headrace.model.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    TruncatedError,
+    UnavailableError,
+)
+from headrace.model.time_points import UNKNOWN_ORDERING
+from headrace.segmentstore.connections.limits import MERGE_BATCH_SOURCES_MAX, TRANSIENT_SEGMENTS_PER_CONNECTION_MAX
+from headrace.segmentstore.containers import attributes, merges
+from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
+from headrace.segmentstore.containers.container import Keep, never
+from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
+from headrace.segmentstore.containers.segment import Segment
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.connections.session import Session
+    from headrace.segmentstore.containers.container import SegmentContainer
+    from headrace.segmentstore.store import SegmentStore
+
+_SCALE_TYPES: Final = (
+    wire.SCALE_TYPE_NONE,
+    wire.SCALE_TYPE_KBYTES_PER_SEC,
+    wire.SCALE_TYPE_EVENTS_PER_SEC,
+)
+
+
+class SegmentProcessor:
+    """The segment requests of one session."""
+
+    def __init__(self, session: Session, random_uuid: Callable[[], int]) -> None:
+        self._session = session
+        self._store = session.store
+        self._random_uuid = random_uuid
+        self._transient: list[str] = []
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        handled: dict[type[wire.WireCommand], Callable[[Any], Awaitable[None]]] = {
+            wire.CreateSegment: self._create,
+            wire.CreateTransientSegment: self._create_transient,
+            wire.SealSegment: self._seal,
+            wire.TruncateSegment: self._truncate,
+            wire.TruncateSegmentUpTo: self._truncate,
+            wire.DeleteSegment: self._delete,
+            wire.DeleteSegmentUpTo: self._delete_up_to,
+            wire.MergeSegments: self._merge,
+            wire.MergeSegmentsBatch: self._merge_batch,
+            wire.UpdateSegmentPolicy: self._update_policy,
+            wire.GetSegmentAttribute: self._get_attribute,
+            wire.UpdateSegmentAttribute: self._update_attribute,
+            wire.UpdateSegmentAttributeUpTo: self._update_attribute,
+            wire.GetStreamSegmentInfo: self._info,
+            wire.LocateOffset: self._locate,
+        }
+        starters: dict[type[wire.WireCommand], Callable[[Any], None]] = {
+            kind: self._starter(handler) for kind, handler in handled.items()
+        }
+        starters[wire.Hello] = self._hello
+        starters[wire.KeepAlive] = self._session.send
+        return starters
+
+    def close(self) -> None:
+        """Remove the transient segments of this connection: nobody else knows their names."""
+        for name in self._transient:
+            self._store.run_background(remove_transient(self._store, name))
+        self._transient = []
+
+    def _starter(self, handler: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+        return lambda command: self._session.run(self._answer(handler, command))
+
+    async def _answer(self, handler: Callable[[Any], Awaitable[None]], command: Any) -> None:
+        """Run a handler; an error becomes the reply that stands for it."""
+        try:
+            await handler(command)
+        except HeadraceError as error:
+            name = _segment_of(command)
+            self._session.send(error_reply(error, command.request_id, name))
+
+    def _container(self, name: str) -> SegmentContainer:
+        return self._store.owner_of(name).container
+
+    def _hello(self, command: wire.Hello) -> None:
+        self._session.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
+        if command.low_version > wire.WIRE_VERSION or command.high_version < wire.OLDEST_COMPATIBLE_VERSION:
+            self._session.close()
+
+    # Life cycle
+
+    async def _create(self, command: wire.CreateSegment) -> None:
+        name = checked_name(command.segment)
+        if command.scale_type not in _SCALE_TYPES:
+            raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
+        created = (
+            (attributes.CREATION_TIME, self._store.clock.now_ms()),
+            (attributes.EVENT_COUNT, 0),
+            (attributes.SCALE_POLICY_TYPE, command.scale_type),
+            (attributes.SCALE_POLICY_RATE, command.target_rate),
+            (attributes.ROLLOVER_SIZE, max(command.rollover_size_bytes, 0)),
+        )
+        await self._container(name).create(name, created)
+        self._session.send(wire.SegmentCreated(command.request_id, command.segment))
+
+    async def _create_transient(self, command: wire.CreateTransientSegment) -> None:
+        if len(self._transient) >= TRANSIENT_SEGMENTS_PER_CONNECTION_MAX:
+            raise InvalidRequestError(
+                f"a connection makes at most {TRANSIENT_SEGMENTS_PER_CONNECTION_MAX} transient segments"
+            )
+        parent = checked_name(command.parent_segment)
+        name = names.transient_segment_name(parent, command.writer_id, self._random_uuid())
+        created = ((attributes.CREATION_TIME, self._store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
+        self._transient.append(name)
+        await self._container(name).create(name, created)
+        self._session.send(wire.SegmentCreated(command.request_id, name))
+
+    async def _seal(self, command: wire.SealSegment) -> None:
+        await self._container(command.segment).seal(command.segment)
+        self._session.send(wire.SegmentSealed(command.request_id, command.segment))
+
+    async def _truncate(self, command: wire.TruncateSegment | wire.TruncateSegmentUpTo) -> None:
+        await self._refuse_table(command.segment, "truncated: its entries are compacted by the store")
+        keep: Keep = never
+        if isinstance(command, wire.TruncateSegmentUpTo):
+            keep = _is_above(command.attribute_id, command.value_max)
+        try:
+            await self._container(command.segment).truncate(command.segment, command.truncation_offset, keep)
+        except ConflictError as error:
+            self._answer_kept(command.request_id, error)
+            return
+        except TruncatedError:
+            # The protocol has no reply for "behind the end"; it uses this one, with the offset that was asked for.
+            self._session.send(
+                wire.SegmentIsTruncated(
+                    command.request_id, command.segment, command.truncation_offset, "", command.truncation_offset
+                )
+            )
+            return
+        self._session.send(wire.SegmentTruncated(command.request_id, command.segment))
+
+    async def _delete(self, command: wire.DeleteSegment) -> None:
+        owned = self._store.owner_of(command.segment)
+        if await self._is_table(command.segment):
+            await owned.tables.delete(command.segment)
+        else:
+            await owned.container.delete(command.segment)
+        self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    async def _delete_up_to(self, command: wire.DeleteSegmentUpTo) -> None:
+        await self._refuse_table(command.segment, "deleted on a condition")
+        container = self._container(command.segment)
+        try:
+            await container.delete(command.segment, _is_above(command.attribute_id, command.value_max))
+        except ConflictError as error:
+            self._answer_kept(command.request_id, error)
+            return
+        self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    def _answer_kept(self, request_id: int, error: ConflictError) -> None:
+        """The condition on an attribute does not hold; raises any other error."""
+        if error.specific_code != "attribute":
+            raise error
+        self._session.send(wire.SegmentAttributeUpdated(request_id, False))
+
+    # Merging
+
+    async def _merge(self, command: wire.MergeSegments) -> None:
+        updates = [
+            AttributeUpdate(update.attribute_id, update.update_type, update.new_value, update.old_value)
+            for update in command.attribute_updates
+        ]
+        try:
+            container = await self._container_of_merge(command.target, [command.source])
+            length = await merges.merge(container, command.target, command.source, updates)
+        except ConflictError as error:
+            self._answer_kept(command.request_id, error)
+            return
+        self._forget_transient([command.source])
+        self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
+
+    async def _merge_batch(self, command: wire.MergeSegmentsBatch) -> None:
+        if len(command.sources) > MERGE_BATCH_SOURCES_MAX:
+            raise InvalidRequestError(f"a batch merges at most {MERGE_BATCH_SOURCES_MAX} segments")
+        container = await self._container_of_merge(command.target, command.sources)
+        lengths = await merges.merge_batch(container, command.target, command.sources)
+        self._forget_transient(command.sources)
+        merged = tuple(map(wire.MergedSource, command.sources, lengths))
+        self._session.send(wire.SegmentsBatchMerged(command.request_id, command.target, merged))
+
+    async def _container_of_merge(self, target: str, sources: Sequence[str]) -> SegmentContainer:
+        for name in (target, *sources):
+            await self._refuse_table(name, "merged")
+        container = self._container(target)
+        for source in sources:
+            if self._container(source) is not container:
+                raise InvalidRequestError(f"segments {target} and {source} do not share a container: they cannot merge")
+        return container
+
+    def _forget_transient(self, merged: Sequence[str]) -> None:
+        gone = set(merged)
+        self._transient = [name for name in self._transient if name not in gone]
+
+    async def _is_table(self, name: str) -> bool:
+        segment = await self._container(name).find(name)
+        return segment is not None and segment.is_table
+
+    async def _refuse_table(self, name: str, deed: str) -> None:
+        if await self._is_table(name):
+            raise InvalidRequestError(f"segment {name} is a table, which cannot be {deed}")
+
+    # Attributes
+
+    async def _update_policy(self, command: wire.UpdateSegmentPolicy) -> None:
+        if command.scale_type not in _SCALE_TYPES:
+            raise InvalidRequestError(f"scale type {command.scale_type} is unknown")
+        updates = [
+            AttributeUpdate(attributes.SCALE_POLICY_TYPE, UpdateKind.REPLACE, command.scale_type),
+            AttributeUpdate(attributes.SCALE_POLICY_RATE, UpdateKind.REPLACE, command.target_rate),
+        ]
+        await self._container(command.segment).update_attributes(command.segment, updates)
+        self._session.send(wire.SegmentPolicyUpdated(command.request_id, command.segment))
+
+    async def _get_attribute(self, command: wire.GetSegmentAttribute) -> None:
+        container = self._container(command.segment)
+        segment = await container.find(command.segment)
+        value = segment.attribute(command.attribute_id) if segment is not None else attributes.NO_VALUE
+        await container.log.durable()
+        if segment is None:
+            raise NotFoundError(f"there is no segment {command.segment}")
+        self._session.send(wire.SegmentAttribute(command.request_id, value))
+
+    async def _update_attribute(self, command: wire.UpdateSegmentAttribute | wire.UpdateSegmentAttributeUpTo) -> None:
+        update = AttributeUpdate(
+            command.attribute_id, UpdateKind.REPLACE_IF_EQUALS, command.new_value, command.expected_value
+        )
+        keep: Keep = never
+        if isinstance(command, wire.UpdateSegmentAttributeUpTo):
+            keep = _is_above(command.bound_id, command.value_max)
+        success = True
+        try:
+            await self._container(command.segment).update_attributes(command.segment, [update], keep)
+        except ConflictError:
+            success = False
+        self._session.send(wire.SegmentAttributeUpdated(command.request_id, success))
+
+    # Questions
+
+    async def _info(self, command: wire.GetStreamSegmentInfo) -> None:
+        container = self._container(command.segment)
+        segment = await container.find(command.segment)
+        reply: wire.WireCommand = wire.NoSuchSegment(command.request_id, command.segment)
+        if segment is not None:
+            reply = wire.StreamSegmentInfo(
+                command.request_id,
+                command.segment,
+                True,
+                segment.sealed,
+                False,
+                segment.last_modified_ms,
+                segment.length,
+                segment.start_offset,
+                container.log.upcoming_ordering,
+            )
+        await container.log.durable()
+        self._session.send(reply)
+
+    async def _locate(self, command: wire.LocateOffset) -> None:
+        owned = self._store.owner_of(command.segment)
+        segment = await owned.container.find(command.segment)
+        if segment is None:
+            await owned.container.log.durable()
+            raise NotFoundError(f"there is no segment {command.segment}")
+        offset = -1
+        if command.ordering_number > UNKNOWN_ORDERING:
+            offset = await owned.reader.offset_from(segment, command.ordering_number)
+        target = max(command.target_offset, segment.start_offset)
+        if offset <= target:
+            offset = await owned.reader.append_boundary(segment, target)
+        await owned.container.log.durable()
+        self._session.send(wire.OffsetLocated(command.request_id, command.segment, offset))
+
+
+async def remove_transient(store: SegmentStore, name: str) -> None:
+    """Remove a transient segment whose connection is gone; it may have been merged or removed already."""
+    try:
+        await store.owner_of(name).container.delete(name)
+    except (NotFoundError, FencedError, UnavailableError):
+        return
+
+
+def _segment_of(command: Any) -> str:
+    """The name that an error reply carries: errors of a merge name the target."""
+    for field in ("segment", "target", "parent_segment"):
+        name = getattr(command, field, None)
+        if isinstance(name, str):
+            return name
+    return ""
+
+
+def _is_above(attribute_id: int, value_max: int) -> Keep:
+    """The condition on which commands that end in "UpTo" leave a segment alone: one without the attribute meets it."""
+
+    def is_above(segment: Segment) -> bool:
+        return segment.attribute(attribute_id) > value_max
+
+    return is_above
+
+
+def checked_name(name: str) -> str:
+    """Raises InvalidRequestError: no segment can have this name."""
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequestError(f"a segment name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
+    return name
+
+
+def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
+    """The one table from errors to wire replies."""
+    match error:
+        case FencedError() | UnavailableError():
+            return wire.WrongHost(request_id, name)
+        case NotFoundError():
+            return wire.NoSuchSegment(request_id, error.details.get("segment", name))
+        case SealedError():
+            return wire.SegmentIsSealed(request_id, name)
+        case AlreadyExistsError():
+            return wire.SegmentAlreadyExists(request_id, name)
+        case InvalidRequestError():
+            return wire.ErrorMessage(request_id, name, error.message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
+        case _:
+            return wire.ErrorMessage(request_id, name, error.message)

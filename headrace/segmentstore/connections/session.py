@@ -1,0 +1,343 @@
+"""One connection: takes commands in, sends replies out, keeps the bounds of the connection.
+
+What answers a request is in the modules beside this one. Replies are gathered and leave together once per turn of the
+event loop. A connection that breaks the protocol is closed without a word, as the protocol has it; nothing that was
+accepted from it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace import wire
+from headrace.model.errors import HeadraceError
+from headrace.segmentstore.cache.reservations import Block, Reservation
+from headrace.segmentstore.connections.append_frames import AppendFrame
+from headrace.segmentstore.connections.append_processor import AppendProcessor
+from headrace.segmentstore.connections.frame_assembler import FrameAssembler
+from headrace.segmentstore.connections.limits import (
+    OUTSTANDING_APPEND_BYTES_MAX,
+    RUNNING_REQUESTS_MAX,
+    STALL_S,
+    UNTAKEN_REPLY_BYTES_MAX,
+)
+from headrace.segmentstore.connections.read_processor import ReadProcessor
+from headrace.segmentstore.connections.receive_memory import ReceivedBytes, ReceiveMemory
+from headrace.segmentstore.connections.segment_processor import SegmentProcessor
+from headrace.segmentstore.connections.table_processor import TableProcessor
+from headrace.segmentstore.connections.transfer_pace import TransferPace
+from headrace.segmentstore.store import SegmentStore
+
+if TYPE_CHECKING:
+    from headrace.wire import Buffer
+
+_log = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """The socket below a session. It calls `Session.writing_paused` and `writing_resumed` whenever bytes begin to wait
+    in it and when all are gone."""
+
+    def send(self, parts: Sequence[Buffer]) -> None: ...
+
+    def pause_receiving(self) -> None: ...
+
+    def resume_receiving(self) -> None: ...
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+        ...
+
+
+class Session:
+    """`random_uuid` gives unsigned 128-bit numbers, for the names of transient segments."""
+
+    def __init__(
+        self, store: SegmentStore, channel: Channel, memory: ReceiveMemory, peer: str, random_uuid: Callable[[], int]
+    ) -> None:
+        self.store = store
+        self.peer = peer
+        self.closed = False
+        self._finishing = False
+        self.sending_blocked = False
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._outgoing: list[Buffer] = []
+        self._pins: list[Block] = []
+        self._flush_scheduled = False
+        self._receiving_paused = False
+        self._memory_wanted = False
+        self._throttled: asyncio.TimerHandle | None = None
+        self._outstanding_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._untaken_bytes = 0
+        self.received_s = self._blocked_since_s = store.clock.monotonic_s()
+        self._pace = TransferPace()
+        self.assembler = FrameAssembler(store.pool, memory, self)
+        self._appends = AppendProcessor(self)
+        self._reads = ReadProcessor(self)
+        self._segments = SegmentProcessor(self, random_uuid)
+        self._tables = TableProcessor(self)
+        self._handlers = self._appends.handlers() | self._reads.handlers() | self._segments.handlers()
+        self._handlers |= self._tables.handlers()
+
+    # From the channel
+
+    def received(self, count: int) -> None:
+        """`count` bytes have been received into `assembler.writable()`."""
+        now_s = self.received_s = self.store.clock.monotonic_s()
+        self._guarded(lambda: self.assembler.received(count))
+        assembler = self.assembler
+        self._pace.received(now_s, assembler.owed_command, count if assembler.receives_owed else 0)
+        if self._outstanding_bytes and (delay_s := self.store.throttle.delay_s(now_s, self._appends.containers)):
+            self._throttle(delay_s)
+
+    def writing_paused(self) -> None:
+        self.sending_blocked = True
+        self._tables.sending_possible(possible=False)
+        self._blocked_since_s = self.store.clock.monotonic_s()
+
+    def writing_resumed(self) -> None:
+        self.sending_blocked = False
+        self._untaken_bytes = 0
+        self._unpin()
+        self._reads.sending_possible()
+        self._tables.sending_possible(possible=True)
+        self._check_receiving()
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it all that waited in it."""
+        self._end()
+        self._unpin()
+
+    def check_stalled(self, now_s: float) -> None:
+        """Close the connection if the peer sends the rest of a command, or takes replies, too slowly."""
+        self.assembler.leave_cache_if_slow()
+        closing = self.closed and now_s - self.received_s > STALL_S
+        # What a peer sends is no sign that it takes anything.
+        blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
+        if closing or blocked or self._pace.is_too_slow(now_s):
+            _log.warning("event=connection_stalled peer=%s", self.peer)
+            self.abort()
+
+    # For the processors
+
+    def send(self, command: wire.WireCommand) -> None:
+        """Send a command with this turn's replies."""
+        if not self.closed:
+            self._outgoing.append(wire.encode(command))
+            self._schedule_flush()
+
+    def send_parts(self, parts: Sequence[Buffer], blocks: list[Block]) -> None:
+        """Send bytes that lie in the cache, which keeps `blocks` as they are until the peer has taken them."""
+        if not self.closed:
+            self._outgoing.extend(parts)
+            self.store.pool.pin(blocks)
+            self._pins.extend(blocks)
+            self._schedule_flush()
+
+    def schedule_flush(self) -> None:
+        """Have acknowledgements collected and sent with this turn's replies."""
+        if not self.closed:
+            self._schedule_flush()
+
+    def run(self, request: Coroutine[Any, Any, None]) -> None:
+        """Work on a request that has to wait for something."""
+        task = self._loop.create_task(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._request_done)
+        self._check_receiving()
+
+    def count_outstanding(self, change_bytes: int) -> None:
+        """Bytes of appends that entered the log (or, negative, became durable)."""
+        self._outstanding_bytes += change_bytes
+        if change_bytes > 0 or self._receiving_paused:
+            self._check_receiving()
+
+    def commands_possible(self) -> None:
+        """What kept commands from being accepted may be over."""
+        self._check_receiving()
+
+    def refuse_protocol(self, error: wire.WireFormatError) -> None:
+        """What the peer sent is not this protocol."""
+        self.store.metrics.protocol_errors += 1
+        _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
+        self.close()
+
+    async def finish(self) -> None:
+        """Take no more commands; return when no request is under way. Appends are answered when the log has them."""
+        self._finishing = True
+        self._check_receiving()
+        while self._tasks and not self.closed:
+            await asyncio.wait(self._tasks)
+
+    def close(self) -> None:
+        """Send what is due and close; nothing more is accepted."""
+        if not self.closed:
+            self._flush()
+            self._channel.close()
+            self.received_s = self.store.clock.monotonic_s()
+            self._end()
+
+    def abort(self) -> None:
+        """Close at once; replies that wait are dropped."""
+        self._channel.abort()
+        self._end()
+
+    @property
+    def held_reads(self) -> int:
+        """Reads that wait for data at a tail."""
+        return self._reads.held
+
+    # From the assembler (see CommandHandler)
+
+    @property
+    def accepts_commands(self) -> bool:
+        return not (
+            self.closed
+            or self._finishing
+            or self._outstanding_bytes > OUTSTANDING_APPEND_BYTES_MAX
+            or self._untaken_bytes > UNTAKEN_REPLY_BYTES_MAX
+            or len(self._tasks) >= RUNNING_REQUESTS_MAX
+            or self._reads.full
+            or self._tables.busy
+        )
+
+    def check_append(self, frame: AppendFrame, block: AppendFrame | None) -> None:
+        self._appends.check(frame, block)
+
+    def on_append(self, frame: AppendFrame) -> None:
+        self._appends.accept(frame)
+
+    def on_pooled_command(self, type_code: int, received: Reservation) -> None:
+        self._tables.accept(type_code, received)
+
+    def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        self._tables.answer_large(command, received)
+
+    def on_command(self, command: wire.WireCommand) -> None:
+        handler = self._handlers.get(type(command))
+        if handler is None:
+            raise wire.WireFormatError(f"a {type(command).__name__} is not a request")
+        handler(command)
+
+    def on_memory_wanted(self) -> None:
+        self._memory_wanted = True
+        self._check_receiving()
+
+    def on_memory_granted(self) -> None:
+        self._loop.call_soon(self._go_on_with_memory)
+
+    # Inside
+
+    def _throttle(self, delay_s: float) -> None:
+        """Receive nothing for a while: tier 2 does not keep up."""
+        if self._throttled is None and not self.closed:
+            self._throttled = self._loop.call_later(delay_s, self._throttle_ended)
+            self.store.metrics.throttled_s += delay_s
+            self._check_receiving()
+
+    def _throttle_ended(self) -> None:
+        self._throttled = None
+        delay_s = self.store.throttle.delay_s(self.store.clock.monotonic_s(), self._appends.containers)
+        if self.store.throttle.log_is_full(self._appends.containers):
+            self._throttle(delay_s)
+        else:
+            self._check_receiving()
+
+    def _end(self) -> None:
+        """Let go of everything but the memory that the channel may still be sending."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._throttled is not None:
+            self._throttled.cancel()
+        self.assembler.close()
+        self._appends.close()
+        self._reads.close()
+        self._tables.close()
+        for task in self._tasks:
+            task.cancel()
+        self._segments.close()
+        self._outgoing.clear()
+
+    def _go_on_with_memory(self) -> None:
+        self._memory_wanted = False
+        if self.closed:
+            self.assembler.close()
+        else:
+            self._resume()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Run a step of the assembler; bytes that are no protocol close the connection without harm."""
+        try:
+            step()
+        except wire.WireFormatError as error:
+            self.refuse_protocol(error)
+        except HeadraceError as error:
+            _log.warning("event=connection_closed peer=%s code=%s error=%r", self.peer, error.code, error.message)
+            self.close()
+        else:
+            self._check_receiving()
+
+    def _check_receiving(self) -> None:
+        if self.closed:
+            return
+        wanted = not self._memory_wanted and self._throttled is None and self.accepts_commands
+        if not wanted and not self._receiving_paused:
+            self._receiving_paused = True
+            self._pace.pause(self.store.clock.monotonic_s())
+            self._channel.pause_receiving()
+        elif wanted and self._receiving_paused and self._outstanding_bytes <= OUTSTANDING_APPEND_BYTES_MAX // 2:
+            self._receiving_paused = False
+            self._pace.resume(self.store.clock.monotonic_s())
+            self._channel.resume_receiving()
+            self._loop.call_soon(self._resume_assembler)
+
+    def _resume_assembler(self) -> None:
+        if not self.closed and not self._receiving_paused:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with what was received before. What the peer owes now it owes from now on."""
+        self._guarded(self.assembler.resume)
+        self._pace.received(self.store.clock.monotonic_s(), self.assembler.owed_command, 0)
+
+    def _request_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("event=request_failed peer=%s", self.peer, exc_info=error)
+            self.close()
+        if self._receiving_paused:
+            self._check_receiving()
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self.closed:
+            return
+        parts: list[Buffer] = self._appends.collect_acknowledgements()
+        parts.extend(self._outgoing)
+        self._outgoing = []
+        if parts:
+            self._channel.send(parts)
+        if self.sending_blocked:
+            self._untaken_bytes += sum(map(len, parts))
+            self._check_receiving()
+        else:
+            self._unpin()
+
+    def _unpin(self) -> None:
+        pins, self._pins = self._pins, []
+        self.store.pool.unpin(pins)

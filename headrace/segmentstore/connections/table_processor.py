@@ -1,0 +1,272 @@
+"""Table requests of one connection. Answers that carry data are made one at a time, when the peer takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace import wire
+from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError
+from headrace.segmentstore.cache.reservations import Reservation
+from headrace.segmentstore.connections.receive_memory import ReceivedBytes
+from headrace.segmentstore.connections.segment_processor import checked_name, error_reply
+from headrace.segmentstore.containers import attributes
+from headrace.segmentstore.tables import table_reads, table_updates
+from headrace.segmentstore.tables.batches import Batch
+
+if TYPE_CHECKING:
+    from headrace.segmentstore.connections.session import Session
+    from headrace.segmentstore.tables.table_store import TableStore
+
+Command = Any
+
+
+class TableProcessor:
+    """The table requests of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pool = session.store.pool
+        self._answering = asyncio.Lock()
+        self._taken = asyncio.Event()
+        self._taken.set()
+        self._held: set[Callable[[], None]] = set()
+        self._large: set[ReceivedBytes | Batch] = set()
+
+    def handlers(self) -> dict[type[wire.WireCommand], Callable[[Any], None]]:
+        handled: dict[type[wire.WireCommand], Callable[[Any], Awaitable[None]]] = {
+            wire.CreateTableSegment: self._create,
+            wire.DeleteTableSegment: self._delete,
+            wire.GetTableSegmentInfo: self._info,
+            wire.ReadTable: self._in_turn(self._read_values),
+            wire.ReadTableKeys: self._in_turn(self._read_keys),
+            wire.ReadTableEntries: self._in_turn(self._read_entries),
+            wire.ReadTableEntriesDelta: self._in_turn(self._read_delta),
+        }
+        return {kind: self._starter(handler) for kind, handler in handled.items()}
+
+    def accept(self, type_code: int, received: Reservation) -> None:
+        """A command came whose payload is in the cache: an update or a removal.
+
+        Raises:
+            WireFormatError: it is not laid out as its type demands.
+        """
+        try:
+            changes = wire.TableChanges(type_code, received.parts)
+            batch = Batch(self._pool, received, changes)
+            more = batch.read_slice()
+        except wire.WireFormatError:
+            self._pool.release(received)
+            raise
+        except HeadraceError as error:
+            self._pool.release(received)
+            self._session.send(error_reply(error, changes.request_id, changes.segment))
+            return
+        request = _Update(changes.request_id, changes.segment, type_code, batch)
+        if more:
+            self._large.add(batch)
+            self._run_holding(batch.release, self._update_large, request)
+        else:
+            self._session.count_outstanding(batch.length)
+            self._run_holding(batch.release, self._update, request)
+
+    def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
+        """Answer a question for many keys. What it was received into is kept for it, and nothing else is accepted until
+        it is answered: so a connection holds no more than one of them."""
+        self._large.add(received)
+
+        def release() -> None:
+            self._large.discard(received)
+            received.release()
+
+        self._run_holding(release, self._in_turn(self._read_values), command)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the commands behind the present one have to wait."""
+        return bool(self._large)
+
+    def close(self) -> None:
+        """Give back what requests hold that never began: they end without a word."""
+        for release in self._held:
+            release()
+        self._held.clear()
+
+    def sending_possible(self, *, possible: bool) -> None:
+        """Whether the peer has taken everything."""
+        if possible:
+            self._taken.set()
+        else:
+            self._taken.clear()
+
+    # Life cycle
+
+    async def _create(self, command: wire.CreateTableSegment) -> None:
+        created = ((attributes.CREATION_TIME, self._session.store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
+        await self._tables(command.segment).create(checked_name(command.segment), command.key_length, created)
+        self._session.send(wire.SegmentCreated(command.request_id, command.segment))
+
+    async def _delete(self, command: wire.DeleteTableSegment) -> None:
+        await self._tables(command.segment).delete(command.segment, must_be_empty=command.must_be_empty)
+        self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
+
+    async def _info(self, command: wire.GetTableSegmentInfo) -> None:
+        async with self._tables(command.segment).use(command.segment) as table:
+            segment = table.segment
+            reply = wire.TableSegmentInfo(
+                command.request_id,
+                command.segment,
+                segment.start_offset,
+                segment.length,
+                table.entry_count,
+                table.key_length,
+            )
+            await table.container.log.durable()
+        self._session.send(reply)
+
+    # Changes
+
+    async def _update_large(self, update: _Update) -> None:
+        """Read the other changes too, a slice in each turn of the loop; the commands behind this one have to wait until
+        the batch has its place."""
+        slots = self._session.store.table_memory.large_batches
+        with ExitStack() as held:
+            held.callback(self._let_next, update.batch)
+            await slots.acquire()
+            held.callback(slots.release)
+            while update.batch.read_slice():
+                await asyncio.sleep(0)
+            self._session.count_outstanding(update.batch.length)
+            await self._update(update, held.close)
+
+    def _let_next(self, batch: Batch) -> None:
+        self._large.discard(batch)
+        self._session.commands_possible()
+
+    async def _update(self, update: _Update, entered: Callable[[], None] = lambda: None) -> None:
+        try:
+            async with self._tables(update.segment).use(update.segment) as table:
+                versions = await table_updates.update(table, update.batch, entered)
+        finally:
+            self._session.count_outstanding(-update.batch.length)
+        self._session.send(
+            wire.TableEntriesUpdated(update.request_id, versions)
+            if update.type_code == wire.UpdateTableEntries.TYPE
+            else wire.TableKeysRemoved(update.request_id, update.segment)
+        )
+
+    # Questions
+
+    async def _read_values(self, command: wire.ReadTable) -> None:
+        async with self._tables(command.segment).use(command.segment) as table:
+            entries = await table_reads.get(table, [key.key for key in command.keys])
+            await table.container.log.durable()
+        self._session.send(wire.TableRead(command.request_id, command.segment, tuple(entries)))
+
+    async def _read_keys(self, command: wire.ReadTableKeys) -> None:
+        first, last = _bounds(command)
+        async with self._tables(command.segment).use(command.segment) as table:
+            found = await table_reads.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
+            await table.container.log.durable()
+        keys = tuple(wire.TableKey(key, place.version) for key, place in found)
+        token = keys[-1].key if keys else command.continuation_token
+        self._session.send(wire.TableKeysRead(command.request_id, command.segment, keys, token))
+
+    async def _read_entries(self, command: wire.ReadTableEntries) -> None:
+        first, last = _bounds(command)
+        async with self._tables(command.segment).use(command.segment) as table:
+            entries = await table_reads.page_of_entries(table, first, last, max(command.suggested_entry_count, 1))
+            await table.container.log.durable()
+        token = entries[-1].key if entries else command.continuation_token
+        self._session.send(wire.TableEntriesRead(command.request_id, command.segment, tuple(entries), token))
+
+    async def _read_delta(self, command: wire.ReadTableEntriesDelta) -> None:
+        async with self._tables(command.segment).use(command.segment) as table:
+            found = await table_reads.delta(table, command.from_position, max(command.suggested_entry_count, 1))
+            await table.container.log.durable()
+        self._session.send(
+            wire.TableEntriesDeltaRead(
+                command.request_id,
+                command.segment,
+                tuple(found.entries),
+                found.should_clear,
+                found.reached_end,
+                found.last_position,
+            )
+        )
+
+    # Inside
+
+    def _tables(self, name: str) -> TableStore:
+        return self._session.store.owner_of(name).tables
+
+    def _starter(self, handler: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+        return lambda command: self._session.run(self._answer(handler, command))
+
+    def _in_turn(self, handler: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
+        """The handler, run when the peer has taken what was sent before and no other one runs."""
+
+        async def wait_and_handle(command: Any) -> None:
+            async with self._answering:
+                await self._taken.wait()
+                await handler(command)
+
+        return wait_and_handle
+
+    def _run_holding(
+        self, release: Callable[[], None], handler: Callable[[Any], Awaitable[None]], command: Command
+    ) -> None:
+        """Run a handler that has memory of the cache, which is given back at its end, or if it never begins."""
+
+        async def answer_and_release() -> None:
+            try:
+                await self._answer(handler, command)
+            finally:
+                self._held.discard(release)
+                release()
+
+        self._held.add(release)
+        self._session.run(answer_and_release())
+
+    async def _answer(self, handler: Callable[[Any], Awaitable[None]], command: Command) -> None:
+        try:
+            await handler(command)
+        except wire.WireFormatError as error:
+            self._session.refuse_protocol(error)
+        except HeadraceError as error:
+            self._session.send(_error_reply(error, command.request_id, command.segment))
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """An update or removal whose entries are in its batch."""
+
+    request_id: int
+    segment: str
+    type_code: int
+    batch: Batch
+
+
+def _bounds(command: wire.ReadTableKeys | wire.ReadTableEntries) -> tuple[bytes, bytes | None]:
+    """The first and the last key that may be answered."""
+    first = bytes(command.from_key)
+    if command.continuation_token:
+        first = max(first, bytes(command.continuation_token) + b"\0")  # the next key behind the last one answered
+    return first, bytes(command.to_key) or None
+
+
+def _error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
+    match error:
+        case ConflictError(specific_code="table_key_missing"):
+            return wire.TableKeyDoesNotExist(request_id, name)
+        case ConflictError(specific_code="table_key_version"):
+            return wire.TableKeyBadVersion(request_id, name)
+        case ConflictError(specific_code="table_offset"):
+            return wire.SegmentIsTruncated(request_id, name, error.details["length"])
+        case IllegalStateError(specific_code="table_not_empty"):
+            return wire.TableSegmentNotEmpty(request_id, name)
+        case _:
+            return error_reply(error, request_id, name)

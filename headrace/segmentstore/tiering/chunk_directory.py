@@ -1,0 +1,357 @@
+"""The chunk directory of one container's segments: records of the metadata store, written under the container's claim.
+
+Each write is one transaction that also checks the version of the claim, so that a deposed owner changes nothing, and
+that keeps the count of each packed object whose runs come or go. What is removed or replaced must still be what was
+read: otherwise nothing is written, and whoever asked looks again. The metadata store blocks; its calls run in threads,
+never on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final
+
+from headrace.codec.records.segment_record import SEGMENT_SORT
+from headrace.model.chunks import (
+    OFFSET_BEHIND_ALL,
+    ChunkRun,
+    RunLink,
+    chunk_body,
+    chunk_partition,
+    chunk_run,
+    chunk_sort,
+    is_link,
+    link_body,
+    run_link,
+)
+from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.packed_objects import ObjectCount, object_body, object_count, object_partition, packed_epoch
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import (
+    WRITES_PER_TRANSACTION_MAX,
+    Create,
+    Delete,
+    Key,
+    MetadataStore,
+    Page,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
+from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
+
+_log = logging.getLogger(__name__)
+
+RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
+"""Beside the check of the claim and the count of the one object that they are in."""
+
+LINKED_MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 2) // 2
+"""Beside the check of the claim and the link to what is left."""
+
+MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 1) // 2
+RUNS_PER_PAGE: Final = 64
+
+_Change = tuple[int, int]
+"""Of an object's count: runs and bytes."""
+
+
+class ChunkDirectory:
+    """`epoch` is the version of the container's claim; `clock` dates objects that no run uses any more.
+
+    `threads` run the queries of runs; without them the loop's own do, as for everything else. `observe_ordering` hears
+    when the end of a `last_run` came: what the store writes from then on must be newer.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        container: int,
+        epoch: int,
+        clock: Clock,
+        observe_ordering: Callable[[int], None] | None = None,
+        *,
+        threads: Executor | None = None,
+    ) -> None:
+        self._threads = threads
+        self._observe_ordering = observe_ordering
+        self._store = store
+        self.container = container
+        self.epoch = epoch
+        self._clock = clock
+        self._claimed = ClaimedWrites(store, container, epoch)
+        self._counting = asyncio.Lock()
+        self._newest: Record | None = None  # the count of the object that is being entered
+
+    # Runs come and go
+
+    async def add(self, runs: Sequence[tuple[str, ChunkRun]], object_length: int) -> dict[int, ChunkRun]:
+        """Enter runs of segments, given by name, that lie in one object of `object_length` bytes; all or none.
+
+        Returns what was found in the way, by index into `runs`: a run of the same segment at the same offset that an
+        earlier attempt left. Nothing was written then.
+
+        Raises:
+            FencedError: the container has another owner.
+            UnavailableError: the store does not answer; the runs may or may not be there.
+        """
+        writes = [Create(_run_key(segment, run.offset), chunk_body(run)) for segment, run in runs]
+        change = (len(runs), sum(run.length for _, run in runs))
+        key = self._object_key(runs[0][1].object_name)
+        async with self._counting:
+            for _ in range(2):
+                record = self._newest if self._newest is not None and self._newest.key == key else None
+                count = self._counted(key, record, change, object_length)
+                try:
+                    await self._claimed.write(*[*writes, count])
+                except WriteConflictError as error:
+                    if found := _found_runs(error, len(runs)):
+                        return found
+                    self._newest = error.failed.get(len(runs) + 1)  # entered before, by a write that was forgotten
+                else:
+                    self._newest = Record(key, 0 if record is None else record.version + 1, count.body)
+                    return {}
+        raise _changed()
+
+    async def move(self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]) -> bool:
+        """Make `runs` of `source` the runs `moved` of `target`; raises as `add`.
+
+        False if the target has something there already. Nothing was written then.
+        """
+        writes: list[Write] = [Create(_run_key(target, run.offset), chunk_body(run)) for run in moved]
+        writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
+        return await self._entered(writes, len(moved))
+
+    async def link(self, target: str, link: RunLink) -> bool:
+        """Make all runs of `link.segment` from `link.position` on those of `target`, by one record.
+
+        A second one forwards from the source, so that it is not taken for a segment. Returns and raises as `move`.
+        """
+        forwarding = RunLink(OFFSET_BEHIND_ALL, link.length, target, link.offset, link.ordering)
+        writes: list[Write] = [
+            Create(_run_key(target, link.offset), link_body(link)),
+            Create(_run_key(link.segment, OFFSET_BEHIND_ALL), link_body(forwarding)),
+        ]
+        return await self._entered(writes, 1)
+
+    async def move_linked(self, target: str, link: RunLink, runs: Sequence[ChunkRun]) -> list[ChunkRun]:
+        """Make `runs`, the first ones behind `link` of `target`, its own; the link goes with the last of them.
+
+        Returns them as they are there; raises as `add`.
+        """
+        moved = [run.moved(link.offset - link.position, link.ordering) for run in runs]
+        end = moved[-1].end
+        writes: list[Write] = [Replace(_run_key(target, link.offset), chunk_body(moved[0]), link.version)]
+        writes.extend(Create(_run_key(target, run.offset), chunk_body(run)) for run in moved[1:])
+        writes.extend(Delete(_run_key(link.segment, run.offset), run.version) for run in runs)
+        if end < link.end:
+            rest = RunLink(end, link.end - end, link.segment, runs[-1].end, link.ordering)
+            writes.append(Create(_run_key(target, end), link_body(rest)))
+        else:
+            writes.append(Delete(_run_key(link.segment, OFFSET_BEHIND_ALL), version=None))
+        await self._write_or_look_again(writes)
+        return moved
+
+    async def remove(self, name: str, runs: Sequence[ChunkRun], links: Sequence[RunLink] = ()) -> int:
+        """Forget links and runs of a segment, as many of the first runs as one transaction takes; how many runs.
+
+        Raises as `add`.
+
+        CorruptError: a run lies in an object that no record counts.
+        """
+        gone = runs[: fitting(runs, WRITES_PER_TRANSACTION_MAX - 1 - len(links))]
+        writes = [Delete(_run_key(name, run.offset), run.version) for run in gone]
+        writes.extend(Delete(_run_key(name, link.offset), link.version) for link in links)
+        if writes:
+            await self._write_counted(writes, _freed(gone))
+        return len(gone)
+
+    async def remove_record(self, name: str) -> None:
+        """Forget that there was a segment that may have left memory; raises as `add`."""
+        await self._claimed.write(*[Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
+
+    async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
+        """Have one run, in an object of `object_length` bytes, in the place of contiguous `former` ones.
+
+        They must fit into `REPLACED_WRITES_MAX` (see `fitting`). Raises as `remove`.
+        """
+        first, *rest = former
+        writes: list[Delete | Replace] = [Replace(_run_key(name, first.offset), chunk_body(run), first.version)]
+        writes.extend(Delete(_run_key(name, each.offset), each.version) for each in rest)
+        await self._write_counted(writes, {**_freed(former), run.object_name: (1, run.length)}, object_length)
+
+    # Questions
+
+    async def page(self, name: str, *, first: int = 0, limit: int = RUNS_PER_PAGE) -> list[ChunkRun]:
+        """Runs of a segment that start at `first` or behind, in order."""
+        return _runs(await self._query(name, first=first, last=OFFSET_BEHIND_ALL - 1, limit=limit))
+
+    async def runs_before(self, name: str, end: int, limit: int) -> list[ChunkRun]:
+        """The last `limit` runs of a segment that start before `end`, in order."""
+        return _runs(await self._query(name, first=0, last=end - 1, limit=limit, descending=True))[::-1]
+
+    async def run_before(self, name: str, offset: int) -> ChunkRun | None:
+        """The last run of a segment that starts at `offset` or before."""
+        return next(iter(await self.runs_before(name, offset + 1, 1)), None)
+
+    async def last_entry(self, name: str) -> ChunkRun | RunLink | None:
+        """The run or link that ends a segment; None if the directory has nothing of it."""
+        found = await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=1, descending=True)
+        entry = next(iter(_entries(found)), None)
+        times = entry.times if isinstance(entry, ChunkRun) else None
+        ordering = entry.ordering if isinstance(entry, RunLink) else times.last if times is not None else None
+        if ordering is not None and self._observe_ordering is not None:
+            self._observe_ordering(ordering)
+        return entry
+
+    async def entry_before(self, name: str, end: int) -> ChunkRun | RunLink | None:
+        """The last run or link of a segment that starts before `end`."""
+        found = await self._query(name, first=0, last=end - 1, limit=1, descending=True)
+        return next(iter(_entries(found)), None)
+
+    async def all_entries(self, name: str, limit: int) -> tuple[list[ChunkRun], list[RunLink]]:
+        """The first runs of a segment, and its links among `limit` records."""
+        entries = _entries(await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=limit))
+        return (
+            [entry for entry in entries if isinstance(entry, ChunkRun)],
+            [entry for entry in entries if isinstance(entry, RunLink)],
+        )
+
+    async def objects(self, *, after: str, limit: int) -> Page:
+        """The counts of the container's packed objects (`model.chunks.object_count`), in the order of their names."""
+        first = f"{after}\0" if after else ""
+        return await asyncio.to_thread(self._store.query, object_partition(self.container), first=first, limit=limit)
+
+    async def count_of(self, name: str) -> Record | None:
+        """The count of one object as it is now."""
+        return await asyncio.to_thread(self._store.get, self._object_key(name))
+
+    async def forget_objects(self, records: Sequence[Record]) -> None:
+        """Remove counts of objects that are no more, if they are as they were read; raises as `add`."""
+        size = WRITES_PER_TRANSACTION_MAX - 1
+        for first in range(0, len(records), size):
+            await self._write_or_look_again([Delete(each.key, each.version) for each in records[first : first + size]])
+
+    # Inside
+
+    async def _entered(self, writes: Sequence[Write], entry_count: int) -> bool:
+        """Write, unless there is something where one of the first `entry_count` writes wants to create an entry."""
+        try:
+            await self._claimed.write(*writes)
+        except WriteConflictError as error:
+            if any(record is not None and index <= entry_count for index, record in error.failed.items()):
+                return False
+            raise _changed() from error
+        return True
+
+    async def _query(self, name: str, *, first: int, last: int, limit: int, descending: bool = False) -> Page:
+        query = partial(
+            self._store.query,
+            chunk_partition(name),
+            first=chunk_sort(first),
+            last=chunk_sort(last),
+            limit=limit,
+            descending=descending,
+        )
+        return await asyncio.get_running_loop().run_in_executor(self._threads, query)
+
+    def _object_key(self, name: str) -> Key:
+        return Key(object_partition(self.container), name)
+
+    async def _write_counted(
+        self, writes: Sequence[Delete | Replace], changes: Mapping[str, _Change], new_length: int = 0
+    ) -> None:
+        async with self._counting:
+            counted = {name: each for name, each in changes.items() if packed_epoch(self.container, name) is not None}
+            keys = [self._object_key(name) for name in counted]
+            records = await asyncio.to_thread(self._store.get_many, keys)
+            try:
+                counts = [
+                    self._counted(key, record, change, new_length)
+                    for key, record, change in zip(keys, records, counted.values(), strict=True)
+                ]
+            except CorruptError as error:
+                found = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])
+                if [each and each.version for each in found] != [each.version for each in writes]:
+                    raise _changed() from error
+                _log.critical("event=foreign_change container=%d error=%r", self.container, error.message)
+                raise
+            self._newest = None
+            await self._write_or_look_again([*writes, *counts])
+
+    def _counted(self, key: Key, record: Record | None, change: _Change, new_length: int) -> Create | Replace:
+        """Raises CorruptError: runs are to go that nobody counted."""
+        former = ObjectCount(0, 0, new_length) if record is None else object_count(record.body)
+        count = former.changed(*change, self._clock.now_ms())
+        if count.runs < 0 or count.run_bytes < 0:
+            raise CorruptError(
+                f"object {key.sort} has more runs in the chunk directory than its record counts ({former.runs})",
+                details={"object": key.sort},
+            )
+        body = object_body(count)
+        return Create(key, body) if record is None else Replace(key, body, record.version)
+
+    async def _write_or_look_again(self, writes: Sequence[Write]) -> None:
+        try:
+            await self._claimed.write(*writes)
+        except WriteConflictError as error:
+            raise _changed() from error
+
+
+REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
+"""Of runs and their objects' counts: the rest is the check of the claim and the count of the new run's object."""
+
+
+def fitting(runs: Iterable[ChunkRun], writes_max: int) -> int:
+    """How many of the first runs can be removed with so many writes: one each, and one for each object they lie in."""
+    objects: set[str] = set()
+    fit = 0
+    for run in runs:
+        objects.add(run.object_name)
+        if fit + 1 + len(objects) > writes_max:
+            break
+        fit += 1
+    return fit
+
+
+def _freed(runs: Iterable[ChunkRun]) -> dict[str, _Change]:
+    """How the counts of the objects change when these runs go."""
+    changes: dict[str, _Change] = {}
+    for run in runs:
+        count, run_bytes = changes.get(run.object_name, (0, 0))
+        changes[run.object_name] = (count - 1, run_bytes - run.length)
+    return changes
+
+
+def _run_key(name: str, offset: int) -> Key:
+    return Key(chunk_partition(name), chunk_sort(offset))
+
+
+def _runs(page: Page) -> list[ChunkRun]:
+    return [entry for entry in _entries(page) if isinstance(entry, ChunkRun)]
+
+
+def _entries(page: Page) -> list[ChunkRun | RunLink]:
+    return [_entry(record) for record in page.records]
+
+
+def _entry(record: Record) -> ChunkRun | RunLink:
+    parsed = run_link if is_link(record.body) else chunk_run
+    return parsed(record.key.sort, record.body, record.version)
+
+
+def _found_runs(error: WriteConflictError, run_count: int) -> dict[int, ChunkRun]:
+    """What was in the way of the first `run_count` writes behind the check of the claim, by index."""
+    return {
+        index - 1: chunk_run(record.key.sort, record.body, record.version)
+        for index, record in error.failed.items()
+        if record is not None and index <= run_count
+    }
+
+
+def _changed() -> UnavailableError:
+    return UnavailableError("the chunk directory is another than it was when it was read: looking again")

@@ -1,0 +1,216 @@
+"""Writes small runs of one container's segments again as larger ones, so that history is read in few large pieces.
+
+Bytes come from the cache if they are there, else by ranged reads. New runs of several segments share an object. Each
+segment's runs are swapped in one transaction, which fails if anybody changed them meanwhile; the old objects stay for
+the collector's time of grace, so that whoever remembers an old run can still read it. A crash leaves an object that
+nobody entered, or that has only some of its runs: both are what the counts of objects are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import HeadraceError, NotFoundError
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.segmentstore.cache.reservations import Block
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
+from headrace.segmentstore.tiering.run_times import points_of_all, with_times
+from headrace.segmentstore.tiering.small_runs import COMPACTED_CHUNK_BYTES_MIN, SmallRuns
+
+_log = logging.getLogger(__name__)
+
+RUNS_LOOKED_AT: Final = 128
+"""Of a segment's last runs: those that one transaction can replace, and older ones of about the same size."""
+
+READS_AT_ONCE_MAX: Final = 8
+SEGMENTS_PER_ROUND_MAX: Final = 128
+OBJECT_BYTES_WANTED: Final = COMPACTED_CHUNK_BYTES_MIN // 2
+"""Merges are gathered up to here; all are in memory, and one alone has less than twice `COMPACTED_CHUNK_BYTES_MIN`."""
+
+
+class CompactionBudget:
+    """What all containers of a process may spend together: one compaction at a time, `bytes_per_s` in the long run.
+
+    0 bytes a second: nothing is compacted.
+    """
+
+    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._taken = False
+        self._free_from_s = clock.monotonic_s()
+
+    def take(self) -> bool:
+        """Whether the caller may compact now; if so, `give_back` is owed."""
+        if self._taken or not self._bytes_per_s or self._clock.monotonic_s() < self._free_from_s:
+            return False
+        self._taken = True
+        return True
+
+    def give_back(self, spent_bytes: int) -> None:
+        self._taken = False
+        if spent_bytes:
+            self._free_from_s = self._clock.monotonic_s() + spent_bytes / self._bytes_per_s
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Runs of a segment that become one, and their bytes."""
+
+    segment: Segment
+    runs: Sequence[ChunkRun]
+    parts: list[memoryview] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        return sum(run.length for run in self.runs)
+
+    def merged(self, object_name: str, position: int, block_position: int) -> tuple[ChunkRun, bytes]:
+        """The new run, and its time block, which belongs at `block_position`."""
+        mark = self.segment.table_mark
+        run = ChunkRun(self.runs[0].offset, self.length, object_name, position, table=mark)
+        return with_times(run, points_of_all(self.segment, self.runs), block_position)
+
+
+def _laid_out(merges: Sequence[_Merge], object_name: str) -> tuple[list[tuple[_Merge, ChunkRun, bytes]], int]:
+    """The runs and their time blocks, which lie behind the data of all of them; and the length of the object."""
+    position, length = 0, sum(merge.length for merge in merges)
+    laid_out = []
+    for merge in merges:
+        run, block = merge.merged(object_name, position, length)
+        laid_out.append((merge, run, block))
+        position += run.length
+        length += len(block)
+    return laid_out, length
+
+
+class Compactor:
+    """One per container. `is_calm`: whether nothing more important wants tier 2 or memory now."""
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        directory: ChunkDirectory,
+        chunk_storage: ChunkStorage,
+        names: ObjectNames,
+        small_runs: SmallRuns,
+        budget: CompactionBudget,
+        is_calm: Callable[[], bool],
+    ) -> None:
+        self._container = container
+        self._directory = directory
+        self._chunk_storage = chunk_storage
+        self._names = names
+        self._small_runs = small_runs
+        self._budget = budget
+        self._is_calm = is_calm
+
+    async def round(self) -> bool:
+        """Write one object of larger runs, if there is something to merge; whether there may be more now.
+
+        Raises:
+            ThrottledError, UnavailableError: tier 2 does not answer; the same runs are looked at again later.
+            FencedError: the container has another owner.
+        """
+        if not len(self._small_runs) or not self._is_calm() or not self._budget.take():
+            return False
+        spent_bytes = 0
+        taken: list[str] = []
+        try:
+            merges = await self._choose(taken)
+            spent_bytes = sum(merge.length for merge in merges)
+            if merges:
+                await self._merge(merges)
+        except HeadraceError:
+            for name in taken:
+                self._small_runs.look_again(name)
+            raise
+        finally:
+            self._budget.give_back(spent_bytes)
+        return len(self._small_runs) > 0
+
+    async def _choose(self, taken: list[str]) -> list[_Merge]:
+        """Merges for one object; the names of segments that were looked at go to `taken`."""
+        merges: list[_Merge] = []
+        length = 0
+        while length < OBJECT_BYTES_WANTED and len(taken) < SEGMENTS_PER_ROUND_MAX:
+            name = self._small_runs.take()
+            if name is None:
+                break
+            taken.append(name)
+            segment = self._container.metadata.segments.get(name)
+            if segment is None or segment.removed:
+                continue  # a segment that is not active any more is looked at when it has got new runs
+            newest = await self._directory.runs_before(name, segment.storage_length, RUNS_LOOKED_AT)
+            if not self._container.stored_is_durable:
+                # A recovery looks for a run, or enters it again, where the log says that tier 2 ended.
+                self._small_runs.look_again(name)
+                break
+            runs = self._small_runs.choose(newest)
+            if runs:
+                merges.append(_Merge(segment, runs))
+                length += merges[-1].length
+        return merges
+
+    async def _merge(self, chosen: Sequence[_Merge]) -> None:
+        pinned: list[Block] = []
+        with self._names.new() as name:
+            try:
+                merges = [merge for merge in chosen if await self._read_all(merge, pinned)]
+                if not merges:
+                    return
+                entered, length = _laid_out(merges, name)
+                blocks = [memoryview(block) for _, _, block in entered if block]
+                await put_new(self._chunk_storage, name, [part for merge in merges for part in merge.parts] + blocks)
+            finally:
+                self._container.pool.unpin(pinned)
+            for merge, run, _ in entered:
+                merge.parts.clear()
+                if not merge.segment.removed:
+                    await self._directory.replace(merge.segment.name, merge.runs, run, length)
+                    self._small_runs.look_again(merge.segment.name)
+        self._container.metrics.compacted_bytes += length
+        _log.info(
+            "event=compacted container=%d object=%s bytes=%d runs=%d segments=%d",
+            self._container.container,
+            name,
+            length,
+            sum(len(merge.runs) for merge in merges),
+            len(merges),
+        )
+
+    async def _read_all(self, merge: _Merge, pinned: list[Block]) -> bool:
+        """Get the bytes; whether they are all there."""
+        try:
+            for first in range(0, len(merge.runs), READS_AT_ONCE_MAX):
+                runs = merge.runs[first : first + READS_AT_ONCE_MAX]
+                for parts in await asyncio.gather(*(self._read(merge.segment, run, pinned) for run in runs)):
+                    merge.parts.extend(parts)
+        except NotFoundError as error:
+            # Whoever reads these bytes gets an error; a container that stopped would take all others with them.
+            _log.critical(
+                "event=foreign_change container=%d segment=%r offset=%d error=%r",
+                self._container.container,
+                merge.segment.name,
+                merge.runs[0].offset,
+                error.message,
+            )
+            return False
+        return True
+
+    async def _read(self, segment: Segment, run: ChunkRun, pinned: list[Block]) -> list[memoryview]:
+        parts, blocks = segment.index.read(run.offset, run.length)
+        if sum(map(len, parts)) == run.length:
+            self._container.pool.pin(blocks)
+            pinned.extend(blocks)
+            return parts
+        return [memoryview(await self._chunk_storage.read(run.object_name, run.position, run.length))]

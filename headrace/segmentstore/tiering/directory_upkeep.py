@@ -1,0 +1,211 @@
+"""Brings what a container's log tells of merges, removals and truncations to the chunk directory, and back.
+
+Each piece of work is bounded and may be repeated: what an earlier attempt did is found in the directory and taken as it
+is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import CorruptError
+from headrace.model.names import is_transient_segment_name
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.operation_log import resolve
+from headrace.segmentstore.containers.pending_merges import DueMove, due_move
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.tiering.merge_moves import move_merged
+from headrace.segmentstore.tiering.small_runs import SmallRuns
+
+_log = logging.getLogger(__name__)
+
+REMOVALS_PER_ROUND_MAX: Final = 64
+TRIMMED_PER_ROUND_MAX: Final = 64
+TRIMMED_AT_ONCE_MAX: Final = 4
+"""Each is a query, most of which find nothing to do: flushes share the threads that they take."""
+
+
+class DirectoryUpkeep:
+    """Of one container, driven by its storage writer."""
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        directory: ChunkDirectory,
+        small_runs: SmallRuns,
+        object_bytes_max: int,
+    ) -> None:
+        self._container = container
+        self._directory = directory
+        self._small_runs = small_runs
+        self._object_bytes_max = object_bytes_max
+        self._looked_at = -1  # number of the segment that was trimmed last in this pass
+
+    def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
+        """The directory has this run of `place`, a segment of the container or the source of a pending merge.
+
+        Raises:
+            CorruptError: the log contradicts that.
+        """
+        home, shift = place.home
+        end = shift + run.end
+        if end > home.readable_length:
+            what = f"up to {run.end}, the log only up to {home.readable_length - shift}: acknowledged bytes are missing"
+            raise self._contradiction(place, run, f"{what} in it")
+        if home.index.entry_start(end) != end:
+            raise self._contradiction(place, run, f"in a run that ends at {run.end}, inside an append: it is not ours")
+        if run.end > place.storage_length:
+            place.advance_storage(run.end)
+            self._small_runs.note(place.name, run.length)
+        if shift + run.offset < home.start_offset:
+            home.trimmed_offset = 0  # truncated before it was stored: look again
+
+    def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
+        message = f"the chunk directory has {segment.name} {what}"
+        _log.critical(
+            "event=foreign_change container=%d object=%s error=%r", self._container.container, run.object_name, message
+        )
+        return CorruptError(message, details={"segment": segment.name, "offset": run.offset})
+
+    async def move_merged(self) -> bool:
+        """Give runs that came by merges to the segments that have them now; whether there were any."""
+        more = False
+        for segment in list(self._container.dirty.values()):
+            while not segment.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
+                more = True
+                done = FlushMark([segment])
+                try:
+                    await self._move(due)
+                finally:
+                    done()
+        return more
+
+    async def _move(self, due: DueMove) -> None:
+        target, merge = due
+        start = max(target.storage_length, merge.offset)
+        runs = await move_merged(self._directory, target.name, merge.merged_range(), start)
+        if runs is not None:
+            for run in runs:
+                self.take_as_stored(target, run)
+        elif await self._has_moved_on(target, merge.end):
+            target.advance_storage(target.length)
+        else:
+            raise CorruptError(f"the chunk directory has lost runs of {merge.source.name}, merged into {target.name}")
+        self._container.note_stored([(target.number, target.storage_length)])
+
+    async def _has_moved_on(self, source: Segment, end: int) -> bool:
+        """Whether the bytes of a merged segment up to `end` have reached a segment that it was merged into.
+
+        Several moves may be done before the log knows of the first one, and a crash undoes what it does not know. A
+        segment is moved on only as a whole.
+        """
+        while source.merged_into is not None:
+            target, offset = source.merged_into
+            end += offset
+            entry = await self._directory.entry_before(target.name, end)
+            if entry is not None and entry.end >= end:
+                return True
+            source = target
+        return False
+
+    async def forget_removed(self) -> bool:
+        """Remove the runs of removed segments, some of them; whether there are more."""
+        metadata = self._container.metadata
+        durable = self._container.log.durable_entry
+        dirty = self._container.dirty.values()
+        needed = {
+            source.name
+            for segment in dirty
+            for merge in segment.merges
+            if not merge.enters_directly(self._object_bytes_max)
+            for source in merge.sources()
+        }
+        ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
+        for name in ready[:REMOVALS_PER_ROUND_MAX]:
+            runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)
+            removed = await self._directory.remove(name, runs, links)
+            if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
+                if metadata.has_records and not is_transient_segment_name(name):
+                    await self._directory.remove_record(name)  # last: runs without it would belong to no segment
+                self._container.note_deletion_stored(name)
+        return bool(ready)
+
+    async def trim_truncated(self) -> bool:
+        """Remove runs that lie before the start of their segment, some of them; whether there are more.
+
+        After a start all segments that were ever truncated are looked at, a bounded number in each round.
+        """
+        dirty = self._container.dirty.values()
+        due = [segment for segment in dirty if segment.trimmed_offset < segment.durable_start_offset]
+        due = sorted((each for each in due if each.number > self._looked_at), key=lambda each: each.number)
+        looked_at = due[:TRIMMED_PER_ROUND_MAX]
+        removed = 0
+        for first in range(0, len(looked_at), TRIMMED_AT_ONCE_MAX):
+            batch = looked_at[first : first + TRIMMED_AT_ONCE_MAX]
+            for outcome in await asyncio.gather(*map(self._trim, batch), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                removed += outcome
+        more = len(due) > len(looked_at)
+        self._looked_at = looked_at[-1].number if more else -1
+        return more or removed > 0
+
+    async def _trim(self, segment: Segment) -> int:
+        """How many runs were removed."""
+        start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
+        # A run that a merge moved here stays until the log knows of the move: else its place would be unknown.
+        moved_end = segment.storage_length
+        runs = await self._directory.page(segment.name, limit=RUNS_PER_WRITE_MAX)
+        old = [run for run in runs if run.end <= min(start, moved_end)]
+        # The last run stays until tier 2's snapshot has this start: else a store without this log would find
+        # nothing of the segment, and take it for a deleted one.
+        keeps_last = len(old) == len(runs) > 0 and segment.told_start < start
+        gone = old[:-1] if keeps_last else old
+        if gone and not self._container.stored_is_durable:
+            return 0
+        removed = await self._directory.remove(segment.name, gone)
+        if removed == len(old) < RUNS_PER_WRITE_MAX:
+            segment.trimmed_offset = start
+        return removed
+
+    def rest_segments(self) -> None:
+        """Forget segments that have nothing left to do."""
+        resting = [
+            number
+            for number, segment in self._container.dirty.items()
+            if self._is_gone(segment)
+            or (
+                segment.storage_length >= segment.length
+                and not segment.merges
+                and segment.trimmed_offset >= segment.start_offset
+            )
+        ]
+        for number in resting:
+            self._container.dirty.pop(number).unstored_since_s = None
+
+    def _is_gone(self, segment: Segment) -> bool:
+        """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""
+        container = self._container
+        removal = container.metadata.deletions.get(segment.name, -1)
+        return segment.removed and removal <= container.log.durable_entry
+
+
+class FlushMark:
+    """Keeps removals of segments waiting while their directory is written."""
+
+    __slots__ = ("_future", "_segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._segments = segments
+        for segment in segments:
+            segment.flushing = self._future
+
+    def __call__(self) -> None:
+        for segment in self._segments:
+            segment.flushing = None
+        resolve(self._future)

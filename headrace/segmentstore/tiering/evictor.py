@@ -1,0 +1,154 @@
+"""Lets the idle segments of one container leave its memory, once it has more segments there than it should keep.
+
+A segment is idle when nobody has written to it, read from it or asked for it for a while and tier 2 has all of it.
+Its record is written from what is durable; then, if nothing has changed meanwhile, the log gets the operation that
+lets it go. A crash in between leaves a segment in memory and a record that is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
+from headrace.ports.clock import Clock
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.segment import RecordedState, Segment
+from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, SegmentRecords, digest_of
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+
+_log = logging.getLogger(__name__)
+
+EVICTABLE_ATTRIBUTES_MAX: Final = 6_000
+"""A segment with more stays in memory: with 56 bytes each, its record would come near BODY_BYTES_MAX."""
+
+ATTRIBUTES_PER_BATCH_MAX: Final = 20_000
+"""Of all segments of a batch: bounds the bytes of a transaction, and how long the loop encodes them."""
+
+LOOKED_AT_PER_TURN: Final = 2_000
+"""Segments that are looked at before others get their turn of the loop."""
+
+SWEEPS_PER_IDLE_TIME: Final = 4
+
+
+class Evictor:
+    """A chore of one container. It begins when tier 2 has a snapshot: whoever restores from that knows of records."""
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        records: SegmentRecords,
+        snapshots: SnapshotStore,
+        clock: Clock,
+        limits: StorageLimits,
+    ) -> None:
+        self._container = container
+        self._records = records
+        self._snapshots = snapshots
+        self._clock = clock
+        self._limits = limits
+        self._every_s = limits.idle_segment_s / SWEEPS_PER_IDLE_TIME
+        self._due_s = clock.monotonic_s() + self._every_s
+
+    async def round(self) -> bool:
+        """A sweep if one is due; nothing is left to do at once after it. Raises as `sweep`."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._due_s:
+            self._due_s = now_s + self._every_s
+            await self.sweep()
+        return False
+
+    async def sweep(self) -> int:
+        """Let idle segments go until no more than the limit are left, or none is idle; how many have gone.
+
+        Raises:
+            ThrottledError, UnavailableError: the metadata store does not answer; try again.
+            FencedError: the container has another owner.
+        """
+        segments = self._container.metadata.segments
+        if len(segments) <= self._limits.idle_segments_kept or not self._snapshots.has_pointer:
+            return 0
+        idle = await self._idle(len(segments) - self._limits.idle_segments_kept)
+        gone = 0
+        for batch in _batches(idle):
+            gone += await self._evict(batch)
+        if gone:
+            self._container.metrics.evicted_segments += gone
+            _log.info("event=evicted container=%d segments=%d left=%d", self._container.container, gone, len(segments))
+        return gone
+
+    async def _idle(self, count_max: int) -> list[Segment]:
+        idle: list[Segment] = []
+        for looked_at, segment in enumerate(list(self._container.metadata.segments.values()), 1):
+            if self._is_idle(segment):
+                idle.append(segment)
+                if len(idle) == count_max:
+                    break
+            if looked_at % LOOKED_AT_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return idle
+
+    def _is_idle(self, segment: Segment) -> bool:
+        idle_s = self._limits.idle_segment_s
+        return (
+            self._clock.monotonic_s() - segment.used_s >= idle_s
+            and self._clock.now_ms() - segment.last_modified_ms >= 1000 * idle_s
+            and len(segment.attributes) <= EVICTABLE_ATTRIBUTES_MAX
+            and self._container.idle.may_leave(segment)
+        )
+
+    async def _evict(self, batch: list[Segment]) -> int:
+        """Write the records that are not what they should be, then let go of what has not changed; how many."""
+        leaving: list[tuple[Segment, SegmentSnapshot, bytes, bytes]] = []
+        for segment in batch:
+            # A segment may stay for less time than there is between two sweeps over the writers.
+            await self._container.writers.expire(segment)
+        for segment in batch:
+            if self._is_idle(segment):  # again: time may have passed
+                state = self._container.idle.state_of(segment)
+                encoded = encode_segment(state)
+                leaving.append((segment, state, encoded, digest_of(encoded)))
+        self._container.idle.announce_records()
+        await self._container.log.durable()  # a record tells nothing that a crash could undo
+        outdated = [
+            (segment, state, digest)
+            for segment, state, _, digest in leaving
+            if segment.recorded is None or segment.recorded.digest != digest
+        ]
+        if outdated:
+            await asyncio.shield(asyncio.ensure_future(self._record(outdated)))
+        gone = 0
+        for segment, _, encoded, digest in leaving:
+            if segment.recorded is not None and segment.recorded.digest == digest and self._is_idle(segment):
+                gone += self._container.idle.evict(segment, encoded)
+        return gone
+
+    async def _record(self, outdated: list[tuple[Segment, SegmentSnapshot, bytes]]) -> None:
+        recording = self._container.idle.recording
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        recording.update((segment.number, done) for segment, _, _ in outdated)
+        try:
+            versions = await self._records.write([(state, segment.recorded) for segment, state, _ in outdated])
+        finally:
+            for segment, _, _ in outdated:
+                del recording[segment.number]
+            done.set_result(None)
+        for (segment, _, digest), version in zip(outdated, versions, strict=True):
+            segment.recorded = RecordedState(version, digest)
+
+
+def _batches(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """As many segments at once as one transaction takes."""
+    batch: list[Segment] = []
+    attributes = 0
+    for segment in segments:
+        attributes += len(segment.attributes)
+        if batch and (len(batch) == RECORDS_PER_WRITE_MAX or attributes > ATTRIBUTES_PER_BATCH_MAX):
+            yield batch
+            batch, attributes = [], len(segment.attributes)
+        batch.append(segment)
+    if batch:
+        yield batch

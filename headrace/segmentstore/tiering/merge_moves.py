@@ -1,0 +1,69 @@
+"""Makes the runs that came by one merge those of their new segment in the chunk directory: all of them, or none.
+
+Runs that fit into one transaction are moved in it. More of them become the target's by one record, a link to the
+segment that has them, and then follow it batch by batch; readers of the directory follow the link. A step that was
+done unheard is found, so that an attempt after a crash, by the same owner or the next one, goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from headrace.codec.container_snapshots import MergedRange
+from headrace.model.chunks import ChunkRun, RunLink
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.tiering import chunk_directory
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+
+
+async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRange, start: int) -> list[ChunkRun] | None:
+    """Have the bytes of a merge from `start` of the target on under the target's name; its last runs then.
+
+    None if the directory does not have these bytes, neither there nor where they came from.
+
+    Raises:
+        CorruptError: runs that a link speaks of are missing.
+        FencedError: the container has another owner.
+        ThrottledError, UnavailableError: the metadata store does not answer, or something changed; look again.
+    """
+    name, position = merged.place.name, merged.place.offset + start - merged.offset
+    end = merged.place.offset + merged.length
+    moves_max = chunk_directory.MOVES_PER_WRITE_MAX
+    found = await directory.page(name, first=position, limit=moves_max + 1)
+    runs = [run for run in found if run.end <= end]
+    if runs and runs[0].offset == position:
+        if len(runs) > moves_max:
+            await directory.link(target, RunLink(start, merged.end - start, name, position, merged.ordering))
+        elif runs[-1].end == end:
+            moved = [run.moved(start - position, merged.ordering) for run in runs]
+            if await directory.move(name, target, runs, moved):
+                return moved
+    # The link is there now, or an earlier attempt came further than its caller heard.
+    entry = await directory.entry_before(target, merged.end)
+    if isinstance(entry, RunLink):
+        return await follow_link(directory, target, entry)
+    if entry is None or entry.end <= start:
+        return None
+    # Stores up to 0.1.0 moved a merge in parts.
+    return [entry] if entry.end >= merged.end else await move_merged(directory, target, merged, entry.end)
+
+
+async def follow_link(directory: ChunkDirectory, target: str, link: RunLink) -> list[ChunkRun]:
+    """Move the runs behind the link that ends the directory of `target`, until there is none; raises as `move_merged`.
+
+    Returns the runs that it moved.
+    """
+    entered: list[ChunkRun] = []
+    while True:
+        limit = chunk_directory.LINKED_MOVES_PER_WRITE_MAX
+        found = await directory.page(link.segment, first=link.position, limit=limit)
+        runs = [run for run in found if run.end <= link.position + link.length]
+        if not runs or runs[0].offset != link.position:
+            raise CorruptError(
+                f"the chunk directory has lost runs of {link.segment} from {link.position} on, merged into {target}",
+                details={"segment": target, "offset": link.offset},
+            )
+        moved = await directory.move_linked(target, link, runs)
+        entered += moved
+        end = moved[-1].end
+        if end == link.end:
+            return entered
+        link = RunLink(end, link.end - end, link.segment, runs[-1].end, link.ordering)

@@ -1,0 +1,84 @@
+"""Packs runs of many segments into one object: which appends go in, and where each run lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.model.chunks import ChunkRun
+from headrace.segmentstore.cache.reservations import Block, Reservation, gather
+from headrace.segmentstore.containers.pending_merges import flush_place
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.run_times import points_in_memory, with_times
+
+RUNS_PER_OBJECT_MAX: Final = 10_000
+"""Entered by some hundred transactions, one after the other: the last of them must not be too far from the first."""
+
+
+@dataclass(slots=True)
+class PackedObject:
+    """`parts` are its bytes, `blocks` what must stay as it is until they are stored.
+
+    `runs` come with the segments under whose names they enter the directory.
+    """
+
+    parts: list[memoryview] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    runs: list[tuple[Segment, ChunkRun]] = field(default_factory=list)
+    length: int = 0
+
+
+def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
+    """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
+
+    Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
+    than `bytes_max` gets an object of its own. The time blocks of the runs lie behind the data of all of them, and
+    count for no limit.
+    """
+    packed = PackedObject()
+    homes: list[Segment] = []
+    for segment in segments:
+        if len(packed.runs) == RUNS_PER_OBJECT_MAX:
+            break
+        place, shift, end = flush_place(segment, bytes_max)
+        position, start = packed.length, place.storage_length
+        entries: list[Reservation] = []
+        for piece in _pieces(segment, place, shift, end):
+            piece_bytes = sum(entry.length for entry in piece)
+            if packed.length and packed.length + piece_bytes > bytes_max:
+                break
+            entries.extend(piece)
+            packed.length += piece_bytes
+        parts, blocks = gather(entries)
+        packed.parts += parts
+        packed.blocks += blocks
+        run_bytes = packed.length - position
+        if run_bytes:
+            packed.runs.append((place, ChunkRun(start, run_bytes, object_name, position, table=place.table_mark)))
+            homes.append(segment)
+        if packed.length >= bytes_max:
+            break
+    for index, (place, run) in enumerate(packed.runs):
+        if place is not homes[index]:
+            continue  # its times are those of the merge
+        timed, block = with_times(run, points_in_memory(place, run), packed.length)
+        packed.runs[index] = (place, timed)
+        if block:
+            packed.parts.append(memoryview(block))
+            packed.length += len(block)
+    return packed
+
+
+def _pieces(segment: Segment, place: Segment, shift: int, end: int) -> Iterator[list[Reservation]]:
+    """What must not be divided: an append, or all of them that came by one merge that enters directly."""
+    merges = iter(place.merges)
+    merge = next(merges, None)
+    piece: list[Reservation] = []
+    for entry in segment.index.entries_from(shift + place.storage_length, end):
+        while merge is not None and shift + merge.end <= entry.offset:
+            merge = next(merges, None)
+        piece.append(entry)
+        if merge is None or entry.offset < shift + merge.offset or entry.end == shift + merge.end:
+            yield piece
+            piece = []

@@ -1,0 +1,132 @@
+"""Brings a container back whose log is gone: from its snapshot in tier 2, and what the chunk directory knows better.
+
+After a stop in good order the snapshot is exact. Otherwise the directory may be ahead of it: runs were added, removed
+or moved since. What was never in tier 2 is lost with the log; writers' numbers in a snapshot never reach beyond its
+lengths, so a writer that resumes sends again what it still holds, and perhaps some of it twice. Records of segments
+that are not in memory are compared with the directory in the same way, each when somebody asks for the segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Final
+
+from headrace.codec.container_snapshots import ContainerSnapshot, MergedRange, SegmentSnapshot, encode_snapshot
+from headrace.model.chunks import RunLink
+from headrace.model.containers import SnapshotPointer
+from headrace.model.errors import CorruptError
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.merge_moves import follow_link, move_merged
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+
+_log = logging.getLogger(__name__)
+
+RECONCILED_AT_ONCE_MAX: Final = 32
+
+
+async def restore_container(
+    snapshots: SnapshotStore, directory: ChunkDirectory, pointer: SnapshotPointer | None
+) -> ContainerSnapshot:
+    """The container as tier 2 has it. The pointer names this owner's epoch from here on: every older log is the past.
+
+    Without a `pointer` a former owner may have been lost before its first snapshot: what the chunk directory has of
+    its segments is found when they are asked for.
+
+    Raises:
+        CorruptError: tier 2 contradicts itself; nothing may be served from it.
+        FencedError: the container has another owner already.
+        ThrottledError, UnavailableError: tier 2 does not answer.
+    """
+    # Claims count one by one: nobody has owned the container between that last snapshot and now.
+    exact = pointer is not None and pointer.clean and pointer.epoch == directory.epoch - 1
+    snapshot = ContainerSnapshot(1, {}, ()) if pointer is None else await snapshots.load(pointer)
+    if not exact:
+        snapshot = await _reconciled(snapshot, directory)
+        # Segments may have left memory since, and may have been there again: their records are compared when needed.
+        snapshot = replace(snapshot, has_records=True, doubtful_before=directory.epoch)
+    segments = list(snapshot.segments)
+    snapshot = replace(snapshot, segments=segments)
+    await snapshots.replace(await asyncio.to_thread(lambda: list(encode_snapshot(snapshot))), clean=False)
+    level = logging.INFO if exact else logging.WARNING
+    _log.log(
+        level,
+        "event=container_restored container=%d epoch=%d from_epoch=%s clean=%s segments=%d",
+        directory.container,
+        directory.epoch,
+        None if pointer is None else pointer.epoch,
+        exact,
+        len(segments),
+    )
+    return snapshot
+
+
+async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) -> ContainerSnapshot:
+    segments = list(snapshot.segments)
+    kept: list[SegmentSnapshot] = []
+    for first in range(0, len(segments), RECONCILED_AT_ONCE_MAX):
+        batch = segments[first : first + RECONCILED_AT_ONCE_MAX]
+        found = await asyncio.gather(*(reconciled_segment(segment, directory) for segment in batch))
+        kept.extend(segment for segment in found if segment is not None)
+    return replace(snapshot, segments=kept)
+
+
+async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
+    """A segment as the directory has it, given what was known of it before; None if it was deleted or merged since.
+
+    Raises:
+        CorruptError: the directory lacks runs that it had.
+        ThrottledError, UnavailableError: the metadata store does not answer.
+    """
+    newest = await directory.last_entry(segment.name)
+    if isinstance(newest, RunLink):
+        if newest.is_forwarding:
+            _log.warning(
+                "event=segment_merged container=%d segment=%r target=%r",
+                directory.container,
+                segment.name,
+                newest.segment,
+            )
+            return None
+        await follow_link(directory, segment.name, newest)
+    start, length = segment.start_offset, segment.length
+    if newest is None:
+        if start < length:
+            _log.warning("event=segment_gone container=%d segment=%r", directory.container, segment.name)
+            return None
+    else:
+        if newest.end < length and start < length:
+            raise CorruptError(
+                f"the chunk directory has {segment.name} up to {newest.end}, its snapshot up to {length}: runs are "
+                "missing",
+                details={"segment": segment.name, "offset": newest.end},
+            )
+        length = max(length, newest.end)
+        start = max(start, (await directory.page(segment.name, limit=1))[0].offset)
+    length = await _with_merged(segment, length, directory)
+    # A start behind everything stored: what lay between is lost, and nobody may write to offsets before the start.
+    return replace(segment, start_offset=start, length=max(start, length), merged=())
+
+
+async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:
+    """Complete in the directory the merges of which tier 2 has all bytes, as far as they continue the segment.
+
+    Returns its length then.
+    """
+    for merged in segment.merged:
+        if merged.offset <= length < merged.end:
+            if not await _completed(segment.name, merged, length, directory):
+                _log.warning("event=merged_bytes_gone segment=%r offset=%d", segment.name, length)
+                return length
+            length = merged.end
+    return length
+
+
+async def _completed(name: str, merged: MergedRange, start: int, directory: ChunkDirectory) -> bool:
+    """Have the bytes of a merge from `start` of segment `name` on there; False if the directory lacks them."""
+    inside = merged.place.offset + start - merged.offset
+    for inner in merged.inner:
+        if inner.end > inside:  # if the directory lacks these, they have been moved on
+            await _completed(merged.place.name, inner, max(inside, inner.offset), directory)
+    return await move_merged(directory, name, merged, start) is not None

@@ -1,0 +1,154 @@
+"""The newest snapshot of one container's metadata in tier 2: an immutable object, and the pointer record that names it.
+
+The pointer is written in one transaction with a check of the container's claim: a deposed owner changes nothing.
+A crash between two steps leaves an object that no pointer names: it is never read, and nobody removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    SnapshotPointer,
+    snapshot_body,
+    snapshot_pointer,
+    snapshot_sort,
+)
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.metadata_store import Create, Key, MetadataStore, Record, Replace, WriteConflictError
+from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
+from headrace.segmentstore.tiering.object_names import put_new
+
+_log = logging.getLogger(__name__)
+
+SNAPSHOT_BYTES_MAX: Final = 1 << 30
+"""Some millions of segments: what claims to be larger is not read into memory."""
+
+READ_BYTES: Final = 8 << 20
+
+
+class SnapshotStore:
+    """`epoch` is the version of the container's claim."""
+
+    def __init__(self, metadata_store: MetadataStore, chunk_storage: ChunkStorage, container: int, epoch: int) -> None:
+        self._metadata_store = metadata_store
+        self._chunk_storage = chunk_storage
+        self._container = container
+        self._epoch = epoch
+        self._claimed = ClaimedWrites(metadata_store, container, epoch)
+        self._key = Key(CLUSTER_PARTITION, snapshot_sort(container))
+        self._record: Record | None = None
+        self._record_known = False
+        self._written = 0
+
+    @property
+    def has_pointer(self) -> bool:
+        """Whether tier 2 has a snapshot of this container for sure."""
+        return self._record is not None
+
+    async def pointer(self) -> SnapshotPointer | None:
+        """What names the newest snapshot; None if this container never had one.
+
+        Raises:
+            CorruptError: the record is none that this version knows.
+            UnavailableError: the metadata store does not answer.
+        """
+        self._record = await asyncio.to_thread(self._metadata_store.get, self._key)
+        self._record_known = True
+        return None if self._record is None else self._pointer_in(self._record)
+
+    async def load(self, pointer: SnapshotPointer) -> ContainerSnapshot:
+        """The snapshot that a pointer names.
+
+        Raises:
+            CorruptError: the object is missing, or is not what was written.
+            ThrottledError, UnavailableError: tier 2 does not answer.
+        """
+        name, length = pointer.object_name, pointer.length
+        if not 0 < length <= SNAPSHOT_BYTES_MAX:
+            raise CorruptError(f"the pointer to snapshot {name} claims {length} bytes, at most {SNAPSHOT_BYTES_MAX}")
+        parts: list[bytes] = []
+        checksum = 0
+        for position in range(0, length, READ_BYTES):
+            try:
+                part = await self._chunk_storage.read(name, position, min(READ_BYTES, length - position))
+            except HeadraceError as error:
+                if error.code == "not_found":
+                    raise CorruptError(
+                        f"snapshot {name} of container {self._container} is missing in tier 2: bring the object back "
+                        "from an older version of the bucket, without it nobody knows what segments there are"
+                    ) from error
+                raise
+            checksum = crc32c(part, checksum)
+            parts.append(part)
+        if checksum != pointer.checksum:
+            raise CorruptError(f"snapshot {name} has the checksum {checksum}, its pointer says {pointer.checksum}")
+        return await asyncio.to_thread(decode_snapshot, parts)
+
+    async def replace(self, parts: Sequence[bytes], *, clean: bool) -> None:
+        """Make the snapshot of these parts the newest one, and remove the one before.
+
+        Raises:
+            FencedError: the container has another owner; the pointer is as it was.
+            ThrottledError, UnavailableError: tier 2 does not answer; either snapshot may be the newest.
+        """
+        if not self._record_known:
+            await self.pointer()
+        former = self._record
+        self._written += 1
+        name = f"snapshots/container-{self._container:04d}/{self._epoch:010d}-{self._written:010d}"
+        await put_new(self._chunk_storage, name, parts)
+        checksum = 0
+        for part in parts:
+            checksum = crc32c(part, checksum)
+        body = snapshot_body(SnapshotPointer(name, sum(map(len, parts)), checksum, self._epoch, clean))
+        version = 0 if former is None else former.version + 1
+        self._record_known = False  # until the write has answered
+        await self._write(Create(self._key, body) if former is None else Replace(self._key, body, former.version))
+        self._record, self._record_known = Record(self._key, version, body), True
+        if former is not None:
+            await self._remove(self._pointer_in(former).object_name)
+
+    async def take_clean_mark_off(self, pointer: SnapshotPointer) -> None:
+        """Have the pointer that was read last say that tier 2 may lack something: the container is about to be served.
+
+        Raises:
+            FencedError: the container has another owner.
+            ThrottledError, UnavailableError: the metadata store does not answer; read the pointer again.
+        """
+        former = self._record
+        if former is None or not pointer.clean:
+            return
+        body = snapshot_body(dataclasses.replace(pointer, clean=False))
+        self._record_known = False  # until the write has answered
+        await self._write(Replace(self._key, body, former.version))
+        self._record, self._record_known = Record(self._key, former.version + 1, body), True
+
+    async def _write(self, write: Create | Replace) -> None:
+        try:
+            await self._claimed.write(write)
+        except WriteConflictError as error:
+            raise UnavailableError(
+                f"the snapshot pointer of container {self._container} is another than it was: reading it again"
+            ) from error
+
+    async def _remove(self, name: str) -> None:
+        try:
+            await self._chunk_storage.delete([name])
+        except Exception as error:  # noqa: BLE001 - whatever it was, an object that nobody reads must not stop anything
+            _log.warning("event=snapshot_left_behind container=%d object=%s error=%r", self._container, name, error)
+
+    def _pointer_in(self, record: Record) -> SnapshotPointer:
+        try:
+            return snapshot_pointer(record.body)
+        except CorruptError as error:
+            raise CorruptError(f"the snapshot pointer of container {self._container}: {error.message}") from error

@@ -1,0 +1,171 @@
+"""Reads bytes of segments that memory gave away, by way of the chunk directory and the read cache.
+
+What was looked up once is remembered, within bounds. A run that was compacted meanwhile can still be read for a while;
+when its object is gone, it is looked up again.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.time_points import UNKNOWN_ORDERING
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.segmentstore.cache.read_tokens import encode_read_token, run_hint
+from headrace.segmentstore.containers.pending_merges import places_of
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.range_cache import RangeCache
+from headrace.segmentstore.tiering.read_ahead import (
+    LARGE_READ_BYTES_MIN,
+    PIECE_BYTES,
+    SMALL_PIECE_BYTES,
+    ReadAhead,
+    piece_at,
+    pieces_behind,
+)
+from headrace.segmentstore.tiering.stored_times import StoredTimes
+
+_log = logging.getLogger(__name__)
+
+REMEMBERED_WINDOWS_MAX: Final = 256
+
+_WindowKey = tuple[int, str]
+
+
+class StoredBytes(NamedTuple):
+    """Bytes of a segment from tier 2, the place in time of their run, and the token for the read that goes on."""
+
+    data: memoryview
+    ordering: int
+    token: bytes
+
+
+class StorageReader:
+    """The reads of one container."""
+
+    def __init__(self, directory: ChunkDirectory, chunk_storage: ChunkStorage, cache: RangeCache) -> None:
+        self._directory = directory
+        self._cache = cache
+        self._times = StoredTimes(directory, chunk_storage)
+        self._windows: OrderedDict[_WindowKey, list[ChunkRun]] = OrderedDict()
+
+    def read_ahead(self) -> ReadAhead:
+        """For a reader of one segment that may read on; to be closed."""
+        return ReadAhead(self._cache)
+
+    async def read(
+        self, segment: Segment, offset: int, length: int, token: bytes = b"", ahead: ReadAhead | None = None
+    ) -> StoredBytes:
+        """At least one and at most `length` bytes of the segment from `offset` on, as far as one run has them.
+
+        `token` is that of the read that stopped at `offset`, if there was one. A reader that goes on where it was gets
+        what comes next before it asks, by way of its `ahead`.
+
+        Raises:
+            NotFoundError: the segment was removed or truncated meanwhile.
+            CorruptError: the directory lacks a run that was written to it, or the object lacks its bytes.
+            ThrottledError, UnavailableError: tier 2 does not answer.
+        """
+        large = length >= LARGE_READ_BYTES_MIN or (ahead is not None and ahead.reads_on(offset))
+        for name, position, most in places_of(segment, offset, length):
+            hint = run_hint(token, position) if name == segment.name else None
+            run = await self._find(segment.number, name, position, hint)
+            if run is not None:
+                try:
+                    data = await self._read_run(run, position, most, large=large)
+                except NotFoundError as error:
+                    run = await self._find_anew(segment, offset, run, name, position, error)
+                    data = await self._read_run(run, position, most, large=large)
+                end = position + len(data)
+                if ahead is not None:
+                    behind = self._windows.get((segment.number, name), []) if ahead.reads_on(offset) else []
+                    ahead.answered(offset + len(data), pieces_behind(behind, position))
+                next_token = encode_read_token(end, run.offset if end < run.end else end)
+                # Memory may know it better; of bytes that the directory still has under a source's name only memory
+                # knows when they were merged.
+                ordering = segment.times.ordering_at(offset) or (run.times.first if run.times else UNKNOWN_ORDERING)
+                return StoredBytes(data, ordering, next_token)
+        if segment.removed or offset < segment.start_offset:
+            raise NotFoundError(f"{offset} of segment {segment.name} was removed meanwhile")
+        raise CorruptError(
+            f"the chunk directory has no run of {segment.name} at {offset}, though it is stored up to "
+            f"{segment.storage_length}",
+            details={"segment": segment.name, "offset": offset},
+        )
+
+    async def _read_run(self, run: ChunkRun, position: int, most: int, *, large: bool) -> memoryview:
+        """At most `most` bytes from `position` on, as far as one piece of the run has them."""
+        piece = piece_at(run, position, PIECE_BYTES)
+        data = self._cache.get(piece)
+        if data is None:
+            if not large or not self._cache.takes_large(piece):
+                piece = piece_at(run, position, SMALL_PIECE_BYTES)
+            data = await self._cache.read(piece)
+        inside = run.position + position - run.offset - piece.position
+        return memoryview(data)[inside : inside + most]
+
+    async def _find_anew(
+        self, segment: Segment, offset: int, run: ChunkRun, name: str, position: int, error: NotFoundError
+    ) -> ChunkRun:
+        """What is in the place of a run whose object is gone or too short."""
+        self._windows.pop((segment.number, name), None)
+        found = await self._find(segment.number, name, position)
+        if segment.removed or offset < segment.start_offset:
+            raise error
+        if found is None or found.object_name == run.object_name:
+            _log.critical(
+                "event=foreign_change container=%d object=%s segment=%r offset=%d error=%r",
+                self._directory.container,
+                run.object_name,
+                segment.name,
+                offset,
+                error.message,
+            )
+            # Not "not found": whoever asked would look the segment up again, find it, and ask for ever.
+            raise CorruptError(
+                f"object {run.object_name} lacks bytes of {segment.name} that the chunk directory places in it",
+                details={"segment": segment.name, "offset": offset},
+            ) from error
+        return found
+
+    async def append_boundary(self, segment: Segment, offset: int) -> int:
+        """The nearest known start of an append at or behind `offset`, else the segment's length."""
+        in_memory = segment.index.boundary_from(offset)
+        if in_memory == offset or offset >= segment.storage_length:
+            return segment.length if in_memory is None else in_memory
+        stored = await self._times.boundary_from(segment, offset)
+        return stored if in_memory is None else min(in_memory, stored)
+
+    async def offset_from(self, segment: Segment, ordering: int) -> int:
+        """The first append that came at the time `ordering` or later, as `StoredTimes.offset_from`, raising as it."""
+        return await self._times.offset_from(segment, ordering)
+
+    async def _find(self, number: int, name: str, position: int, hint: int | None = None) -> ChunkRun | None:
+        key = (number, name)
+        run = _covering(self._windows.get(key, []), position)
+        if run is None and hint is not None:
+            window = await self._directory.page(name, first=hint)
+            run = _covering(window, position)
+            if run is not None:
+                self._windows[key] = window
+        while run is None:
+            first = await self._directory.run_before(name, position)
+            if first is None or first.end <= position:
+                return None
+            window = await self._directory.page(name, first=first.offset)
+            run = _covering(window, position)  # None: a larger run, which begins before it, has taken its place
+            self._windows[key] = window
+        self._windows.move_to_end(key)
+        while len(self._windows) > REMEMBERED_WINDOWS_MAX:
+            self._windows.popitem(last=False)
+        return run
+
+
+def _covering(runs: list[ChunkRun], position: int) -> ChunkRun | None:
+    index = bisect_right(runs, position, key=lambda run: run.offset) - 1
+    return runs[index] if index >= 0 and position < runs[index].end else None

@@ -1,0 +1,259 @@
+"""Brings the bytes of one container to tier 2, and its removals to the chunk directory; then lets the log go.
+
+Each round is a bounded piece of work that may be repeated: runs that an earlier attempt wrote are found in the
+directory and taken as they are. While tier 2 is away rounds fail and are tried again, ever more slowly; appends go on
+until the cache is full. When the claim is lost the container stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.clock import Clock
+from headrace.segmentstore.containers.checkpoints import Checkpoints
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.operation_log import resolve
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.unstored_load import UnstoredLoad
+from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
+from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
+from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
+from headrace.segmentstore.tiering.packer import pack
+from headrace.segmentstore.tiering.retries import reported_as_refusal
+from headrace.segmentstore.tiering.small_runs import SmallRuns
+from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
+
+_log = logging.getLogger(__name__)
+
+
+class StorageWriter:
+    """One per container; `wake` lets it look at once instead of at its next tick."""
+
+    def __init__(
+        self,
+        container: SegmentContainer,
+        directory: ChunkDirectory,
+        chunk_storage: ChunkStorage,
+        clock: Clock,
+        limits: StorageLimits,
+        snapshots: SnapshotWriter,
+        names: ObjectNames,
+        small_runs: SmallRuns,
+        unstored: UnstoredLoad,
+    ) -> None:
+        self._container = container
+        self._directory = directory
+        self._chunk_storage = chunk_storage
+        self._clock = clock
+        self._limits = limits
+        self._snapshots = snapshots
+        self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
+        self._woken = asyncio.Event()
+        self._draining = False
+        self._names = names
+        self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max)
+        self._load = unstored
+        self._retrying = False
+        self._task: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        container.on_news = self.wake
+
+    def start(self) -> None:
+        """Work until `stop`."""
+        self._task = asyncio.ensure_future(self._run())
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether tier 2 answers, and neither the cache nor the log needs it urgently."""
+        return not self._hurried and not self._retrying
+
+    @property
+    def _hurried(self) -> bool:
+        container = self._container
+        return self._draining or container.pool.under_pressure or container.log.ledger.wants_truncation
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def drain(self) -> bool:
+        """Store everything that was accepted, checkpoint, and write the last snapshot: the container takes no more.
+
+        The next start has little to read then, and needs nothing of this one's volume if this returns True.
+
+        Raises:
+            UnavailableError, FencedError: the container has stopped.
+        """
+        if self._task is None or self._task.done():
+            return False
+        # Else an append that is being synced now would become durable after the last look for what tier 2 lacks.
+        await self._container.log.durable()
+        self._drained = self._container.log.expect()
+        self._draining = True
+        self.wake()
+        await self._drained
+        await self.checkpoint()
+        await self.stop()
+        return await self._snapshots.write_last()
+
+    async def checkpoint(self) -> None:
+        """Log a checkpoint of this moment, and let go of what lies before it if tier 2 has that; raises as `drain`."""
+        self._checkpoints.write()
+        await self._container.log.durable()
+        if self._checkpoints.truncate_log():
+            await self._container.log.durable()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        retry_s = self._limits.retry_first_s
+        while self._container.failure is None:
+            try:
+                more = await self.round()
+                retry_s, self._retrying = self._limits.retry_first_s, False
+            except (UnavailableError, ThrottledError) as error:
+                if self._container.failure is not None:
+                    return
+                self._container.metrics.storage_retries += 1
+                self._retrying = True
+                if not reported_as_refusal(self._container, error, retry_s):
+                    _log.warning(
+                        "event=storage_retry container=%d retry_s=%.1f error=%r",
+                        self._container.container,
+                        retry_s,
+                        error.message,
+                    )
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, self._limits.retry_max_s)
+                continue
+            except HeadraceError as error:
+                self._container.log.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 - a defect must stop the container, not silently its tiering
+                _log.exception("event=storage_writer_failed container=%d", self._container.container)
+                self._container.log.fail(HeadraceError(f"the storage writer failed: {error!r}"))
+                return
+            if not more:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        if self._drained is not None and not self._unstored():
+            resolve(self._drained)
+        # Not asyncio.wait_for: before Python 3.12 it may swallow a cancellation that meets a wake-up.
+        timer = asyncio.get_running_loop().call_later(self._limits.tick_s, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+        self._woken.clear()
+
+    async def round(self) -> bool:
+        """One bounded piece of work; whether there may be more to do at once.
+
+        After a recovery it waits for the bytes that tier 2 lacks: some of them are to be stored.
+
+        Raises:
+            ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
+            FencedError: the container has another owner.
+            CorruptError: the directory contradicts the log.
+        """
+        await self._load.wait()
+        upkeep = self._upkeep
+        more = await upkeep.forget_removed()
+        if self._flush_due():
+            more |= await upkeep.move_merged()
+            more |= await self._flush()
+            more |= await upkeep.move_merged()
+        more |= await upkeep.trim_truncated()  # last: after a start there may be much to look at, and bytes wait
+        upkeep.rest_segments()
+        if self._checkpoints.due:
+            self._checkpoints.write()
+        self._checkpoints.truncate_log()
+        await self._snapshots.advance()
+        return more
+
+    # Flushing
+
+    def _flush_due(self) -> bool:
+        if self._hurried:
+            return True
+        now_s = self._clock.monotonic_s()
+        unstored_bytes = 0
+        for segment in self._container.dirty.values():
+            unstored_bytes += segment.unstored_bytes
+            since_s = segment.unstored_since_s
+            if since_s is not None and now_s - since_s >= self._limits.flush_age_s:
+                return True
+        return unstored_bytes >= self._limits.flush_bytes
+
+    def _unstored(self) -> list[Segment]:
+        """Segments with durable bytes to store, the longest waiting first."""
+        dirty = self._container.dirty.values()
+        unstored = [segment for segment in dirty if segment.unstored_bytes and not segment.removed]
+        return sorted(unstored, key=lambda segment: segment.unstored_since_s or 0.0)
+
+    async def _flush(self) -> bool:
+        """Store one object; whether something is left."""
+        pool = self._container.pool
+        started_s = self._clock.monotonic_s()
+        with self._names.new() as object_name:
+            packed = pack(self._unstored(), object_name, self._limits.object_bytes_max)
+            if not packed.runs:
+                return False
+            pool.pin(packed.blocks)
+            try:
+                await put_new(self._chunk_storage, object_name, packed.parts)
+            finally:
+                pool.unpin(packed.blocks)
+            for first in range(0, len(packed.runs), RUNS_PER_WRITE_MAX):
+                await self._enter(packed.runs[first : first + RUNS_PER_WRITE_MAX], packed.length, started_s)
+        self._container.metrics.flushes += 1
+        self._container.metrics.flushed_bytes += packed.length
+        _log.info(
+            "event=flush container=%d object=%s bytes=%d runs=%d seconds=%.3f",
+            self._container.container,
+            object_name,
+            packed.length,
+            len(packed.runs),
+            self._clock.monotonic_s() - started_s,
+        )
+        return self._draining or packed.length >= self._limits.object_bytes_max or pool.under_pressure
+
+    async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
+        """Write runs of one transaction to the directory, then count their bytes as stored.
+
+        A crash between two of them leaves runs that nobody entered: they are packed again, into another object.
+        """
+        waiting = [(place, run) for place, run in runs if _still_wanted(place, run)]
+        while waiting:
+            done = FlushMark([place.home[0] for place, _ in waiting])
+            try:
+                found = await self._directory.add([(place.name, run) for place, run in waiting], object_length)
+                entered = list(found.items()) if found else list(enumerate(run for _, run in waiting))
+                for index, run in entered:
+                    place = waiting[index][0]
+                    home = place.home[0]
+                    self._upkeep.take_as_stored(place, run)
+                    if not found:  # what is left came after this flush had begun
+                        home.unstored_since_s = packed_at_s
+                stored = [waiting[index][0] for index, _ in entered]
+                self._container.note_stored([(place.number, place.storage_length) for place in stored])
+            finally:
+                done()
+            waiting = [
+                (place, run)
+                for index, (place, run) in enumerate(waiting)
+                if found and index not in found and _still_wanted(place, run)
+            ]
+
+
+def _still_wanted(place: Segment, run: ChunkRun) -> bool:
+    return not place.home[0].removed and place.storage_length == run.offset

@@ -1,0 +1,121 @@
+"""What tier 2 knows of when a segment's bytes came, and of where its appends start: runs, and the blocks beside them.
+
+A block is a help and never a need: one that is gone or damaged leaves what the record of its run says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Final
+
+from headrace.codec.time_blocks import TIME_BLOCK_BYTES_MAX, decode_time_block
+from headrace.model.chunks import ChunkRun
+from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.time_points import TimePoints
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+
+_log = logging.getLogger(__name__)
+
+REMEMBERED_BLOCKS_MAX: Final = 32
+"""Of one container; the largest takes 24 KiB."""
+
+
+class StoredTimes:
+    """The times of one container's segments."""
+
+    def __init__(self, directory: ChunkDirectory, chunk_storage: ChunkStorage) -> None:
+        self._directory = directory
+        self._chunk_storage = chunk_storage
+        self._blocks: OrderedDict[tuple[str, int], TimePoints] = OrderedDict()
+
+    async def offset_from(self, segment: Segment, ordering: int) -> int:
+        """The first append that came at `ordering` or later; an earlier one as far as points are joined, never a later.
+
+        The segment's length if all are older. Bytes of which nobody knows when they came are not passed over. Asks the
+        directory for one run at each step of a bisection over the offsets that memory does not know, then for a block.
+
+        Raises:
+            NotFoundError: the segment was removed meanwhile.
+            CorruptError: the directory lacks a run that was written to it.
+            ThrottledError, UnavailableError: tier 2 does not answer.
+        """
+        times = segment.times
+        in_memory = times.find(ordering)
+        if in_memory is None and len(times):
+            return segment.length
+        if in_memory is not None and (in_memory.first < ordering or in_memory.offset > times.begin):
+            return max(in_memory.offset, segment.start_offset)
+        end = segment.length if in_memory is None else in_memory.offset
+        run, unknown = await self._first_run(segment, ordering, min(end, segment.storage_length))
+        later = run.times if run is not None else in_memory
+        unknown |= run is None and end > max(segment.storage_length, segment.start_offset)
+        if unknown and (later is None or ordering < later.first):
+            return segment.start_offset
+        return max(end if run is None else await self._offset_in(run, ordering), segment.start_offset)
+
+    async def boundary_from(self, segment: Segment, offset: int) -> int:
+        """The nearest start of an append at or behind `offset` that tier 2 knows; raises as `offset_from`."""
+        run = await self._run_at(segment, offset)
+        if run is None:
+            return segment.start_offset
+        if run.offset == offset or (points := await self._points(run)) is None:
+            return offset if run.offset == offset else run.end
+        boundary = points.boundary_from(offset)
+        return run.end if boundary is None else boundary
+
+    async def _first_run(self, segment: Segment, ordering: int, end: int) -> tuple[ChunkRun | None, bool]:
+        """The first run before `end` that may have bytes of `ordering`, and whether of those before it nobody knows."""
+        start, found, unknown = segment.start_offset, None, False
+        while start < end:
+            run = await self._run_at(segment, (start + end) // 2)
+            if run is None:
+                start = segment.start_offset
+            elif run.times is not None and run.times.last >= ordering:
+                found, end = run, run.offset
+            else:
+                unknown, start = run.times is None, run.end
+        return found, unknown
+
+    async def _run_at(self, segment: Segment, offset: int) -> ChunkRun | None:
+        """The run that has the byte at `offset`; None if that was truncated away meanwhile."""
+        run = await self._directory.run_before(segment.name, offset)
+        if segment.removed:
+            raise NotFoundError(f"segment {segment.name} was removed meanwhile")
+        if offset < segment.start_offset:
+            return None
+        if run is None or run.end <= offset:
+            raise CorruptError(
+                f"the chunk directory has no run of {segment.name} at {offset}, though it is stored up to "
+                f"{segment.storage_length}",
+                details={"segment": segment.name, "offset": offset},
+            )
+        return run
+
+    async def _offset_in(self, run: ChunkRun, ordering: int) -> int:
+        if run.times is None or ordering <= run.times.first or (points := await self._points(run)) is None:
+            return run.offset
+        point = points.find(ordering)
+        return run.offset if point is None else point.offset
+
+    async def _points(self, run: ChunkRun) -> TimePoints | None:
+        """The points in the block of a run; None if it has none that can be read."""
+        times = run.times
+        if times is None or not 0 < times.block_length <= TIME_BLOCK_BYTES_MAX:
+            return None
+        key = (run.object_name, times.block_position)
+        points = self._blocks.get(key)
+        if points is None:
+            try:
+                block = await self._chunk_storage.read(run.object_name, times.block_position, times.block_length)
+                points = decode_time_block(block, run.offset, run.length, times.first)
+            except (CorruptError, NotFoundError) as error:
+                _log.warning("event=time_block_unreadable object=%s error=%r", run.object_name, error.message)
+                return None
+            self._blocks[key] = points
+        self._blocks.move_to_end(key)
+        while len(self._blocks) > REMEMBERED_BLOCKS_MAX:
+            self._blocks.popitem(last=False)
+        return points

@@ -1,0 +1,63 @@
+"""Slows connections down before memory or log are full, so that appends go on at the rate of tier 2, not in jerks.
+
+The fuller it gets, the longer a connection that appends is left alone after each piece that was received from it. It
+settles where as much comes in as tier 2 takes, and ends by itself. Reads, and whoever only reads, are never slowed.
+A container that holds its share of the log slows down only the connections that append to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.log_room import LogRoom
+
+THROTTLE_FROM_FILL: Final = 0.75
+"""Storage writers hurry from half of the cache on: below this they still have a chance to catch up."""
+
+THROTTLE_DELAY_S_MAX: Final = 1.0
+
+
+def throttle_delay_s(fill: float) -> float:
+    """How long to receive nothing, when unstored bytes or held log are at this share of their limit.
+
+    It grows from nothing with the square of what is above `THROTTLE_FROM_FILL`, to `THROTTLE_DELAY_S_MAX` at the limit.
+    """
+    above = (min(fill, 1.0) - THROTTLE_FROM_FILL) / (1.0 - THROTTLE_FROM_FILL)
+    return THROTTLE_DELAY_S_MAX * above * above if above > 0 else 0.0
+
+
+Appended = Callable[[], Collection[SegmentContainer]]
+"""The containers that a connection appends to; none if that is not known."""
+
+
+class Throttle:
+    """Of all connections of a store. `containers` are all that it serves."""
+
+    def __init__(self, pool: BlockPool, room: LogRoom, containers: Appended) -> None:
+        self._pool = pool
+        self._room = room
+        self._containers = containers
+        self._calm_bytes = int(THROTTLE_FROM_FILL * pool.capacity_bytes)
+
+    def delay_s(self, now_s: float, appended: Appended) -> float:
+        """How long to receive nothing after appends to these containers; 0 as long as tier 2 keeps up."""
+        self._room.look(now_s)
+        if self._pool.unstored_bytes <= self._calm_bytes and self._room.greatest_fill <= THROTTLE_FROM_FILL:
+            return 0.0
+        return throttle_delay_s(max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._log_fill(appended)))
+
+    def log_is_full(self, appended: Appended) -> bool:
+        """Whether appends to these containers would be refused: wait on."""
+        return self._room.greatest_fill >= 1.0 and self._log_fill(appended) >= 1.0
+
+    @property
+    def level(self) -> float:
+        """The fill that slows some connection down most; none is slowed below `THROTTLE_FROM_FILL`."""
+        return max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._room.greatest_fill)
+
+    def _log_fill(self, appended: Appended) -> float:
+        containers = appended() or self._containers()
+        return max([self._room.fill, *(self._room.fill_of(each.log.ledger) for each in containers)])

@@ -1,0 +1,89 @@
+"""Replies that say that a request failed. `server_stack_trace` is part of the layout; our servers leave it empty,
+but for one word in InvalidEventNumber."""
+
+from __future__ import annotations
+
+from headrace.wire.commands import WireCommand, command
+from headrace.wire.fields import I32, I64, Text, Uuid
+
+ERROR_CODE_UNSPECIFIED = -1
+ERROR_CODE_ILLEGAL_ARGUMENT = 0
+TOKEN_CHECK_FAILED = 0
+TOKEN_EXPIRED = 1
+WRITER_FORGOTTEN = "writer_forgotten"
+
+
+@command(50, optional_from="server_stack_trace")
+class WrongHost(WireCommand):
+    """The segment's container is not here: ask the controller."""
+
+    request_id: I64
+    segment: Text
+    correct_host: Text = ""
+    server_stack_trace: Text = ""
+
+
+@command(51, optional_from="server_stack_trace")
+class SegmentIsSealed(WireCommand):
+    request_id: I64
+    segment: Text
+    server_stack_trace: Text = ""
+    offset: I64 = -1
+
+
+@command(52, optional_from="server_stack_trace")
+class SegmentAlreadyExists(WireCommand):
+    request_id: I64
+    segment: Text
+    server_stack_trace: Text = ""
+
+
+@command(53, optional_from="server_stack_trace")
+class NoSuchSegment(WireCommand):
+    request_id: I64
+    segment: Text
+    server_stack_trace: Text = ""
+    offset: I64 = -1
+
+
+@command(55, optional_from="server_stack_trace")
+class InvalidEventNumber(WireCommand):
+    """`server_stack_trace` is WRITER_FORGOTTEN if the store no longer knows what it has of the writer."""
+
+    writer_id: Uuid
+    request_id: I64
+    server_stack_trace: Text = ""
+    event_number: I64 = -1
+
+
+@command(56, optional_from="server_stack_trace")
+class SegmentIsTruncated(WireCommand):
+    """`start_offset` is the first byte that is left."""
+
+    request_id: I64
+    segment: Text
+    start_offset: I64
+    server_stack_trace: Text = ""
+    offset: I64 = -1
+
+
+@command(57, optional_from="server_stack_trace")
+class OperationUnsupported(WireCommand):
+    request_id: I64
+    operation_name: Text
+    server_stack_trace: Text = ""
+
+
+@command(60, optional_from="server_stack_trace")
+class AuthTokenCheckFailed(WireCommand):
+    request_id: I64
+    server_stack_trace: Text = ""
+    error_code: I32 = ERROR_CODE_UNSPECIFIED
+
+
+@command(61)
+class ErrorMessage(WireCommand):
+    request_id: I64
+    segment: Text
+    message: Text
+    error_code: I32 = ERROR_CODE_UNSPECIFIED

@@ -1,0 +1,24 @@
+"""Commands of the connection itself: version exchange and keep-alive."""
+
+from __future__ import annotations
+
+from headrace.wire.commands import WireCommand, command
+from headrace.wire.fields import I32
+
+WIRE_VERSION = 17
+"""The version that this code speaks: every field of it is always sent."""
+
+OLDEST_COMPATIBLE_VERSION = 5
+
+
+@command(-127)
+class Hello(WireCommand):
+    """Both sides send the highest and the lowest version that they speak."""
+
+    high_version: I32
+    low_version: I32
+
+
+@command(100)
+class KeepAlive(WireCommand):
+    """Echoed by the server; its body, should it have one, means nothing."""

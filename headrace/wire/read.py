@@ -1,0 +1,88 @@
+"""Commands that read a segment or ask about it, and their replies. Offsets and lengths are in bytes.
+
+Ordering numbers say how bytes of different segments of a store lie in time (Pravega's PDP 28): microseconds since the
+Unix epoch by the store's clock, never going back, 0 where nobody knows. They and the tokens are trailing fields that
+older peers neither send nor miss.
+"""
+
+from __future__ import annotations
+
+from headrace.wire.commands import WireCommand, command
+from headrace.wire.fields import I32, I64, Bool, Data, Text, Token
+
+
+@command(9, optional_from="request_id")
+class ReadSegment(WireCommand):
+    """Held by the server while there is nothing to read at `offset`.
+
+    `token` is that of the `SegmentRead` that ended at `offset`, and only saves the server a look-up.
+    """
+
+    segment: Text
+    offset: I64
+    suggested_length: I32
+    delegation_token: Text = ""
+    request_id: I64 = -1
+    token: Token = b""
+
+
+@command(10, optional_from="request_id")
+class SegmentRead(WireCommand):
+    """`offset` is the one asked for; no data and no end of segment means: nothing new, ask again.
+
+    `ordering_number` is that of the first byte of `data`, or of an append now if there is none.
+    """
+
+    segment: Text
+    offset: I64
+    at_tail: Bool
+    end_of_segment: Bool
+    data: Data
+    request_id: I64 = -1
+    ordering_number: I64 = 0
+    token: Token = b""
+
+
+@command(11)
+class GetStreamSegmentInfo(WireCommand):
+    request_id: I64
+    segment: Text
+    delegation_token: Text = ""
+
+
+@command(12, optional_from="start_offset")
+class StreamSegmentInfo(WireCommand):
+    """`write_offset` is the length; `last_modified` is in milliseconds since the Unix epoch.
+
+    `ordering_number` is what data would get if it were appended now.
+    """
+
+    request_id: I64
+    segment: Text
+    exists: Bool
+    is_sealed: Bool
+    is_deleted: Bool
+    last_modified: I64
+    write_offset: I64
+    start_offset: I64 = 0
+    ordering_number: I64 = 0
+
+
+@command(41, optional_from="ordering_number")
+class LocateOffset(WireCommand):
+    """With an `ordering_number`: asks for the first append that is at `target_offset` or behind, and not older."""
+
+    request_id: I64
+    segment: Text
+    target_offset: I64
+    delegation_token: Text = ""
+    ordering_number: I64 = 0
+
+
+@command(42)
+class OffsetLocated(WireCommand):
+    """The nearest append boundary that was asked for; the segment's length if there is none yet."""
+
+    request_id: I64
+    segment: Text
+    offset: I64

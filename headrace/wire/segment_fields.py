@@ -1,0 +1,75 @@
+"""Changes of attributes and merged sources as they lie in a frame, alone and in lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from headrace.wire.fields import (
+    TEXT_BYTES_MIN,
+    UUID_FIELD,
+    Fixed,
+    FixedRun,
+    ListStep,
+    Sink,
+    read_text,
+    write_text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeUpdate:
+    """One attribute change.
+
+    `update_type`: 0 none, 1 replace, 2 replace if greater, 3 accumulate, 4 replace if equal to `old_value`.
+    """
+
+    attribute_id: int
+    update_type: int
+    new_value: int
+    old_value: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSource:
+    """A merged source segment and the length of the target after it."""
+
+    source: str
+    new_target_write_offset: int
+
+
+_INT64_RUN = FixedRun([Fixed("q")])
+_ATTRIBUTE_UPDATE_RUN = FixedRun([UUID_FIELD, Fixed("b"), Fixed("q"), Fixed("q")])
+
+
+def _read_attribute_update(payload: memoryview, position: int) -> tuple[AttributeUpdate, int]:
+    values: list[Any] = []
+    position = _ATTRIBUTE_UPDATE_RUN.read(payload, position, values)
+    return AttributeUpdate(*values), position
+
+
+def _write_attribute_update(update: AttributeUpdate, sink: Sink) -> None:
+    values = (update.attribute_id, update.update_type, update.new_value, update.old_value)
+    _ATTRIBUTE_UPDATE_RUN.write(values, sink)
+
+
+def _read_merged_source(payload: memoryview, position: int) -> tuple[MergedSource, int]:
+    source, position = read_text(payload, position)
+    values: list[Any] = []
+    position = _INT64_RUN.read(payload, position, values)
+    return MergedSource(source, values[0]), position
+
+
+def _write_merged_source(merged: MergedSource, sink: Sink) -> None:
+    write_text(merged.source, sink)
+    _INT64_RUN.write((merged.new_target_write_offset,), sink)
+
+
+AttributeUpdates = Annotated[
+    tuple[AttributeUpdate, ...],
+    ListStep(_ATTRIBUTE_UPDATE_RUN.bytes_min, _read_attribute_update, _write_attribute_update),
+]
+MergedSources = Annotated[
+    tuple[MergedSource, ...],
+    ListStep(TEXT_BYTES_MIN + _INT64_RUN.bytes_min, _read_merged_source, _write_merged_source),
+]

@@ -1,0 +1,111 @@
+"""Updates and removals of table entries read a few at a time: one command may carry as many as a frame holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from headrace.wire.fields import Buffer, WireFormatError, read_text
+from headrace.wire.table_fields import (
+    ENTRY_BYTES_MIN,
+    KEY_BYTES_MIN,
+    TABLE_LIST_ELEMENTS_MAX,
+    read_entry,
+    read_key,
+)
+from headrace.wire.tables import NO_TABLE_OFFSET, RemoveTableKeys
+
+_REQUEST_ID = Struct(">q")
+_COUNT = Struct(">i")
+_TABLE_OFFSET = Struct(">q")
+_TEXTS_BYTES_MAX = 2 * (2 + 0xFFFF)
+_WINDOW_BYTES = 64 << 10
+
+Change = tuple[bytes, int, Buffer | None]
+"""A key, the version that it must have (or NO_VERSION or NOT_EXISTS), and its new value, None to remove it."""
+
+
+class TableChanges:
+    """The payload of an UpdateTableEntries or a RemoveTableKeys, which may be in several parts.
+
+    It is copied window by window, so that what was read may be overwritten.
+    """
+
+    def __init__(self, type_code: int, parts: Sequence[memoryview]) -> None:
+        """Raises WireFormatError: the payload does not begin as its type demands."""
+        self._parts = parts
+        self._length = sum(map(len, parts))
+        self._removes = type_code == RemoveTableKeys.TYPE
+        self._window = memoryview(b"")
+        self._position = 0  # in the payload, of the window
+        self._used = 0  # of the window
+        head = self._look(_REQUEST_ID.size + _TEXTS_BYTES_MAX + _COUNT.size)
+        if len(head) < _REQUEST_ID.size:
+            raise WireFormatError(f"a frame of {len(head)} bytes ends inside a field: {_REQUEST_ID.size} are needed")
+        (self.request_id,) = _REQUEST_ID.unpack_from(head)
+        self.segment, position = read_text(head, _REQUEST_ID.size)
+        _token, position = read_text(head, position)
+        if len(head) - position < _COUNT.size:
+            raise WireFormatError(f"a frame of {self._length} bytes ends inside a 4-byte number")
+        (count,) = _COUNT.unpack_from(head, position)
+        self._used += position + _COUNT.size
+        least = KEY_BYTES_MIN if self._removes else ENTRY_BYTES_MIN
+        left = self._length - self._position - self._used
+        if not 0 <= count <= left // least:
+            raise WireFormatError(f"a list claims {count} elements, more than {left} bytes can hold")
+        if count > TABLE_LIST_ELEMENTS_MAX:
+            raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
+        self.left = count
+        """Changes that are to be read."""
+
+    @property
+    def table_segment_offset(self) -> int:
+        """What comes behind the last change; NO_TABLE_OFFSET if it is missing."""
+        view = self._look(_TABLE_OFFSET.size)
+        return int(_TABLE_OFFSET.unpack_from(view)[0]) if len(view) >= _TABLE_OFFSET.size else NO_TABLE_OFFSET
+
+    def read(self) -> Change:
+        """The next change; its value is a view of a copy of the payload.
+
+        Raises:
+            WireFormatError: no change is there.
+        """
+        wanted_bytes = ENTRY_BYTES_MIN
+        while True:
+            view = self._look(wanted_bytes)
+            try:
+                if self._removes:
+                    found, used = read_key(view, 0)
+                    change: Change = (found.key, found.version, None)
+                else:
+                    entry, used = read_entry(view, 0)
+                    change = (entry.key, entry.version, entry.value)
+            except WireFormatError:
+                if len(view) >= self._length - self._position - self._used:
+                    raise
+                wanted_bytes = max(_WINDOW_BYTES, 2 * len(view))  # it may end behind this window
+                continue
+            self._used += used
+            self.left -= 1
+            return change
+
+    def _look(self, wanted_bytes: int) -> memoryview:
+        """What comes next: `wanted_bytes` at least, or all that is left."""
+        left = self._length - self._position - self._used
+        if len(self._window) - self._used < min(wanted_bytes, left):
+            self._position += self._used
+            self._used = 0
+            self._window = memoryview(_copied(self._parts, self._position, max(wanted_bytes, _WINDOW_BYTES)))
+        return self._window[self._used :]
+
+
+def _copied(parts: Sequence[memoryview], start: int, length: int) -> bytes:
+    sliced: list[memoryview] = []
+    for part in parts:
+        if start >= len(part):
+            start -= len(part)
+        elif length > 0:
+            sliced.append(part[start : start + length])
+            length -= len(sliced[-1])
+            start = 0
+    return b"".join(sliced)
