@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping
 
 from headrace import topology
-from headrace.model.retention import CUT_PERIOD_MS
-from headrace.model.transactions import COMPLETED_KEPT_MS
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS, RETENTION_PERIOD_MS
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
@@ -70,12 +69,12 @@ class Environment:
     @property
     def retention_period_ms(self) -> int:
         """How often retention looks at a stream; half an hour where nothing else is said."""
-        return self._number(RETENTION_PERIOD_S, CUT_PERIOD_MS // 1_000) * 1_000
+        return self._number(RETENTION_PERIOD_S, RETENTION_PERIOD_MS // 1_000) * 1_000
 
     @property
     def completed_transactions_kept_ms(self) -> int:
         """How long the outcome of a transaction can be asked for; a day where nothing else is said."""
-        return self._number(COMPLETED_TRANSACTIONS_KEPT_S, COMPLETED_KEPT_MS // 1_000) * 1_000
+        return self._number(COMPLETED_TRANSACTIONS_KEPT_S, COMPLETED_TRANSACTIONS_KEPT_MS // 1_000) * 1_000
 
     def _number(self, name: str, default: int) -> int:
         text = self._variables.get(name, str(default))

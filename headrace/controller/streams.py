@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from headrace.codec.records.commit_run_record import commit_run_of_body
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.acceptance import send_or_leave
@@ -309,6 +308,8 @@ class StreamService:
         Raises:
             ConflictError: such a batch runs; repeat when it is done.
         """
+        from headrace.codec.records.commit_run_record import commit_run_of_body
+
         stream = stored.stream
         if stream.state is not StreamState.COMMITTING_TXN:
             return

@@ -1,34 +1,23 @@
-"""Where each record of stream metadata lies."""
+"""Where each record of stream metadata is stored.
+
+A record's module is imported by the functions that need it, because it brings the model of its record: a cold start of
+a function that reads scopes does not build the classes of retention, reader groups, tables and watermarks.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace import topology
-from headrace.codec.records import (
-    bucket_lease_record,
-    cold_mark_record,
-    configuration_update_record,
-    epoch_record,
-    history_record,
-    intent_record,
-    key_value_table_record,
-    leftovers_record,
-    listing_record,
-    reader_group_record,
-    retention_record,
-    scope_record,
-    sealed_segments_record,
-    stream_record,
-    subscriber_record,
-    truncation_record,
-    watermark_record,
-    watermark_schedule_record,
-    writer_mark_record,
-)
+from headrace.codec.records import history_record, leftovers_record, listing_record, scope_record
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.names import check_known_name, scoped_stream_name
 from headrace.model.requests import Noun, scoped_subject_name
 from headrace.model.writer_marks import check_writer_name
 from headrace.ports.metadata_store import Key
+
+if TYPE_CHECKING:
+    from headrace.codec.records import retention_record, sealed_segments_record
 
 
 def scope_guard_key(scope: str) -> Key:
@@ -67,30 +56,44 @@ def tag_key(scope: str, stream: str, tag: str) -> Key:
 
 
 def stream_partition(scope: str, stream: str) -> str:
+    from headrace.codec.records import stream_record
+
     return stream_record.stream_partition(check_known_name("scope", scope), check_known_name("stream", stream))
 
 
 def current_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import stream_record
+
     return Key(stream_partition(scope, stream), stream_record.CURRENT_SORT)
 
 
 def truncation_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import truncation_record
+
     return Key(stream_partition(scope, stream), truncation_record.TRUNCATION_SORT)
 
 
 def running_truncation_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import truncation_record
+
     return Key(stream_partition(scope, stream), truncation_record.RUNNING_TRUNCATION_SORT)
 
 
 def configuration_update_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import configuration_update_record
+
     return Key(stream_partition(scope, stream), configuration_update_record.UPDATE_SORT)
 
 
 def transition_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import epoch_record
+
     return Key(stream_partition(scope, stream), epoch_record.TRANSITION_SORT)
 
 
 def epoch_key(scope: str, stream: str, number: int) -> Key:
+    from headrace.codec.records import epoch_record
+
     return Key(stream_partition(scope, stream), epoch_record.epoch_sort(number))
 
 
@@ -99,6 +102,8 @@ def history_key(scope: str, stream: str, time_ms: int) -> Key:
 
 
 def sealed_segments_key(scope: str, stream: str, shard: sealed_segments_record.Shard) -> Key:
+    from headrace.codec.records import sealed_segments_record
+
     return Key(stream_partition(scope, stream), sealed_segments_record.sealed_segments_sort(shard))
 
 
@@ -107,16 +112,22 @@ def leftovers_key(scope: str, stream: str) -> Key:
 
 
 def cold_mark_key(scope: str, stream: str, identifier: int) -> Key:
+    from headrace.codec.records import cold_mark_record
+
     return Key(stream_partition(scope, stream), cold_mark_record.cold_mark_sort(identifier))
 
 
 def reader_group_key(scope: str, group: str) -> Key:
+    from headrace.codec.records import reader_group_record
+
     scope, group = check_known_name("scope", scope), check_known_name("reader group", group)
     return Key(reader_group_record.group_partition(scope, group), reader_group_record.GROUP_SORT)
 
 
 def reader_groups_partition(scope: str) -> str:
     """The list of a scope's reader groups."""
+    from headrace.codec.records import reader_group_record
+
     return reader_group_record.groups_listing_partition(check_known_name("scope", scope))
 
 
@@ -125,12 +136,16 @@ def reader_group_listing_key(scope: str, group: str) -> Key:
 
 
 def table_key(scope: str, table: str) -> Key:
+    from headrace.codec.records import key_value_table_record
+
     scope, table = check_known_name("scope", scope), check_known_name("key-value table", table)
     return Key(key_value_table_record.table_partition(scope, table), key_value_table_record.TABLE_SORT)
 
 
 def tables_partition(scope: str) -> str:
     """The list of a scope's key-value tables."""
+    from headrace.codec.records import key_value_table_record
+
     return key_value_table_record.tables_listing_partition(check_known_name("scope", scope))
 
 
@@ -139,14 +154,20 @@ def table_listing_key(scope: str, table: str) -> Key:
 
 
 def writer_mark_key(scope: str, stream: str, writer: str) -> Key:
+    from headrace.codec.records import writer_mark_record
+
     return Key(stream_partition(scope, stream), writer_mark_record.writer_mark_sort(check_writer_name(writer)))
 
 
 def watermark_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import watermark_record
+
     return Key(stream_partition(scope, stream), watermark_record.WATERMARK_SORT)
 
 
 def watermark_schedule_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import watermark_schedule_record
+
     scoped_name = scoped_stream_name(scope, stream)
     bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
     return Key(watermark_schedule_record.watermark_schedule_partition(bucket), scoped_name)
@@ -154,27 +175,39 @@ def watermark_schedule_key(scope: str, stream: str) -> Key:
 
 def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:
     """A stream, as anything else, has at most one intent, since at most one operation runs on it."""
+    from headrace.codec.records import intent_record
+
     scoped_name = scoped_subject_name(noun, scope, name)
     bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
     return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(noun, scoped_name))
 
 
 def bucket_lease_key(kind: str, bucket: int) -> Key:
+    from headrace.codec.records import bucket_lease_record
+
     return Key(bucket_lease_record.BUCKET_LEASES_PARTITION, bucket_lease_record.bucket_lease_sort(kind, bucket))
 
 
 def retention_key(scope: str, stream: str, first_segment_number: int) -> Key:
+    from headrace.codec.records import retention_record
+
     return Key(stream_partition(scope, stream), retention_record.retention_sort(first_segment_number))
 
 
 def retention_cut_key(scope: str, stream: str, first_segment_number: int, time_ms: int) -> Key:
+    from headrace.codec.records import retention_record
+
     return Key(stream_partition(scope, stream), retention_record.retention_cut_sort(first_segment_number, time_ms))
 
 
 def retention_due_key(due: retention_record.DueStream) -> Key:
+    from headrace.codec.records import retention_record
+
     bucket = bucket_of_stream(scoped_stream_name(due.scope, due.stream), topology.BUCKET_COUNT)
     return Key(retention_record.retention_due_partition(bucket), retention_record.retention_due_sort(due))
 
 
 def subscriber_key(scope: str, stream: str, first_segment_number: int, name: str) -> Key:
+    from headrace.codec.records import subscriber_record
+
     return Key(stream_partition(scope, stream), subscriber_record.subscriber_sort(first_segment_number, name))

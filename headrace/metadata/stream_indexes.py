@@ -3,6 +3,8 @@
 The list of a scope's streams says which tags a stream has; it changes in the same write as the configuration. The index
 of a tag only says which streams may have it: there can be more tags than one write holds, so that its entries come
 before the tag does and go after it.
+
+Only creations, updates and deletions need the records of retention: they import them, and a cold start does not.
 """
 
 from __future__ import annotations
@@ -11,11 +13,6 @@ from collections.abc import Sequence
 
 from headrace.codec.records.listing_record import listing_body, tag_body
 from headrace.metadata import keys
-from headrace.metadata.retention_records import (
-    retention_writes_of_creation,
-    retention_writes_of_end,
-    retention_writes_of_update,
-)
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, CorruptError
 from headrace.model.stream_configuration import StreamConfiguration
@@ -29,12 +26,16 @@ _RECORDS_PER_WRITE = 90
 
 def writes_of_creation(stream: Stream) -> list[Write]:
     """What is written together with a new stream."""
+    from headrace.metadata.retention_records import retention_writes_of_creation
+
     listed = Create(keys.listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))
     return [listed, *retention_writes_of_creation(stream)]
 
 
 def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfiguration) -> list[Write]:
     """What is written together with a new configuration; one read, and one more if the retention policy changes."""
+    from headrace.metadata.retention_records import retention_writes_of_update
+
     key = keys.listing_key(stream.scope, stream.name)
     listed = records.store.get(key)
     if listed is None:
@@ -56,6 +57,8 @@ def writes_of_deletion(stream: Stream) -> list[Write]:
 
 def leave_due_index(records: StreamRecords, stored: StoredStream) -> None:
     """Take a stream that is to be deleted out of the index of streams whose retention is due; one read."""
+    from headrace.metadata.retention_records import retention_writes_of_end
+
     writes = retention_writes_of_end(records.store, stored.stream)
     if writes:
         records.while_unchanged(stored, *writes)

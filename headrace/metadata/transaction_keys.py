@@ -1,55 +1,70 @@
-"""Where each record of a stream's transactions lies: in a partition of its own, apart from the stream's."""
+"""Where each record of a stream's transactions is stored: in a partition of its own, apart from the stream's.
+
+Records' modules are imported where they are needed, as in `keys`.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace import topology
-from headrace.codec.records import (
-    commit_order_record,
-    commit_run_record,
-    commit_set_record,
-    completed_transaction_record,
-    transaction_due_record,
-    transaction_record,
-)
-from headrace.codec.records.transaction_due_record import DueEntry
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.names import check_known_name, scoped_stream_name
-from headrace.model.transactions import CommitOrder
 from headrace.ports.metadata_store import Key
+
+if TYPE_CHECKING:
+    from headrace.codec.records.transaction_due_record import DueEntry
+    from headrace.model.transactions import CommitOrder
 
 
 def transactions_partition(scope: str, stream: str) -> str:
     """Raises InvalidRequestError, code "invalid_name", as all of these do for names that cannot exist."""
+    from headrace.codec.records import transaction_record
+
     return transaction_record.transactions_partition(
         check_known_name("scope", scope), check_known_name("stream", stream)
     )
 
 
 def open_key(scope: str, stream: str, transaction_id: int) -> Key:
+    from headrace.codec.records import transaction_record
+
     return Key(transactions_partition(scope, stream), transaction_record.open_sort(transaction_id))
 
 
 def done_key(scope: str, stream: str, transaction_id: int) -> Key:
+    from headrace.codec.records import transaction_record
+
     return Key(transactions_partition(scope, stream), transaction_record.done_sort(transaction_id))
 
 
 def completed_key(scope: str, stream: str, completed_ms: int, transaction_id: int) -> Key:
+    from headrace.codec.records import completed_transaction_record
+
     sort = completed_transaction_record.completed_sort(completed_ms, transaction_id)
     return Key(transactions_partition(scope, stream), sort)
 
 
 def order_key(scope: str, stream: str, order: CommitOrder) -> Key:
+    from headrace.codec.records import commit_order_record
+
     return Key(transactions_partition(scope, stream), commit_order_record.order_sort(order))
 
 
 def commit_run_key(scope: str, stream: str) -> Key:
+    from headrace.codec.records import commit_run_record
+
     return Key(transactions_partition(scope, stream), commit_run_record.RUN_SORT)
 
 
 def commit_set_key(scope: str, stream: str, key: str) -> Key:
+    from headrace.codec.records import commit_set_record
+
     return Key(transactions_partition(scope, stream), commit_set_record.commit_set_sort(key))
 
 
 def due_key(entry: DueEntry) -> Key:
+    from headrace.codec.records import transaction_due_record
+
     bucket = bucket_of_stream(scoped_stream_name(entry.scope, entry.stream), topology.BUCKET_COUNT)
     return Key(transaction_due_record.due_partition(bucket), transaction_due_record.due_sort(entry))

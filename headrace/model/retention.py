@@ -19,9 +19,6 @@ from enum import StrEnum
 from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 
-CUT_PERIOD_MS = 30 * 60 * 1000
-"""How often a cut at the tail joins the set, and how often it is decided anew where to truncate."""
-
 CUTS_MAX = 128
 """Stream cuts that are kept of one stream: with more, what is kept is at most some 2 % more than asked for."""
 

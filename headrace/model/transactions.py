@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.names import segment_name, transaction_segment_name
 from headrace.model.segments import StreamSegment, segment_epoch
@@ -23,7 +24,6 @@ LEASE_GRACE_MS = 30_000
 EXECUTION_MS_MAX = 24 * 3600 * 1000
 """No lease reaches further than this from a transaction's creation."""
 
-COMPLETED_KEPT_MS = 24 * 3600 * 1000
 COMMIT_SET_KEPT_MS = 7 * 24 * 3600 * 1000
 """How long a commit set's key makes its repeat a no-op. After that its transactions are unknown, and it is refused."""
 
@@ -288,7 +288,7 @@ def aborted(transaction: Transaction, now_ms: int) -> Transaction:
     return replace(transaction, state=TransactionState.ABORTED, completed_ms=now_ms)
 
 
-def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_KEPT_MS) -> Due:
+def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS) -> Due:
     """What to do with a transaction when its entry among the due ones has come up; completed ones stay `kept_ms`."""
     if transaction.completed_ms is not None:
         return Due.COLLECT if now_ms >= transaction.completed_ms + kept_ms else Due.WAIT
@@ -299,7 +299,7 @@ def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_KEPT_MS)
     return Due.EXPIRE if now_ms > transaction.lease_end_ms + LEASE_GRACE_MS else Due.WAIT
 
 
-def next_check_ms(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_KEPT_MS) -> int:
+def next_check_ms(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS) -> int:
     """When to look at it next. A ping in between only makes that too early, a mark at most CHECK_EVERY_MS too late."""
     if transaction.completed_ms is not None:
         return transaction.completed_ms + kept_ms

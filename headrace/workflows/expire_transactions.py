@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.codec.records.transaction_due_record import DueEntry, due_body, due_last, due_of_body, due_partition
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
@@ -22,7 +23,6 @@ from headrace.model.streams import Stream
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
     COMMIT_SET_KEPT_MS,
-    COMPLETED_KEPT_MS,
     Due,
     due,
     is_of_former_incarnation,
@@ -67,7 +67,7 @@ def transaction_ticks(
     queues: TransactionQueues,
     clock: Clock,
     workers: Workers | None = None,
-    kept_ms: int = COMPLETED_KEPT_MS,
+    kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS,
     note_undecodable: NoteUndecodable | None = None,
 ) -> DueWorkTicks[DueBatch]:
     """Ticks that do what is due in a shard, in batches of entries that are read together.

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model import transactions
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange, StreamSegment
@@ -79,7 +80,7 @@ def test_a_position_is_kept_for_a_commit_with_a_time():
 
 
 GRACE_END_MS = OPEN.lease_end_ms + transactions.LEASE_GRACE_MS
-KEPT_END_MS = 5_000 + transactions.COMPLETED_KEPT_MS
+KEPT_END_MS = 5_000 + COMPLETED_TRANSACTIONS_KEPT_MS
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_what_is_due(transaction: Transaction, now_ms: int, expected: Due):
 
 @given(
     state=st.sampled_from([OPEN, COMMITTING, ABORTING, COMMITTED, ABORTED]),
-    later_ms=st.integers(0, 2 * transactions.COMPLETED_KEPT_MS),
+    later_ms=st.integers(0, 2 * COMPLETED_TRANSACTIONS_KEPT_MS),
 )
 def test_a_check_that_finds_nothing_to_do_comes_again_later(state: Transaction, later_ms: int):
     now_ms = 5_000 + later_ms

@@ -24,8 +24,6 @@ SCANNED = (
     "infra",
     "segmentstore_fargate",
     "glue_jobs",
-    "local_stack",
-    "grpc_bridge",
     "docs",
     ".github",
     "README.md",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.errors import NotFoundError
 from headrace.model.transactions import (
     CHECK_EVERY_MS,
     COMMIT_SET_KEPT_MS,
-    COMPLETED_KEPT_MS,
     LEASE_GRACE_MS,
     TransactionState,
 )
@@ -102,7 +102,7 @@ def test_completed_ones_are_forgotten_after_a_day(world: Any):
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
     assert len(_due(world)) == 2
-    world.clock.advance(COMPLETED_KEPT_MS - CHECK_EVERY_MS - 1)
+    world.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS - CHECK_EVERY_MS - 1)
     _tick(world)
     assert _state(world, one) is TransactionState.COMMITTED
     world.clock.advance(1)
@@ -182,7 +182,7 @@ def test_completed_ones_stay_as_long_as_the_deployment_says(world: Any):
     world.create()
     one = world.begin()
     world.commit(one)
-    kept_ms = 10 * COMPLETED_KEPT_MS
+    kept_ms = 10 * COMPLETED_TRANSACTIONS_KEPT_MS
     ticks = module.transaction_ticks(world.store, world.transaction_queues, world.clock, kept_ms=kept_ms)
     world.clock.advance(CHECK_EVERY_MS)
     for passed_ms, state in ((kept_ms - CHECK_EVERY_MS - 1, TransactionState.COMMITTED), (1, None)):
