@@ -4,9 +4,10 @@ Built by uv on the machine that synthesizes, for the machine that runs it: wheel
 requirements.lock, no docker. One asset for all functions, because most of it is the same SDK, and because one hash says
 which version of the whole control plane is deployed. An unchanged bundle is not built again.
 
-A cold start unpacks, compiles and imports the bundle, so it holds byte code, and of botocore's data only the services
-in use. The byte code needs an interpreter of Lambda's version on the machine that synthesizes. Without one the bundle
-works all the same, twice as slow to start, and has another name.
+A cold start unpacks, compiles and imports the bundle, so it holds byte code, of botocore's data only the services in
+use, and package roots that import their parts when they are used. The byte code needs an interpreter of Lambda's
+version on the machine that synthesizes. Without one the bundle works all the same, twice as slow to start, and has
+another name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import jsii
 from aws_cdk import aws_lambda as lambda_
 
 from headrace import topology
-from infra.packaging import botocore_data, byte_code
+from infra.packaging import botocore_data, byte_code, lazy_packages
 from infra.packaging.import_closure import import_closure, imported_from_outside
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
@@ -48,7 +49,7 @@ UNUSED = (
     "pydantic/v1",
 )
 """Large parts of packages that no handler imports: a fifth of the bundle."""
-_RECIPE = (__file__, botocore_data.__file__, byte_code.__file__)
+_RECIPE = (__file__, botocore_data.__file__, byte_code.__file__, lazy_packages.__file__)
 """The modules that decide what becomes of the same requirements and sources."""
 
 
@@ -74,7 +75,8 @@ def build_bundle(target: Path, requirements: str, interpreter: Path | None, plat
 
     Raises:
         RuntimeError: uv is missing, or a package cannot be installed or compiled; the message says why.
-        FileNotFoundError: botocore does not hold its data as it used to.
+        FileNotFoundError: botocore does not hold its data as it used to, or a package to be rewritten is gone.
+        ValueError: the root of a package to be rewritten does more than gather names.
     """
     requirements_file = target / "requirements.txt"
     requirements_file.write_text(requirements)
@@ -93,6 +95,7 @@ def build_bundle(target: Path, requirements: str, interpreter: Path | None, plat
     for record in target.glob("*.dist-info/RECORD"):  # it lists what is no longer there
         record.unlink()
     botocore_data.reduce_botocore_data(target / "botocore" / "data")
+    lazy_packages.defer_imports_of_roots(target)
     for file in bundle_sources():
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from headrace import topology
 from infra.packaging.botocore_data import SERVICES, reduce_botocore_data
 from infra.packaging.byte_code import find_interpreter
 from infra.packaging.lambda_bundle import PYTHON_VERSION, UNUSED, _fingerprint, bundle_sources
+from infra.packaging.lazy_packages import PACKAGES
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
@@ -65,6 +66,13 @@ def test_every_source_has_byte_code_that_lambda_takes_unchecked(bundle):
         compiled_file = source.parent / "__pycache__" / f"{source.stem}.cpython-313.pyc"
         header = compiled_file.read_bytes()[:8]
         assert header == PYTHON_3_13_MAGIC + (1).to_bytes(4, "little"), source
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_roots_import_their_parts_when_they_are_used(bundle, package):
+    tree = ast.parse((bundle / package / "__init__.py").read_text())
+    assert "__getattr__" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert len([node for node in tree.body if isinstance(node, ast.ImportFrom)]) <= 1
 
 
 def test_the_zip_is_small(bundle, tmp_path):
