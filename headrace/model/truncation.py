@@ -34,6 +34,7 @@ class RunningTruncation:
 
     First the bytes between are counted, then the target becomes the head (`is_recorded`), then the segments between are
     deleted. `next_epoch` is how far the count, and later the deletion, has come; `size_bytes` what was counted so far.
+    Between the two the segments of the target are cut off, of which the first `positions_done` are done.
     """
 
     target: PlacedCut
@@ -42,6 +43,7 @@ class RunningTruncation:
     next_epoch: int
     size_bytes: int = 0
     is_recorded: bool = False
+    positions_done: int = 0
 
     @property
     def epochs(self) -> range:

@@ -41,13 +41,19 @@ def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
     if record is None:
         return
     identifiers = leftovers_of_body(record.body)
-    gone = [_name(stream, one) for one in identifiers if one not in coming.by_id]
-    if gone:
-        tools.segment_stores.delete_segments(gone)
+    gone = [one for one in identifiers if one not in coming.by_id]
+    kept = [one for one in identifiers if one in coming.by_id]
     rate = scale_rate(stream.configuration.scaling)
-    for identifier in identifiers:
-        if identifier in coming.by_id:
-            tools.segment_stores.update_segment_policy(_name(stream, identifier), rate)
+    while gone or kept:
+        if gone:
+            tools.segment_stores.delete_segments([_name(stream, one) for one in gone[:SEGMENTS_PER_CALL]])
+            gone = gone[SEGMENTS_PER_CALL:]
+        else:
+            tools.segment_stores.update_segment_policy(_name(stream, kept.pop(0)), rate)
+        if is_time_short() and (gone or kept):
+            left = leftovers_body(sorted((*gone, *kept)))
+            tools.records.while_unchanged(stored, Replace(record.key, left, record.version))
+            require_time_for_piece(f"removal of leftover segments of {stream.scoped_name}")
     tools.records.while_unchanged(stored, Delete(record.key, record.version))
 
 

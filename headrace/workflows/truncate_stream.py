@@ -19,7 +19,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
 from headrace.model.streams import Stream, truncated
 from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
-from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Create, Delete, Replace, Write
 from headrace.workflows.steps import Step, Tools, Workflow
 from headrace.workflows.truncate_marks import truncate_marks
@@ -55,12 +55,21 @@ def _record_head(tools: Tools, stored: StoredStream) -> None:
 
 
 def _truncate_segments(tools: Tools, stored: StoredStream) -> None:
-    running, _ = _running(tools, stored)
+    running, version = _running(tools, stored)
+    if running.next_epoch > running.epochs.start:
+        return  # Deletions have begun behind it.
     starts = running.before.cut.offsets if running.before else {}
-    for identifier, offset in running.target.cut.positions:
+    positions = running.target.cut.positions
+    for index in range(running.positions_done, len(positions)):
+        identifier, offset = positions[index]
         if offset > starts.get(identifier, 0):
             tools.segment_stores.truncate_segment(_name(stored.stream, identifier), offset)
+        if is_time_short():
+            _note(tools, stored, replace(running, positions_done=index + 1), version)
+            require_time_for_piece(f"truncation of {stored.stream.scoped_name}, up to segment {identifier}")
     truncate_marks(tools.records.store, tools.segment_stores, stored.stream, running.target)
+    if is_time_short() and running.positions_done < len(positions):
+        _note(tools, stored, replace(running, positions_done=len(positions)), version)
 
 
 def _delete_segments(tools: Tools, stored: StoredStream) -> None:

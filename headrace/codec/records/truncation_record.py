@@ -30,6 +30,7 @@ def running_truncation_body(running: RunningTruncation) -> dict[str, Any]:
         next_epoch=running.next_epoch,
         size_bytes=running.size_bytes,
         recorded=running.is_recorded,
+        **({"positions_done": running.positions_done} if running.positions_done else {}),
     )
 
 
@@ -74,4 +75,5 @@ def _running(body: Body) -> RunningTruncation:
         next_epoch=int(body["next_epoch"]),
         size_bytes=int(body["size_bytes"]),
         is_recorded=bool(body["recorded"]),
+        positions_done=int(body.get("positions_done", 0)),
     )
