@@ -27,6 +27,7 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk, MemoryJournalFile
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.system_clock import SystemClock
+from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
@@ -38,7 +39,7 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
-from segmentstore_fargate.registration import claim_container
+from segmentstore_fargate.registration import claim_free_container
 
 CONTAINERS: Final = 2
 LANES: Final = 3
@@ -286,8 +287,11 @@ class World:
         running = RunningStore(store, ports, lambda: random.getrandbits(128))
         try:
             journal.start()
-            for container in range(CONTAINERS):
-                await store.open_container(container, claim_container(ports, container, _CLAIM))
+            records = ClusterRecords(ports)
+            for state in records.containers(range(CONTAINERS)):
+                epoch = claim_free_container(records, state, _CLAIM, SystemClock().now_ms())
+                assert epoch is not None, "no other store claims it"
+                await store.open_container(state.container, epoch)
             yield running
         finally:
             running.kill()

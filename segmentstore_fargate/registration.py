@@ -17,7 +17,6 @@ from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, W
 
 _log = logging.getLogger(__name__)
 
-CLAIM_ATTEMPTS_MAX: Final = 5
 TASK_METADATA_VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 TASK_METADATA_TIMEOUT_S: Final = 5.0
 TASK_ARN_LABEL: Final = "com.amazonaws.ecs.task-arn"
@@ -65,20 +64,6 @@ def claim_free_container(
             return None
         checks.append(check_lease(state.hold.store_id, holder))
     return claim_if_unchanged(records.store, state.container, claim, state.epoch, *checks)
-
-
-def claim_container(store: MetadataStore, container: int, claim: ContainerClaim) -> int:
-    """Take a container over from whomever has it; its epoch.
-
-    Raises:
-        UnavailableError: the metadata store does not answer, or others claim the container all the time.
-    """
-    for _ in range(CLAIM_ATTEMPTS_MAX):
-        found = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
-        epoch = claim_if_unchanged(store, container, claim, found.version if found else None)
-        if epoch is not None:
-            return epoch
-    raise UnavailableError(f"container {container} is claimed by others again and again: is a store index used twice?")
 
 
 @dataclass(frozen=True, slots=True)

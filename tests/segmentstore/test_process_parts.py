@@ -20,7 +20,7 @@ from segmentstore_fargate import config, health, probe
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.health import HealthServer, json_answer
 from segmentstore_fargate.layout import volume_id
-from segmentstore_fargate.registration import TASK_ARN_LABEL, OwnTask, claim_container, claim_if_unchanged, own_task
+from segmentstore_fargate.registration import TASK_ARN_LABEL, OwnTask, claim_if_unchanged, own_task
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = {
@@ -150,7 +150,7 @@ def test_each_claim_deposes_the_one_before():
     store = MemoryMetadataStore()
     first = ContainerClaim("store-0", "10.0.0.1", 1, "local")
     second = ContainerClaim("store-1", "10.0.0.2", 2, "local")
-    assert [claim_container(store, 3, first), claim_container(store, 3, second)] == [0, 1]
+    assert [claim_if_unchanged(store, 3, first, None), claim_if_unchanged(store, 3, second, 0)] == [0, 1]
     record = store.get(Key(CLUSTER_PARTITION, claim_sort(3)))
     assert record is not None
     assert (container_claim(record.body), record.version) == (second, 1)

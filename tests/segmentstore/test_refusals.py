@@ -6,12 +6,12 @@ import logging
 
 import pytest
 from botocore.exceptions import ClientError
+from segment_writes import WRITER, created_segment
 
 from headrace import wire
 from headrace.adapters.s3.failures import failure
 
 SEGMENT = "scope/stream/0.#epoch.0"
-WRITER = 5
 REFUSALS = ["AccessDenied", "BadDigest", "ExpiredToken", "IncompleteBody", "RequestTimeTooSkewed", "SomethingNew"]
 
 
@@ -40,11 +40,8 @@ def refusing(world, operation, code):
 def test_refused_put_is_repeated_until_it_succeeds(world, run, caplog, code):
     async def scenario():
         async with world.running() as running:
-            client = await running.connect()
+            client = await created_segment(running, SEGMENT, b"one")
             container = running.store.owned[0].container
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 0, b"one")
             grant = refusing(world, "put", code)
             world.clock.advance(2e6)
             await running.until(lambda: container.metrics.storage_refusals >= 3)
@@ -66,11 +63,8 @@ def test_refused_put_is_repeated_until_it_succeeds(world, run, caplog, code):
 def test_refused_deletion_is_repeated(world, run):
     async def scenario():
         async with world.running() as running:
-            client = await running.connect()
+            client = await created_segment(running, SEGMENT, b"data")
             container = running.store.owned[0].container
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 0, b"data")
             await running.flush()
             await client.call(wire.DeleteSegment(3, SEGMENT))
             await running.until(lambda: not container.metadata.deletions)
@@ -88,11 +82,8 @@ def test_refused_deletion_is_repeated(world, run):
 def test_refused_read_costs_the_reader_an_answer_and_nothing_else(world, run):
     async def scenario():
         async with world.running() as running:
-            client = await running.connect()
+            client = await created_segment(running, SEGMENT, b"data")
             container = running.store.owned[0].container
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 0, b"data")
             await running.flush()
             container.metadata.segments[SEGMENT].index.release_all()
             grant = refusing(world, "read", "ExpiredToken")

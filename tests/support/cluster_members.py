@@ -14,6 +14,7 @@ from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
+from headrace.model.names import container_of_segment
 from headrace.workflows.detect_failed_stores import detect_failed_stores
 from segmentstore_fargate.membership import Membership, Place
 
@@ -21,6 +22,11 @@ CONTAINERS = 4
 GRACE_MS = 60_000
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 3
+SEGMENT_OF_CONTAINER_0 = next(
+    name
+    for name in (f"scope/stream/{number}.#epoch.0" for number in range(100))
+    if container_of_segment(name, CONTAINERS) == 0
+)
 
 
 class Counted:

@@ -8,6 +8,14 @@ from typing import Any
 WRITER, OTHER = 5, 6
 
 
+async def created_segment(running: Any, segment: str, *events: bytes, writer: int = WRITER, first: int = 0) -> Any:
+    """A client of a running store that has made the segment and written these events."""
+    client = await running.connect()
+    await client.create(segment)
+    await write(client, segment, events, writer=writer, first=first)
+    return client
+
+
 async def write(client: Any, segment: str, events: Sequence[bytes], *, writer: int = WRITER, first: int = 0) -> None:
     """Events of these numbers on, each acknowledged before the next is sent."""
     await client.set_up(segment, writer)

@@ -18,6 +18,7 @@ from store_machine_doubles import WAIT_S, Faulty, Gate, Replies
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -28,7 +29,7 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
-from segmentstore_fargate.registration import claim_container
+from segmentstore_fargate.registration import claim_free_container
 
 
 class StoreUnderAMachine(RuleBasedStateMachine):
@@ -84,7 +85,11 @@ class StoreUnderAMachine(RuleBasedStateMachine):
             JournalLedgers(self.journal), self.pool, self.clock, self.tier_2, self.tier_2,  # type: ignore[arg-type]
             container_count=1, limits=self.limits, table_limits=self.table_limits,
         )  # fmt: skip
-        epoch = claim_container(self.tier_2.metadata, 0, ContainerClaim("store-0", "127.0.0.1", 1, "local"))
+        records = ClusterRecords(self.tier_2.metadata)
+        (state,) = records.containers([0])
+        claim = ContainerClaim("store-0", "127.0.0.1", 1, "local")
+        epoch = claim_free_container(records, state, claim, self.clock.now_ms())
+        assert epoch is not None
         self.wait(self.store.open_container(0, epoch))
         self.owned = self.store.owned[0]
         self.wait(self.owned.chores.stop())

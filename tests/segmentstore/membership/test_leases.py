@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from cluster_members import (
     CONTAINERS,
+    SEGMENT_OF_CONTAINER_0,
     WRITER,
     Member,
     lease,
@@ -15,13 +16,13 @@ from cluster_members import (
     member,
     write,
 )
+from segment_writes import created_segment
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import StoredMap, write_lease
 from headrace.model.cluster import ContainerMap, registered
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.model.names import container_of_segment
 from headrace.workflows.detect_failed_stores import end_lease_of_task
 from segmentstore_fargate import heartbeat as heartbeat_module
 
@@ -67,18 +68,13 @@ async def everything_in_tier_2(world, owner: Member, container: int) -> None:
 
 def test_what_a_store_took_after_its_lease_is_not_acknowledged_when_another_one_went_on(world, run):
     """Two owners, both with the append of event 2: one of them acknowledges it."""
-    names = (f"scope/stream/{number}.#epoch.0" for number in range(100))
-    segment = next(name for name in names if container_of_segment(name, CONTAINERS) == 0)
 
     async def scenario():
         async with member(world, "a", range(CONTAINERS), task="task-a") as a, member(world, "b") as b:
             await a.beat()
             await a.serves(0, 1)
             await b.serves(2, 3)
-            client = await a.running.connect()
-            await client.create(segment)
-            await client.set_up(segment, WRITER)
-            await client.append(WRITER, 1, b"one")
+            client = await created_segment(a.running, SEGMENT_OF_CONTAINER_0, b"one", writer=WRITER, first=1)
             await everything_in_tier_2(world, a, 0)
             world.clock.advance(9)
             await b.beat()
@@ -88,13 +84,13 @@ def test_what_a_store_took_after_its_lease_is_not_acknowledged_when_another_one_
             await b.beat()
             await b.serves(0, 1, 2, 3)
             other = await b.running.connect()
-            assert await other.set_up(segment, WRITER) == 1
+            assert await other.set_up(SEGMENT_OF_CONTAINER_0, WRITER) == 1
             await other.append(WRITER, 2, b"too")
             await a.beat()
             assert a.running.store.gate.is_open
             assert a.containers == []
             assert await client.closed()
-            assert await other.read_all(segment) == b"onetoo"
+            assert await other.read_all(SEGMENT_OF_CONTAINER_0) == b"onetoo"
             assert not a.fatal
 
     run(scenario())

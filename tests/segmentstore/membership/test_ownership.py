@@ -7,27 +7,23 @@ from typing import Any
 
 import pytest
 from cluster_members import CONTAINERS, GRACE_MS, WRITER, Member, lease, look, member
+from cluster_members import SEGMENT_OF_CONTAINER_0 as SEGMENT
+from segment_writes import created_segment
 
 from headrace import wire
 from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, lease_key
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key
 from headrace.workflows.assign_containers import assign_containers
 
-NAMES = (f"scope/stream/{number}.#epoch.0" for number in range(100))
-SEGMENT = next(name for name in NAMES if container_of_segment(name, CONTAINERS) == 0)
 ACKNOWLEDGED, HELD = b"one", b"two"
 
 
 async def silenced(world: Any, a: Member) -> Any:
     """A client of `a`, whose first append is acknowledged and in tier 2, and whose second one `a` holds back."""
-    client = await a.running.connect()
-    await client.create(SEGMENT)
-    await client.set_up(SEGMENT, WRITER)
-    await client.append(WRITER, 1, ACKNOWLEDGED)
+    client = await created_segment(a.running, SEGMENT, ACKNOWLEDGED, writer=WRITER, first=1)
     await a.running.flush()
     await a.beat()
     world.clock.advance(9)
@@ -213,9 +209,7 @@ def test_a_claim_that_came_while_others_were_read_is_read_too(world, run):
 def test_a_store_whose_claim_is_gone_stops_that_container_only(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
-            client = await a.running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
+            client = await created_segment(a.running, SEGMENT, writer=WRITER)
             world.claim(0)
             await a.beat()
             assert 0 not in a.containers
