@@ -204,10 +204,11 @@ class TransactionService:
 
     def list_open(self, scope: str, stream: str, limit: int, after: int | None = None) -> Listing[Transaction]:
         """Transactions that are not completed, by id; raises NotFoundError if there is no such stream."""
-        found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit), after)
+        found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
         if not found:
             self._streams.get(scope, stream)
-        page = tuple(one.transaction for one in found)
+        page = tuple(one.transaction for one in found[:limit])
+        has_more = has_more or len(found) > limit
         return Listing(page, transaction_text(page[-1].transaction_id) if has_more else None)
 
     def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
