@@ -108,6 +108,8 @@ class LedgerStore(Protocol):
     def prepare(self, container: int) -> None:
         """Find the entries of a released ledger again, before it is opened; blocks while it reads.
 
+        One pass finds those of all released ledgers: for the others nothing is left to do.
+
         Raises:
             CorruptError: entries that were durable are missing or damaged.
             UnavailableError: they could not be read this time.

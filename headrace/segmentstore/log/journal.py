@@ -11,7 +11,7 @@ newest (`file_copies`), so that a container that lags does not keep the files of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from headrace.model import log_space
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
+from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.log_space import COPY_FROM_FILES, LogSpace
 from headrace.ports.journal_disk import JournalDisk
 from headrace.segmentstore.log import journal_format
@@ -33,6 +33,7 @@ from headrace.segmentstore.log.journal_format import (
 )
 from headrace.segmentstore.log.journal_scan import WINDOW_BYTES, RecordScan
 from headrace.segmentstore.log.recovered_entries import RecoveredEntries
+from headrace.segmentstore.log.rereading import Found, Rereading
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -84,6 +85,9 @@ class Journal:
         self._failure: UnavailableError | None = None
         self._recovered: dict[int, RecoveredEntries] = {}
         self._readable: WeakValueDictionary[int, RecoveredEntries] = WeakValueDictionary()  # as long as they are used
+        self._readings_lock = Lock()  # for what is read, and the files that may be freed because of that
+        self._rereading: Rereading | None = None
+        self._scanning = Lock()  # a scan is under way: the files must not be closed
         self._copy: FileCopy | None = None
         self._copy_thread: Thread | None = None
         self._last_commit: tuple[LogFile, int] | None = None  # the file and where in it the commit begins
@@ -100,18 +104,22 @@ class Journal:
 
         Raises:
             CorruptError: durable entries are missing or damaged.
+            UnavailableError: it was closed meanwhile.
         """
-        self._load()
-        self._settle_last_commit()
-        self._files.free_empty()
-        for container, entries in self._recovered.items():
-            self._truncated_before[container] = entries.truncated_before
-            self._readable[container] = entries
-        self._files.recycle_oldest(self._truncated_before)  # first: the volume may have no room for a new file
-        self._files.begin()
-        self._prepare_spares()
-        self._recycle()
-        self._thread.start()
+        with self._scanning:
+            self._check_open()
+            self._load()
+            self._settle_last_commit()
+            self._files.free_empty()
+            for container, entries in self._recovered.items():
+                self._truncated_before[container] = entries.truncated_before
+                self._readable[container] = entries
+            # First: the volume may have no room for a new file.
+            self._files.recycle_oldest(self._truncated_before, self._is_read)
+            self._files.begin()
+            self._prepare_spares()
+            self._recycle()
+            self._thread.start()
 
     @property
     def recovered(self) -> dict[int, RecoveredEntries]:
@@ -144,10 +152,12 @@ class Journal:
         return self._failure
 
     def close(self) -> None:
-        """Commit what is queued, then stop. Blocks until the thread has ended."""
+        """Commit what is queued, then stop. Blocks until the thread, and a scan that is under way, have ended."""
         with self._lock:
             self._closing = True
         self._news.put(None)
+        with self._scanning:
+            pass  # a start has ended early, or has started the thread
         if self._thread.ident is not None:
             self._thread.join()
         for helper in (self._copy_thread, self._spare_thread):
@@ -161,28 +171,32 @@ class Journal:
         room_bytes = log_space.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
         return LogSpace(self._files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
 
-    def read_again(self, container: int) -> RecoveredEntries | None:
-        """Where the entries of a container are that takes none for now; None without any. Blocks, in any thread.
+    def read_again(self, containers: Collection[int]) -> Found:
+        """Where the entries of containers are that take none for now. Blocks for one pass over all files.
 
         Raises:
-            CorruptError: entries that were durable are missing or damaged.
-            UnavailableError: a file was freed meanwhile, and is not needed next time.
+            CorruptError: records that were durable are damaged.
+            UnavailableError: a file cannot be read, or the journal is being closed.
         """
-        found: RecoveredEntries | None = None
-        for log_file in list(self._files.used):
-            scan = RecordScan(log_file.file, log_file.salt, log_file.end, log_file.name)
+        with self._scanning:
+            self._check_open()
+            with self._readings_lock:
+                self._rereading = rereading = Rereading(list(self._files.used), containers, self._check_open)
             try:
-                for record in scan:
-                    if record.header.container == container:
-                        found = found or RecoveredEntries(container)
-                        found.add(log_file, record)
-            except (CorruptError, OSError, ValueError) as error:
-                if log_file in self._files.used:
-                    raise
-                raise UnavailableError(f"journal file {log_file.name} was freed while it was read") from error
-        if found is not None:
-            self._readable[container] = found
+                rereading.scan()
+                with self._readings_lock:  # from here on a copying that ends finds the entries here
+                    found = rereading.found()
+                    self._readable.update(
+                        {each: entries for each, entries in found.items() if isinstance(entries, RecoveredEntries)}
+                    )
+            finally:
+                with self._readings_lock:
+                    self._rereading = None
         return found
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise UnavailableError("the journal was closed while it was read")
 
     def _load(self) -> None:
         loaded = self._files.load()
@@ -190,6 +204,7 @@ class Journal:
             end = loaded[index + 1][1].previous_end if index + 1 < len(loaded) else None
             scan = RecordScan(log_file.file, header.salt, end, log_file.name)
             for record in scan:
+                self._check_open()
                 container, entry = record.header.container, record.header.entry
                 if container not in self._recovered:
                     self._recovered[container] = RecoveredEntries(container)
@@ -212,6 +227,7 @@ class Journal:
             return
         log_file, start = self._last_commit
         for position in range(start, log_file.end, WINDOW_BYTES):
+            self._check_open()
             length = min(WINDOW_BYTES, log_file.end - position)
             log_file.file.write(position, [log_file.file.read(position, length)])
         log_file.file.sync()
@@ -304,20 +320,25 @@ class Journal:
             _log.error("event=journal_spare_failed error=%r", error)
 
     def _recycle(self) -> None:
-        oldest = self._files.used[0]
-        if oldest.copied:
-            oldest.pinned = any(entries.is_read for entries in list(self._readable.values()))
-        self._files.recycle_oldest(self._truncated_before)
+        with self._readings_lock:
+            self._files.recycle_oldest(self._truncated_before, self._is_read)
         oldest = self._files.used[0]
         self.oldest_sequence = oldest.sequence
         self.active_sequence = self._files.active.sequence
         needed = oldest.needed(self._truncated_before)
         self.oldest_needed_bytes = {container: needed_bytes([each]) for container, each in needed.items()}
-        if self._copy is None and not (oldest.pinned or oldest.damaged) and self._copying_pays(needed):
-            oldest.pinned = True
+        if self._copy is None and not (oldest.copied or oldest.damaged) and self._copying_pays(needed):
             self._copy = copy = FileCopy(oldest, needed, self._truncated_before)
             self._copy_thread = Thread(target=copy.run, args=(self._wake,), name="journal-copy", daemon=True)
             self._copy_thread.start()
+
+    def _is_read(self, log_file: LogFile) -> bool:
+        """Whether a file has to stay that is not needed: it is being copied, or read, or is about to be."""
+        if self._copy is not None and self._copy.log_file is log_file:
+            return True
+        if self._rereading is not None and self._rereading.needs(log_file):
+            return True
+        return log_file.copied and any(entries.is_read for entries in list(self._readable.values()))
 
     def _copying_pays(self, oldest: Mapping[int, list[Stretch]]) -> bool:
         """Whether what is needed of the oldest file is worth copying, and has room."""
@@ -345,11 +366,13 @@ class Journal:
         if not ended:
             return
         self._copy = None
-        copy.log_file.pinned = False
         if copy.is_complete:
-            for container, entries in list(self._readable.items()):
-                entries.replace(copy.log_file, copy.runs_of(container))
-            copy.log_file.copied = True
+            with self._readings_lock:
+                for container, entries in list(self._readable.items()):
+                    entries.replace(copy.log_file, copy.runs_of(container))
+                if self._rereading is not None:
+                    self._rereading.note_copied(copy)
+                copy.log_file.copied = True
         else:
             copy.log_file.damaged = True
         self._recycle()

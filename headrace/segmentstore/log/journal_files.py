@@ -50,8 +50,8 @@ class Stretch:
 class LogFile:
     """A file in use. `stretches`: what each container has in it.
 
-    `copied`: what is needed of it is durable in newer files too. `pinned`: it is being read, and has to stay for that.
-    `damaged`: it cannot be copied. `takes_copies`: its format has copied records.
+    `copied`: what is needed of it is durable in newer files too. `damaged`: it cannot be copied. `takes_copies`: its
+    format has copied records.
     """
 
     name: str
@@ -61,7 +61,6 @@ class LogFile:
     end: int = FILE_HEADER_BYTES
     stretches: dict[int, list[Stretch]] = field(default_factory=dict)
     copied: bool = False
-    pinned: bool = False
     damaged: bool = False
     takes_copies: bool = True
 
@@ -194,9 +193,12 @@ class JournalFiles:
         """What all files take on the volume."""
         return (len(self.used) + len(self._spares)) * self._file_bytes
 
-    def recycle_oldest(self, truncated_before: Mapping[int, int]) -> None:
-        """Free old files none of whose entries is needed: those before a container's truncation point are not."""
-        while len(self.used) > 1 and not self.used[0].pinned and not self.used[0].needed(truncated_before):
+    def recycle_oldest(self, truncated_before: Mapping[int, int], is_read: Callable[[LogFile], bool]) -> None:
+        """Free old files none of whose entries is needed: those before a container's truncation point are not.
+
+        A file that `is_read` has to stay for that.
+        """
+        while len(self.used) > 1 and not self.used[0].needed(truncated_before) and not is_read(self.used[0]):
             self._free(self.used.popleft())
 
     def free_empty(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
@@ -162,7 +163,7 @@ class JournalLedgers:
     """All ledgers on one journal.
 
     The journal finds its entries once, at its start. A ledger that was released, with more in it than was found then,
-    is looked for in the files again.
+    is looked for in the files again: in one pass for all that are released.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -170,7 +171,8 @@ class JournalLedgers:
         self._open: dict[int, tuple[int, JournalLedger]] = {}
         self._released: dict[int, tuple[int, JournalLedger]] = {}
         self._forgotten: dict[int, int] = {}
-        self._read_again: set[int] = set()
+        self._preparing = Lock()  # who waits finds its ledger prepared by the pass before
+        self._lock = Lock()  # for ledgers that a pass has found, and that are forgotten meanwhile
 
     def open(self, container: int, epoch: int) -> JournalLedger:
         """As the port has it; also raises UnavailableError for one that is open, having fenced its former owner."""
@@ -197,7 +199,7 @@ class JournalLedgers:
             return
         _, ledger = self._open[container]
         ledger.close()
-        if ledger.unread is not None and container not in self._read_again:
+        if ledger.unread is not None:
             self._journal.recovered[container] = ledger.unread
         else:
             ledger.settle()
@@ -206,20 +208,31 @@ class JournalLedgers:
 
     def prepare(self, container: int) -> None:
         """As the port has it."""
-        if container not in self._released:
-            return
-        _, ledger = self._released[container]
-        found = self._journal.read_again(container)
-        if found is None:  # all of it was truncated
+        with self._preparing:
+            if container not in self._released:
+                return
+            asked = dict(self._released)
+            found = self._journal.read_again(asked)
+            with self._lock:
+                for each, held in asked.items():
+                    if self._released.get(each) is held:
+                        self._prepared(each, held[1], found.get(each))
+            error = found.get(container)
+            if isinstance(error, CorruptError):
+                raise error
+
+    def _prepared(self, container: int, ledger: JournalLedger, entries: RecoveredEntries | CorruptError | None) -> None:
+        if isinstance(entries, CorruptError):
+            return  # it stays released, and is looked for again when it is asked for
+        if entries is None:  # all of it was truncated
             self._forgotten[container] = ledger.next_entry
         else:
-            self._journal.recovered[container] = found
-            self._read_again.add(container)  # entries may be moved while they are looked for: look again if it fails
-        self._released.pop(container, None)
+            self._journal.recovered[container] = entries
+        del self._released[container]
 
     def epochs(self) -> dict[int, int]:
         """As the port has it."""
-        found = {container: entries.epoch for container, entries in self._journal.recovered.items()}
+        found = {container: entries.epoch for container, entries in list(self._journal.recovered.items())}
         held = self._released | self._open
         return found | {container: epoch for container, (epoch, _) in held.items()}
 
@@ -229,7 +242,8 @@ class JournalLedgers:
 
     def forget(self, container: int) -> None:
         """As the port has it."""
-        held = self._open.pop(container, None) or self._released.pop(container, None)
+        with self._lock:
+            held = self._open.pop(container, None) or self._released.pop(container, None)
         ledger = None if held is None else held[1]
         recovered = self._journal.recovered.get(container)
         if ledger is None and recovered is not None:
