@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,18 +13,39 @@ from headrace import wire
 from headrace.client import CorruptError, UnavailableError, connections
 from headrace.client.connections import SingleReply, open_connection
 
+WAIT_S = 20
+"""Only turns a hang into a failure."""
 
-async def _serve_once(answer: bytes) -> tuple[asyncio.Server, int]:
-    """A server that answers whatever comes first with `answer` and then says nothing more."""
+
+@asynccontextmanager
+async def _server(answer: bytes) -> AsyncIterator[int]:
+    """The port of a server that answers whatever comes first with `answer` and then says nothing more.
+
+    Its end waits until the client has closed every connection.
+    """
+    serving: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(16)
-        writer.write(answer)
-        await reader.read()
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        serving.append(task)
+        try:
+            await reader.readexactly(16)
+            writer.write(answer)
+            with suppress(ConnectionResetError):  # closed with bytes unread
+                await reader.read()
+        finally:
+            writer.close()
+            with suppress(ConnectionResetError, BrokenPipeError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    return server, server.sockets[0].getsockname()[1]
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await asyncio.wait_for(asyncio.gather(*serving), WAIT_S)
+        await server.wait_closed()
 
 
 HELLO = wire.encode(wire.Hello(17, 5))
@@ -45,8 +68,7 @@ def test_peers_of_another_kind(
         monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.05)
 
     async def connect() -> None:
-        server, port = await _serve_once(answer)
-        async with server:
+        async with _server(answer) as port:
             with pytest.raises(kind, match=message):
                 await open_connection("127.0.0.1", port)
 
@@ -57,8 +79,7 @@ def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.01)
 
     async def connect() -> None:
-        server, port = await _serve_once(HELLO)
-        async with server:
+        async with _server(HELLO) as port:
             connection = await open_connection("127.0.0.1", port)
             replies = SingleReply()
             flow = connection.open_flow(replies)
