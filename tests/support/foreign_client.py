@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-HANG_S = 150
+HANG_S = 600
 """Only keeps a broken client from hanging a test run."""
+
+GAVE_UP = ("after all retries", "RetryError")
+"""In what the client raises when stores were away for all its attempts."""
 
 _CONTEXT = multiprocessing.get_context("spawn")
 
