@@ -13,7 +13,7 @@ import pytest
 
 from headrace.model.errors import ConflictError, NotFoundError, SealedError
 from headrace.model.transactions import COMMIT_SET_KEPT_MS, TransactionState
-from headrace.ports.metadata_store import Check, Key, Write
+from headrace.ports.metadata_store import Check, Key, Write, WriteConflictError
 from headrace.topology import BUCKET_COUNT
 from headrace.workflows.expire_transactions import expire_transactions
 
@@ -29,7 +29,10 @@ def small_stacks() -> Iterator[None]:
 
 
 def _all_at_once(world: Any, calls: list[Callable[[], object]]) -> Counter[Key]:
-    """Every call has read all that it reads before the first of them writes; how often each key was written."""
+    """Every call has read all that it reads before the first of them writes; how often each key was written.
+
+    None is refused and repeated: among more of them a repeat would be refused as well.
+    """
     barrier, honest, written = threading.Barrier(len(calls)), world.bare_store.write, Counter[Key]()
     has_met = threading.local()
 
@@ -37,7 +40,10 @@ def _all_at_once(world: Any, calls: list[Callable[[], object]]) -> Counter[Key]:
         if not getattr(has_met, "yes", False):
             has_met.yes = True
             barrier.wait()
-        honest(*writes)
+        try:
+            honest(*writes)
+        except WriteConflictError as error:
+            raise AssertionError("two of them write the same record") from error
         written.update(one.key for one in writes)
 
     world.bare_store.write = write
@@ -170,6 +176,9 @@ def test_no_transaction_slips_in_behind_the_end_of_a_stream(world: Any, stream_w
             partition = [sort for name, sort in fresh.everything() if name == "transactions/s/t"]
             assert [sort for sort in partition if sort.startswith("open/")] == []
         fresh.calls.calm()
+        if came and end != "made again":
+            left = [sort for name, sort in fresh.everything() if name == "transactions/s/t" and sort[:5] == "open/"]
+            assert left == [], "the end of the stream has not seen it, and it was begun"
         if not came:
             break
         position += 1

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from watermark_world import SILENT_MS, WatermarkWorld
 
+from headrace.codec.records.watermark_schedule_record import ScheduledStream, watermark_schedule_body
+from headrace.metadata.keys import watermark_schedule_key
 from headrace.model.due_work import BACK_OFF_FIRST_MS, BACK_OFF_MAX_MS
 from headrace.model.errors import UnavailableError
+from headrace.ports.metadata_store import Create
 from headrace.workflows import watermark_ticks
 from headrace.workflows.due_work import WORK_S_MAX
+from headrace.workflows.watermark_ticks import ScheduleEntry
 
 
 def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
@@ -122,3 +126,22 @@ def test_a_stream_that_kills_its_process_does_not_stop_those_of_later_pages(
         marks.note("a", 2, {0: 2}, stream=stream)
     crash_some_times(2)
     assert [len(marks.written(stream)) for stream in healthy] == [2] * 5
+
+
+def test_a_tick_begins_behind_the_one_before(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
+    """Entries stay where they are: without a place to go on from, the first ones would have all the turns."""
+    monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
+    world, turns = marks.world, list[str]()
+    streams = [f"u{number}" for number in range(3)]
+    for stream in streams:
+        scheduled = ScheduledStream("s", stream, 0, 1)
+        world.bare_store.write(Create(watermark_schedule_key("s", stream), watermark_schedule_body(scheduled)))
+
+    def look(entry: ScheduleEntry) -> None:
+        turns.append(entry.scheduled.stream)
+        world.clock.advance(int(WORK_S_MAX * 1000))
+
+    ticks = watermark_ticks.watermark_ticks(world.bare_store, world.clock, look)
+    for _ in range(8):  # one more each time to find that all had their turn
+        ticks.run(0)
+    assert turns[:6] == streams * 2
