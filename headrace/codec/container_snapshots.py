@@ -73,7 +73,10 @@ class SegmentSnapshot:
     log starts with this snapshot. Only snapshots in tier 2 have `merged` ranges.
 
     `client_attributes` are ids that clients set by request, which no expiry of writers touches. `forgot_writers`: the
-    event numbers of some writers have expired. Only records of segments that are not in memory have `writers_gone`."""
+    event numbers of some writers have expired. Only records of segments that are not in memory have `writers_gone`.
+
+    `whole_length` is what a source of a merge had when it was merged; None for other segments. `may_lack_bytes`: a
+    transaction's segment was restored without a log, and bytes that it had may be lost."""
 
     number: int
     name: str
@@ -86,6 +89,8 @@ class SegmentSnapshot:
     client_attributes: frozenset[int] = NO_IDS
     forgot_writers: bool = False
     writers_gone: WritersGone | None = None
+    whole_length: int | None = None
+    may_lack_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,10 @@ def segment_body(segment: SegmentSnapshot) -> dict[str, Any]:
         body["forgot_writers"] = True
     if segment.writers_gone is not None:
         body["writers_gone"] = [segment.writers_gone.epoch, list(segment.writers_gone.periods)]
+    if segment.whole_length is not None:
+        body["whole_length"] = segment.whole_length
+    if segment.may_lack_bytes:
+        body["may_lack_bytes"] = True
     return body
 
 
@@ -209,6 +218,8 @@ def segment_of_body(body: Mapping[str, Any]) -> SegmentSnapshot:
         client_attributes=frozenset(int(key, 16) for key in _typed(body.get("client_attributes", []), list)) or NO_IDS,
         forgot_writers=_typed(body.get("forgot_writers", False), bool),
         writers_gone=_writers_gone(*body["writers_gone"]) if "writers_gone" in body else None,
+        whole_length=_typed(body["whole_length"], int) if "whole_length" in body else None,
+        may_lack_bytes=_typed(body.get("may_lack_bytes", False), bool),
     )
 
 

@@ -19,7 +19,7 @@ HeadraceError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 Retry = Literal["never", "now", "later", "elsewhere"]
 
@@ -143,3 +143,16 @@ def error_classes() -> dict[str, type[HeadraceError]]:
             classes[kind.code] = kind
         waiting.extend(kind.__subclasses__())
     return classes
+
+
+SOURCE_INCOMPLETE: Final = "source_incomplete"
+
+
+def source_incomplete(source: str) -> IllegalStateError:
+    """A segment is not merged: the log was lost with its volume, and bytes that were acknowledged may be missing."""
+    return IllegalStateError(
+        f"segment {source} may lack bytes that were acknowledged: their log was lost with its volume; abort the "
+        "transaction and write its events again",
+        details={"segment": source},
+        code=SOURCE_INCOMPLETE,
+    )

@@ -137,6 +137,11 @@ def is_transient_segment_name(name: str) -> bool:
     return _TRANSIENT_DELIMITER in name
 
 
+def is_transaction_segment_name(name: str) -> bool:
+    """Whether the segment holds a transaction's part of another one."""
+    return _TRANSACTION_DELIMITER in name
+
+
 def parent_segment_name(name: str) -> str | None:
     """The segment that a transaction or transient segment belongs to; None for any other segment."""
     for delimiter in (_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER):

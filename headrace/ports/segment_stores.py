@@ -92,7 +92,8 @@ class SegmentStores(Protocol):
         """Appends each source as a whole to the target, in order, and removes it.
 
         A source that is gone counts as merged. At most 1,000 sources are merged in one step, all or none. Raises
-        SealedError if the target is sealed, also when no source is left.
+        SealedError if the target is sealed, also when no source is left. Raises IllegalStateError, code
+        "source_incomplete", if a source may lack bytes since a volume was lost (details: "segment"); nothing is merged.
         """
         ...
 

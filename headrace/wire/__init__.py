@@ -25,6 +25,7 @@ from headrace.wire.commands import (
 )
 from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
+    ERROR_CODE_SOURCE_INCOMPLETE,
     ERROR_CODE_UNSPECIFIED,
     TOKEN_CHECK_FAILED,
     TOKEN_EXPIRED,
@@ -125,6 +126,7 @@ from headrace.wire.tables import (
 
 __all__ = [
     "ERROR_CODE_ILLEGAL_ARGUMENT",
+    "ERROR_CODE_SOURCE_INCOMPLETE",
     "ERROR_CODE_UNSPECIFIED",
     "FRAME_HEADER",
     "FRAME_PAYLOAD_BYTES_MAX",

@@ -8,6 +8,9 @@ from headrace.wire.fields import I32, I64, Text, Uuid
 
 ERROR_CODE_UNSPECIFIED = -1
 ERROR_CODE_ILLEGAL_ARGUMENT = 0
+ERROR_CODE_SOURCE_INCOMPLETE = 1
+"""Our own: a client that does not know it takes it for ERROR_CODE_UNSPECIFIED. `segment` is the source then."""
+
 TOKEN_CHECK_FAILED = 0
 TOKEN_EXPIRED = 1
 WRITER_FORGOTTEN = "writer_forgotten"

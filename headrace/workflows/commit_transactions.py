@@ -11,6 +11,7 @@ A stream that is being sealed commits in the same way what was marked before, bu
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,13 +29,13 @@ from headrace.metadata.transaction_records import (
 )
 from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.epochs import Epoch
-from headrace.model.errors import NotFoundError, SealedError
+from headrace.model.errors import SOURCE_INCOMPLETE, CorruptError, IllegalStateError, NotFoundError, SealedError
 from headrace.model.names import segment_name
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, start_committing
-from headrace.model.transactions import CommitRun, committed, segment_of_transaction
+from headrace.model.transactions import CommitRun, aborted, committed, segment_of_transaction
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Write, WriteConflictError
 from headrace.workflows.creating import create_segments
@@ -44,6 +45,8 @@ from headrace.workflows.steps import Tools
 TRANSACTIONS_PER_RUN_MAX = 100
 COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 2) // WRITES_PER_COMPLETION
 """With room for the current record and the run."""
+
+_log = logging.getLogger(__name__)
 
 _Position = tuple[tuple[int, int], ...]
 
@@ -130,13 +133,45 @@ class TransactionCommits:
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """Everything behind the beginning of a run; `batch` is what it commits, where that was just read."""
         try:
-            self._merge_and_complete(stored, run, batch)
+            self._merge_whole(stored, run, batch)
         except (SealedError, NotFoundError) as error:
             # A processor that is late finds segments sealed or gone by what came after: then there is nothing to do.
             found = self._tools.records.find(stored.stream.scope, stored.stream.name)
             if found is None or found.version != stored.version:
                 raise WriteConflictError(f"{stored.stream.scoped_name} has gone on: {error}", {}) from error
             raise
+
+    def _merge_whole(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
+        """Merge and complete; abort those that a lost volume has left incomplete, so that the others go on."""
+        for _ in run.transactions:
+            try:
+                self._merge_and_complete(stored, run, batch)
+            except IllegalStateError as error:
+                if error.specific_code != SOURCE_INCOMPLETE:
+                    raise
+                self._abort_incomplete(stored, run, error.details["segment"])
+                batch = None
+            else:
+                return
+            require_time_for_piece(f"commits of {stored.stream.scoped_name}")
+        self._merge_and_complete(stored, run, batch)
+
+    def _abort_incomplete(self, stored: StoredStream, run: CommitRun, source: str) -> None:
+        """It is on record as aborted before its segments go: a segment that is gone counts as merged."""
+        stream = stored.stream
+        own = self._history.epoch(stream, run.reference_epoch).segments
+        names = {
+            one: [segment_of_transaction(stream.scope, stream.name, segment, one) for segment in own]
+            for one in run.transactions
+        }
+        identifier = next((one for one, segments in names.items() if source in segments), None)
+        if identifier is None:
+            raise CorruptError(f"a commit of {stream.scoped_name} was refused for {source}, which it does not merge")
+        for left in self._transactions.still_open(stream.scope, stream.name, [identifier]):
+            ended = aborted(left.transaction, self._tools.clock.now_ms())
+            self._tools.records.while_unchanged(stored, *complete(stream.scope, stream.name, left, ended))
+            _log.error("transaction %032x of %s is aborted: %s may lack bytes", identifier, stream.scoped_name, source)
+        self._tools.segment_stores.delete_segments(names[identifier])
 
     def _merge_and_complete(
         self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None

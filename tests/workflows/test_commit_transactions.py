@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -303,3 +304,47 @@ def test_many_rolls_of_many_segments_stay_within_what_a_record_holds(world: Any)
     assert overlapping(epoch_of_dups, KeyRange(0.0, 1.0)) == stream.epoch.segments
     shards = [body for (_, sort), (_, body) in world.everything().items() if sort.startswith("sealed/")]
     assert max(len(body["segments"]) for body in shards) <= 16 * 41
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["in place", "rolling"])
+def test_a_transaction_that_may_lack_bytes_is_aborted_alone(world: Any, rolls: bool, caplog: pytest.LogCaptureFixture):
+    """The store refuses to merge it. The others of its batch are committed, and the stream goes on."""
+    world.create(segments=1)
+    first, lost, last = (_transaction(world, data) for data in (b"1", b"lost", b"2"))
+    (name,) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    if rolls:
+        world.scale([0], [0.0, 0.5, 1.0])
+    world.bare_segment_stores.lose_volume(name)
+    for one in (first, lost, last):
+        world.transactions.commit_transaction("s", "t", one)
+    world.drain_transactions()
+    aborted, committed = TransactionState.ABORTED, TransactionState.COMMITTED
+    assert _states(world, first, lost, last) == [committed, aborted, committed]
+    assert _all_bytes(world) == b"12"
+    assert name not in world.bare_segment_stores.names()
+    assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
+    assert f"{lost:032x} of s/t is aborted" in caplog.text
+    world.commit(_transaction(world, b"3"))
+    assert _all_bytes(world) == b"123"
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "behind"])
+def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: Any, done: bool):
+    """The one that lacks bytes never counts as committed, whichever of its segments are gone."""
+    for position in itertools.count():
+        world = stream_world.StreamWorld()
+        world.create(segments=2)
+        lost, other = _transaction(world, b"lost"), _transaction(world, b"other")
+        names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+        world.bare_segment_stores.lose_volume(*names)
+        for one in (lost, other):
+            world.transactions.commit_transaction("s", "t", one)
+        (message,) = world.bare_commits.receive()
+        died = world.calls.dies(lambda: world.commits.process(message.body), position, done=done)  # noqa: B023
+        world.commits.process(message.body)
+        assert _states(world, lost, other) == [TransactionState.ABORTED, TransactionState.COMMITTED], position
+        assert _all_bytes(world) == b"other"
+        assert world.bare_segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
+        if not died:
+            break
+    assert position > 5

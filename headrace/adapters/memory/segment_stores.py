@@ -6,7 +6,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, TruncatedError
+from headrace.model.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    SealedError,
+    TruncatedError,
+    source_incomplete,
+)
 from headrace.ports.clock import Clock
 from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentScaleRate, check_append
 
@@ -22,6 +29,7 @@ class _Segment:
     attributes: dict[int, int] = field(default_factory=dict)
     appended_for: int = 0
     table_key_length: int | None = None
+    may_lack_bytes: bool = False
 
 
 class MemorySegmentStores:
@@ -81,6 +89,12 @@ class MemorySegmentStores:
             for name in names:
                 self._segments.pop(name, None)
 
+    def lose_volume(self, *names: str) -> None:
+        """The volume under these segments is lost: they may lack bytes."""
+        with self._lock:
+            for name in names:
+                self._segments[name].may_lack_bytes = True
+
     def delete_segment_up_to(self, name: str, bound: AttributeBound) -> bool:
         with self._lock:
             segment = self._segments.get(name)
@@ -103,6 +117,9 @@ class MemorySegmentStores:
     def merge_segments(self, target: str, sources: Sequence[str]) -> None:
         with self._lock:
             segment = self._appendable(target)
+            for name in sources:
+                if name in self._segments and self._segments[name].may_lack_bytes:
+                    raise source_incomplete(name)
             for name in sources:
                 source = self._segments.pop(name, None)
                 if source is not None:

@@ -18,6 +18,7 @@ from headrace.model.errors import (
     TruncatedError,
     UnauthorizedError,
     UnavailableError,
+    source_incomplete,
 )
 
 
@@ -85,6 +86,8 @@ def _unauthorized(reply: Any) -> HeadraceError:
 def _message(reply: Any) -> HeadraceError:
     if reply.error_code == wire.ERROR_CODE_ILLEGAL_ARGUMENT:
         return InvalidRequestError(f"segment {reply.segment}: {reply.message}", details={"segment": reply.segment})
+    if reply.error_code == wire.ERROR_CODE_SOURCE_INCOMPLETE:
+        return source_incomplete(reply.segment)
     return UnavailableError(f"segment {reply.segment}: {reply.message}", details={"segment": reply.segment})
 
 

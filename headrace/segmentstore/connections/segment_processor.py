@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import wire
 from headrace.model import names
 from headrace.model.errors import (
+    SOURCE_INCOMPLETE,
     AlreadyExistsError,
     ConflictError,
     FencedError,
     HeadraceError,
+    IllegalStateError,
     InvalidRequestError,
     NotFoundError,
     SealedError,
@@ -341,5 +343,8 @@ def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCo
             return wire.SegmentAlreadyExists(request_id, name)
         case InvalidRequestError():
             return wire.ErrorMessage(request_id, name, error.message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
+        case IllegalStateError(specific_code=code) if code == SOURCE_INCOMPLETE:
+            source = error.details["segment"]
+            return wire.ErrorMessage(request_id, source, error.message, wire.ERROR_CODE_SOURCE_INCOMPLETE)
         case _:
             return wire.ErrorMessage(request_id, name, error.message)

@@ -6,13 +6,16 @@ moment at which the merge is logged.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from headrace.codec import data_frames
-from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError, SealedError
+from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError, SealedError, source_incomplete
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 
 async def merge(
@@ -24,7 +27,8 @@ async def merge(
         NotFoundError: one of them does not exist; `details["segment"]` names it.
         SealedError: the target is sealed.
         ConflictError: an attribute condition on the target does not hold (code "attribute").
-        IllegalStateError: the source was truncated, or is the target.
+        IllegalStateError: the source was truncated, or is the target; or it may lack bytes (code "source_incomplete",
+            `details["segment"]` names it).
     """
     (source,) = await _settled_sources(container, target_name, [source_name])
     if source is None:
@@ -95,6 +99,16 @@ async def _open_target(container: SegmentContainer, name: str, sources: Sequence
             raise IllegalStateError(
                 f"segment {source.name} cannot be merged into {name}: it was truncated, or is the same"
             )
+        if source.may_lack_bytes:
+            await container.log.durable()
+            _log.error(
+                "event=merge_refused container=%d segment=%r target=%r length=%d",
+                container.container,
+                source.name,
+                name,
+                source.length,
+            )
+            raise source_incomplete(source.name)
     return target
 
 

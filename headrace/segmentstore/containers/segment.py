@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from headrace.codec.container_snapshots import NO_IDS, SegmentSnapshot
@@ -42,7 +43,7 @@ class Segment:
     `removed`: this object speaks for no segment any more, whoever still holds it looks the name up again. The segment
     was deleted, merged, or (`evicted`) has left memory and may be back as another object.
 
-    `client_attributes` and `forgot_writers` are as in `SegmentSnapshot`.
+    `client_attributes`, `forgot_writers`, `whole_length` and `may_lack_bytes` are as in `SegmentSnapshot`.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Segment:
         "index",
         "last_modified_ms",
         "length",
+        "may_lack_bytes",
         "merged_into",
         "merges",
         "name",
@@ -76,6 +78,7 @@ class Segment:
         "used_s",
         "waiters",
         "watched",
+        "whole_length",
     )
 
     def __init__(self, number: int, name: str, attributes: dict[int, int], now_ms: int, pool: BlockPool) -> None:
@@ -108,6 +111,8 @@ class Segment:
         self.flushing: asyncio.Future[None] | None = None
         self.unstored_since_s: float | None = None
         self.watched: WatchedSegment | None = None
+        self.whole_length: int | None = None
+        self.may_lack_bytes = False
 
     @classmethod
     def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
@@ -119,6 +124,8 @@ class Segment:
         segment.sealed = segment.sealed_durably = snapshot.sealed
         segment.client_attributes = snapshot.client_attributes
         segment.forgot_writers = snapshot.forgot_writers
+        segment.whole_length = snapshot.whole_length
+        segment.may_lack_bytes = snapshot.may_lack_bytes
         return segment
 
     @classmethod
@@ -139,6 +146,8 @@ class Segment:
             self.attributes,
             client_attributes=frozenset(self.client_attributes),
             forgot_writers=self.forgot_writers,
+            whole_length=self.whole_length,
+            may_lack_bytes=self.may_lack_bytes,
         )
 
     def stored_snapshot(self) -> SegmentSnapshot:
@@ -159,6 +168,8 @@ class Segment:
             tuple(merge.merged_range() for merge in self.merges if merge.end <= end),
             frozenset(self.client_attributes),
             self.forgot_writers,
+            whole_length=self.whole_length,
+            may_lack_bytes=self.may_lack_bytes,
         )
 
     def _attributes_at(self, end: int) -> dict[int, int]:
@@ -187,7 +198,7 @@ class Segment:
         end = self.tiered_end
         for merge in self.merges:
             if merge.offset >= end and merge.is_complete:
-                yield merge.source.stored_snapshot()
+                yield replace(merge.source.stored_snapshot(), whole_length=merge.source.length)
 
     @property
     def tiered_end(self) -> int:

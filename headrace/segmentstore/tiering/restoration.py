@@ -17,6 +17,7 @@ from headrace.codec.container_snapshots import ContainerSnapshot, MergedRange, S
 from headrace.model.chunks import RunLink
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError
+from headrace.model.names import is_transaction_segment_name
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.merge_moves import follow_link, move_merged
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
@@ -75,6 +76,8 @@ async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) ->
 async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory) -> SegmentSnapshot | None:
     """A segment as the directory has it, given what was known of it before; None if it was deleted or merged since.
 
+    How much was appended to an open transaction is not known without the log: its segment may lack bytes.
+
     Raises:
         CorruptError: the directory lacks runs that it had.
         ThrottledError, UnavailableError: the metadata store does not answer.
@@ -106,7 +109,9 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
         start = max(start, (await directory.page(segment.name, limit=1))[0].offset)
     length = await _with_merged(segment, length, directory)
     # A start behind everything stored: what lay between is lost, and nobody may write to offsets before the start.
-    return replace(segment, start_offset=start, length=max(start, length), merged=())
+    length = max(start, length)
+    lacks = segment.may_lack_bytes or (is_transaction_segment_name(segment.name) and length != segment.whole_length)
+    return replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)
 
 
 async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:

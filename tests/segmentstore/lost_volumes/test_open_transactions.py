@@ -1,0 +1,155 @@
+"""A transaction was open when a volume was lost: it may lack events that were acknowledged, and cannot be committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from idle_segments import IDLE_S
+from lost_volumes import NEVER_S, killed, lose_volume, snapshot
+from segment_writes import write
+
+from headrace import wire
+from headrace.adapters.tcp.replies import error_of_reply
+from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, encode_segment
+from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
+from headrace.model.names import transaction_segment_name
+
+STREAM = "scope/stream/0.#epoch.0"
+LOST, LATER = transaction_segment_name(STREAM, 1), transaction_segment_name(STREAM, 2)
+STORED, ONLY_IN_LOG = b"stored", b"only in the log"
+
+
+async def lose_an_open_transaction(world, *, known: bool = True):
+    """A part of the transaction is in tier 2. The last snapshot knows the transaction, or is older."""
+    usual = world.limits
+    world.limits = replace(usual, snapshot_every_s=NEVER_S)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        if known:
+            await client.create(LOST)
+        await snapshot(running)
+        running.store.owned[0].writer._snapshots._limits = replace(
+            usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S
+        )
+        if not known:
+            await client.create(LOST)
+        await write(client, LOST, [STORED])
+        await running.flush()
+        await write(client, LOST, [ONLY_IN_LOG], first=1)
+    world.limits = usual
+    lose_volume(world)
+
+
+async def merge_batch(client, *sources):
+    return await client.call(wire.MergeSegmentsBatch(9, STREAM, sources))
+
+
+def assert_refused(reply, source=LOST):
+    assert isinstance(reply, wire.ErrorMessage), reply
+    assert (reply.segment, reply.error_code) == (source, wire.ERROR_CODE_SOURCE_INCOMPLETE)
+    error = error_of_reply(reply)
+    assert isinstance(error, IllegalStateError)
+    assert (error.specific_code, error.details) == (SOURCE_INCOMPLETE, {"segment": source})
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_transaction_that_lost_bytes_is_not_merged(world, run, caplog, known):
+    """Not by a later start on the new volume either; without it the others of its batch are merged."""
+
+    async def scenario():
+        await lose_an_open_transaction(world, known=known)
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(LATER)
+            await write(client, LATER, [b"later"])
+            assert_refused(await merge_batch(client, LOST, LATER))
+            assert_refused(await client.call(wire.MergeSegments(9, STREAM, LOST)))
+            assert await client.read_all(STREAM) == b""
+        async with world.running() as running:
+            client = await running.connect()
+            assert_refused(await merge_batch(client, LATER, LOST))
+            assert await client.call(wire.DeleteSegment(10, LOST)) == wire.SegmentDeleted(10, LOST)
+            assert isinstance(await merge_batch(client, LATER, LOST), wire.SegmentsBatchMerged)
+            assert await client.read_all(STREAM) == b"later"
+        assert "event=merge_refused" in caplog.text
+
+    run(scenario())
+
+
+def test_it_is_not_merged_after_it_left_memory_or_another_volume_was_lost(world, run):
+    usual = world.limits
+
+    async def scenario():
+        await lose_an_open_transaction(world)
+        world.limits = replace(usual, idle_segment_s=IDLE_S, idle_segments_kept=0)
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.call(wire.GetStreamSegmentInfo(3, LOST))
+            await running.flush()
+            await snapshot(running)
+            world.clock.advance(2 * IDLE_S)
+            assert await running.store.owned[0].evictor.sweep() == 2
+            assert_refused(await merge_batch(client, LOST))
+        lose_volume(world)
+        async with world.running() as running:
+            assert_refused(await merge_batch(await running.connect(), LOST))
+
+    run(scenario())
+
+
+def test_a_source_that_was_whole_when_it_was_merged_is_merged_again(world, run):
+    """The target's bytes before the merge are lost, so the snapshot has the source as a whole segment."""
+
+    async def scenario():
+        async with killed(world) as running:
+            client = await running.connect()
+            await client.create(STREAM)
+            await client.create(LOST)
+            await write(client, LOST, [STORED])
+            await running.flush()
+            await write(client, STREAM, [ONLY_IN_LOG])
+            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+            await snapshot(running)
+        for _ in range(2):  # restored, then restored from the snapshot of that restoration
+            lose_volume(world)
+            async with killed(world) as running:
+                info = await (await running.connect()).call(wire.GetStreamSegmentInfo(3, LOST))
+                assert info.write_offset == len(STORED)
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+            assert await client.read_all(STREAM) == STORED
+
+    run(scenario())
+
+
+def test_a_transaction_after_a_clean_shutdown_is_merged(world, run):
+    """Tier 2 had all of it, and said so: the next store starts without the volume."""
+
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(STREAM)
+            await client.create(LOST)
+            await write(client, LOST, [STORED])
+            await running.flush()
+            await running.store.owned[0].writer.drain()
+        lose_volume(world)
+        async with world.running() as running:
+            client = await running.connect()
+            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+            assert await client.read_all(STREAM) == STORED
+
+    run(scenario())
+
+
+def test_state_of_a_segment_without_the_new_fields_is_read():
+    state = SegmentSnapshot(1, LOST, 0, 5, False, 7, {}, whole_length=5, may_lack_bytes=True)
+    assert decode_segment(encode_segment(state)) == state
+    plain = replace(state, whole_length=None, may_lack_bytes=False)
+    assert b"whole_length" not in encode_segment(plain)
+    assert b"may_lack_bytes" not in encode_segment(plain)
+    assert decode_segment(encode_segment(plain)) == plain
