@@ -9,7 +9,7 @@ from aws_lambda_powertools.event_handler.openapi.params import Path
 from pydantic import AfterValidator, Field
 
 from functions.controller.parameters import WireModel
-from headrace.controller.paging import Listing
+from headrace.api.pages import Listing
 from headrace.model.dead_letters import DeadLetter as Letter
 from headrace.model.dead_letters import check_letter_id
 

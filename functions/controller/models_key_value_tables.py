@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.controller.paging import Listing
+from headrace.api.pages import Listing
 from headrace.model import key_value_tables as tables
 from headrace.model.names import segment_name
 

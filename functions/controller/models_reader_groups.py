@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.controller.models_segments import Offsets, offsets
 from functions.controller.parameters import WireModel
-from headrace.controller.paging import Listing
+from headrace.api.pages import Listing
 from headrace.model import reader_groups as groups
 from headrace.model.limits import READER_GROUP_STREAMS_MAX
 from headrace.model.names import check_known_name

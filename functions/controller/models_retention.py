@@ -7,10 +7,12 @@ from pydantic import Field
 from functions.controller.models_segments import Offsets, StreamCutModel
 from functions.controller.models_streams import RetentionPolicyModel
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
+from headrace.api.pages import Listing
 from headrace.api.stream_cuts import stream_cut_json
-from headrace.controller.paging import Listing
+from headrace.api.stream_policies import retention_json
 from headrace.controller.retention import RetentionView
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
+from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid
 
 GENERATION_MAX = (1 << 63) - 1
@@ -44,7 +46,7 @@ def retention(scope: str, stream: str, view: RetentionView) -> Retention:
     return Retention(
         scopeName=scope,
         streamName=stream,
-        retentionPolicy=RetentionPolicyModel.of(view.policy) if view.policy else None,
+        retentionPolicy=_policy(view.policy),
         time=view.time_ms,
         oldestEventAfter=view.oldest_event_ms,
         keptBytes=view.kept_bytes,
@@ -109,3 +111,7 @@ def published_offsets(cut: Offsets) -> dict[int, int]:
     if len(offsets) != len(cut) or not all(FUTURE_OFFSET <= offset <= OFFSET_MAX for offset in offsets.values()):
         raise cut_not_valid(f"it names a segment twice or holds an offset outside -1..{OFFSET_MAX}", {})
     return offsets
+
+
+def _policy(policy: RetentionPolicy | None) -> RetentionPolicyModel | None:
+    return None if policy is None else RetentionPolicyModel.model_validate(retention_json(policy))

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from functions.controller.models_streams import ScaledSegment
 from functions.controller.parameters import WireModel
-from headrace.controller.scaling_events import ScalingEvents
 
 
 class ScalingEventModel(WireModel):
@@ -21,21 +20,3 @@ class ScalingEventModel(WireModel):
 class ScalingEventList(WireModel):
     events: list[ScalingEventModel]
     next: int | None = Field(description="`from` of the next page; null at the end")
-
-
-def scaling_event_list(found: ScalingEvents) -> ScalingEventList:
-    events = [
-        ScalingEventModel(
-            time=one.time_ms,
-            epoch=one.epoch,
-            sealedSegments=list(one.sealed_segments),
-            newSegments=[
-                ScaledSegment(segmentId=new.segment_id, low=new.key_range.low, high=new.key_range.high)
-                for new in one.new_segments
-            ],
-            splits=one.splits,
-            merges=one.merges,
-        )
-        for one in found.events
-    ]
-    return ScalingEventList(events=events, next=found.next_time_ms)

@@ -1,4 +1,4 @@
-"""JSON of the stream routes, in the shapes of Pravega's REST API where it has them, and the way to and from values."""
+"""JSON of the stream routes, in the shapes of Pravega's REST API where it has them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.controller.paging import Listing
-from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView
+from headrace.api.stream_policies import configuration_from_json
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import (
-    RetentionPolicy,
-    RetentionType,
-    ScalingPolicy,
-    ScalingType,
-    StreamConfiguration,
-)
+from headrace.model.stream_configuration import StreamConfiguration
 
 ScalingTypeName = Literal["FIXED_NUM_SEGMENTS", "BY_RATE_IN_EVENTS_PER_SEC", "BY_RATE_IN_KBYTES_PER_SEC"]
 RetentionTypeName = Literal["LIMITED_DAYS", "LIMITED_TIME_MS", "LIMITED_SIZE_MB", "LIMITED_SIZE_BYTES"]
@@ -30,30 +23,11 @@ class ScalingPolicyModel(WireModel):
     targetRate: int | None = Field(default=None, description="Events/s or KB/s of one segment")
     scaleFactor: int | None = Field(default=None, description="Into how many segments a hot one is split")
 
-    def policy(self) -> ScalingPolicy:
-        return ScalingPolicy(ScalingType(self.type), self.minSegments, self.targetRate or 0, self.scaleFactor or 0)
-
-    @classmethod
-    def of(cls, policy: ScalingPolicy) -> ScalingPolicyModel:
-        return cls(
-            type=policy.type.value,
-            minSegments=policy.min_segments,
-            targetRate=policy.target_rate,
-            scaleFactor=policy.scale_factor,
-        )
-
 
 class RetentionPolicyModel(WireModel):
     type: RetentionTypeName
     value: int = Field(description="Kept at least: days, ms, MB or bytes, as the type says")
     maxValue: int | None = Field(default=None, description="Kept at most, in the same unit")
-
-    def policy(self) -> RetentionPolicy:
-        return RetentionPolicy(RetentionType(self.type), self.value, self.maxValue)
-
-    @classmethod
-    def of(cls, policy: RetentionPolicy) -> RetentionPolicyModel:
-        return cls(type=policy.type.value, value=policy.value, maxValue=policy.max_value)
 
 
 class StreamConfigurationModel(WireModel):
@@ -66,13 +40,8 @@ class StreamConfigurationModel(WireModel):
     rolloverSizeBytes: int = 0
 
     def configuration(self) -> StreamConfiguration:
-        return StreamConfiguration(
-            scaling=self.scalingPolicy.policy(),
-            retention=self.retentionPolicy.policy() if self.retentionPolicy else None,
-            tags=tuple(self.streamTags),
-            timestamp_aggregation_timeout_ms=self.timestampAggregationTimeout,
-            rollover_size_bytes=self.rolloverSizeBytes,
-        )
+        """Raises InvalidRequestError: a value is out of its range."""
+        return configuration_from_json(self.model_dump())
 
 
 class CreateStreamRequest(StreamConfigurationModel):
@@ -102,24 +71,6 @@ class Stream(WireModel):
     configurationVersion: int = Field(description="Counts the updates of the configuration")
 
 
-def stream(view: StreamView) -> Stream:
-    configuration = view.configuration
-    return Stream(
-        scopeName=view.scope,
-        streamName=view.stream,
-        scalingPolicy=ScalingPolicyModel.of(configuration.scaling),
-        retentionPolicy=RetentionPolicyModel.of(configuration.retention) if configuration.retention else None,
-        streamTags=list(configuration.tags),
-        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout_ms,
-        rolloverSizeBytes=configuration.rollover_size_bytes,
-        state=view.state.value,
-        epoch=view.epoch,
-        segments=view.segment_count,
-        creationTime=view.creation_time_ms,
-        configurationVersion=view.configuration_version,
-    )
-
-
 class StreamEntry(WireModel):
     scopeName: str
     streamName: str
@@ -129,11 +80,6 @@ class StreamEntry(WireModel):
 class StreamList(WireModel):
     streams: list[StreamEntry]
     continuationToken: str | None
-
-
-def stream_list(page: Listing[StreamSummary]) -> StreamList:
-    entries = [StreamEntry(scopeName=one.scope, streamName=one.stream, streamTags=list(one.tags)) for one in page.items]
-    return StreamList(streams=entries, continuationToken=page.next_after)
 
 
 class StateRequest(WireModel):
@@ -186,17 +132,6 @@ class Scale(WireModel):
     segments: list[ScaledSegment]
 
 
-def scale(view: ScaleView) -> Scale:
-    segments = [
-        ScaledSegment(segmentId=one.segment_id, low=one.key_range.low, high=one.key_range.high) for one in view.segments
-    ]
-    return Scale(epoch=view.epoch, status=view.status.value, segments=segments)
-
-
 class ScaleState(WireModel):
     epoch: int
     status: Literal["IN_PROGRESS", "SUCCESS", "INVALID"]
-
-
-def scale_state(epoch: int, status: ScaleStatus) -> ScaleState:
-    return ScaleState(epoch=epoch, status=status.value)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.controller.paging import Listing
+from headrace.api.pages import Listing
 from headrace.controller.transaction_views import CommitSetView, CompletedTransaction, CreatedTransaction
 from headrace.model.errors import InvalidRequestError
 from headrace.model.transactions import (

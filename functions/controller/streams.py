@@ -20,6 +20,7 @@ from functions.controller.parameters import (
     continue_after,
 )
 from functions.http_api import http_api, lambda_handler
+from headrace.api.streams import ScaleProgress, StreamSummary
 from headrace.controller.scaling_events import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
 
@@ -51,18 +52,18 @@ def list_streams(
         raise InvalidRequestError("filter by tag=... or by filter_type=tag and filter_value=..., not by half or both")
     wanted = filter_value if filter_type else tag
     page = wiring.stream_service().list_streams(scope, limit, continue_after(continuationToken), wanted, prefix)
-    return models.stream_list(page)
+    return models.StreamList.model_validate(page.to_json("streams", StreamSummary.to_json))
 
 
 @api.post(_STREAMS, summary="Create a stream", tags=["Streams"], status_code=HTTPStatus.CREATED)
 def create_stream(scope: ScopeName, request: models.CreateStreamRequest) -> models.Stream:
     created = wiring.stream_service().create_stream(scope, request.streamName, request.configuration())
-    return models.stream(created)
+    return models.Stream.from_value(created)
 
 
 @api.get(_STREAM, summary="Get a stream", tags=["Streams"])
 def get_stream(scope: ScopeName, stream: StreamName) -> models.Stream:
-    return models.stream(wiring.stream_service().get_stream(scope, stream))
+    return models.Stream.from_value(wiring.stream_service().get_stream(scope, stream))
 
 
 @api.put(_STREAM, summary="Replace the configuration", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
@@ -70,7 +71,7 @@ def update_stream(scope: ScopeName, stream: StreamName, request: models.UpdateSt
     view = wiring.stream_service().update_stream(
         scope, stream, request.configuration(), request.expectedConfigurationVersion
     )
-    return models.StreamUpdate(streamState=view.state.value, configurationVersion=view.configuration_version)
+    return models.StreamUpdate.from_value(view)
 
 
 @api.delete(_STREAM, summary="Delete a sealed stream", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
@@ -88,13 +89,14 @@ def set_state(scope: ScopeName, stream: StreamName, request: models.StateRequest
 @api.post(f"{_STREAM}/scale", summary="Replace segments by others", tags=["Streams"], status_code=HTTPStatus.ACCEPTED)
 def scale_stream(scope: ScopeName, stream: StreamName, request: models.ScaleRequest) -> models.Scale:
     view = wiring.stream_service().scale_stream(scope, stream, request.sealedSegments, request.key_ranges())
-    return models.scale(view)
+    return models.Scale.from_value(view)
 
 
 @api.get(f"{_STREAM}/scale/<epoch>", summary="How far a scale is", tags=["Streams"])
 def scale_status(scope: ScopeName, stream: StreamName, epoch: EpochNumber) -> models.ScaleState:
     number = int(epoch)
-    return models.scale_state(number, wiring.stream_service().scale_status(scope, stream, number))
+    progress = ScaleProgress(number, wiring.stream_service().scale_status(scope, stream, number))
+    return models.ScaleState.model_validate(progress.state_json())
 
 
 @api.get(f"{_STREAM}/scaling-events", summary="The scales between two times", tags=["Streams"])
@@ -106,7 +108,7 @@ def scaling_events(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
 ) -> models_scaling.ScalingEventList:
     found = wiring.scaling_event_service().scaling_events(scope, stream, from_ms, to_ms, limit)
-    return models_scaling.scaling_event_list(found)
+    return models_scaling.ScalingEventList.from_value(found)
 
 
 handler = lambda_handler(api)

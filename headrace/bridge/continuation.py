@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from headrace.api.pages import Listing
 from headrace.bridge import controller_pb2 as pb
-from headrace.controller.paging import Listing
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from headrace.api.streams import ScaleStatus, StreamSummary
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.continuation import continuation
 from headrace.bridge.waiting import Waits
 from headrace.controller.scopes import ScopeService
 from headrace.controller.segments import SegmentService
-from headrace.controller.stream_views import ScaleStatus, StreamSummary
 from headrace.controller.streams import StreamService
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from headrace.api.streams import StreamView
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
 from headrace.controller.stream_cuts import StreamCutService
-from headrace.controller.stream_views import StreamView
 from headrace.controller.streams import StreamService
 from headrace.model.errors import TruncatedError, UnavailableError
 from headrace.model.stream_state import StreamState

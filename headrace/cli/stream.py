@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
+from headrace.api.streams import ScaleProgress, StreamView
 from headrace.cli.arguments import (
     CUT_HELP,
     add_from_and_to,
@@ -31,7 +32,6 @@ from headrace.client import (
     ScalingType,
     StreamCut,
 )
-from headrace.client.views import ScaleProgress, StreamView
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.configuration_updates import CONFIGURATION_CHANGED
 

@@ -8,7 +8,7 @@ UnavailableError if it cannot be reached.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.api.segments import (
@@ -20,10 +20,21 @@ from headrace.api.segments import (
     Successors,
 )
 from headrace.api.stream_cuts import offsets_json, optional_offsets_json, stream_cut_from_json
+from headrace.api.stream_policies import configuration_json
+from headrace.api.streams import (
+    ScaleProgress,
+    ScaleStatus,
+    ScalingEvent,
+    ScalingEvents,
+    StreamSummary,
+    StreamUpdate,
+    StreamView,
+)
 from headrace.client import views
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi
+from headrace.client.polling import items_of_pages
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.tables_admin import AsyncTablesAdmin
@@ -33,7 +44,7 @@ from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoun
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
+from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
 
 OPERATION_TIMEOUT_S = 120.0
@@ -71,7 +82,7 @@ class AsyncAdmin:
 
     async def list_scopes(self) -> list[str]:
         """All scopes, by name."""
-        return [str(found["scopeName"]) async for found in self._pages("/v1/scopes", "scopes", {})]
+        return [one async for one in items_of_pages(self._api, "/v1/scopes", "scopes", _scope_name)]
 
     async def scope_exists(self, scope: str) -> bool:
         try:
@@ -107,7 +118,7 @@ class AsyncAdmin:
         rollover_size_bytes: int = 0,
         exist_ok: bool = False,
         wait: bool = True,
-    ) -> views.StreamView:
+    ) -> StreamView:
         """A new stream, of two segments unless `scaling` says otherwise.
 
         With `exist_ok` a stream that exists is returned as it is, whatever its configuration.
@@ -123,7 +134,7 @@ class AsyncAdmin:
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         try:
             answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
-            view = views.parsed(views.stream_view, answer)
+            view = views.parsed(StreamView.from_json, answer)
         except AlreadyExistsError:
             if not exist_ok:
                 raise
@@ -132,15 +143,15 @@ class AsyncAdmin:
             view = await self._state_after(scope, stream, "CREATING")
         return view
 
-    async def get_stream(self, scope: str, stream: str) -> views.StreamView:
-        return views.parsed(views.stream_view, await self._api.request("GET", _path(scope, stream)))
+    async def get_stream(self, scope: str, stream: str) -> StreamView:
+        return views.parsed(StreamView.from_json, await self._api.request("GET", _path(scope, stream)))
 
-    async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[views.StreamSummary]:
+    async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
         """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         query = {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
-        found = self._pages(path, "streams", query)
-        return [views.parsed(views.stream_summary, one) async for one in found]
+        found = items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)
+        return [one async for one in found]
 
     async def update_stream(
         self,
@@ -154,7 +165,7 @@ class AsyncAdmin:
         rollover_size_bytes: int = 0,
         expected_version: int | None = None,
         wait: bool = True,
-    ) -> views.StreamView:
+    ) -> StreamView:
         """Replaces the whole configuration; what is left out is as for a new stream.
 
         With `expected_version`, the `configuration_version` of the view that the new configuration was made from, only
@@ -169,7 +180,7 @@ class AsyncAdmin:
         if expected_version is not None:
             body["expectedConfigurationVersion"] = expected_version
         answer = await self._api.request("PUT", _path(scope, stream), body=body)
-        version = views.parsed(lambda found: int(found["configurationVersion"]), answer)
+        version = views.parsed(StreamUpdate.from_json, answer).configuration_version
         view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))
         if wait and view.configuration_version < version:
             raise IllegalStateError(f"the update of {scope}/{stream} was given up: repeat it")
@@ -197,16 +208,17 @@ class AsyncAdmin:
 
     async def scaling_events(
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
-    ) -> list[views.ScalingEvent]:
+    ) -> list[ScalingEvent]:
         """The scales between two times, both inclusive, in milliseconds since the Unix epoch; oldest first."""
         path = f"{_path(scope, stream)}/scaling-events"
-        found: list[views.ScalingEvent] = []
+        found: list[ScalingEvent] = []
         following: int | None = from_ms
         while following is not None:
             query = {"from": following} | ({} if to_ms is None else {"to": to_ms})
             answer = await self._api.request("GET", path, query=query)
-            found += views.parsed(lambda page: [views.scaling_event(one) for one in page["events"]], answer)
-            following = answer.get("next")
+            page = views.parsed(ScalingEvents.from_json, answer)
+            found += page.events
+            following = page.next_time_ms
         return found
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
@@ -244,7 +256,7 @@ class AsyncAdmin:
         seal: Sequence[int],
         ranges: Sequence[tuple[float, float] | KeyRange],
         wait: bool = True,
-    ) -> views.ScaleProgress:
+    ) -> ScaleProgress:
         """Replaces the segments with the ids `seal` by segments with the key ranges `ranges`.
 
         Raises:
@@ -254,17 +266,17 @@ class AsyncAdmin:
         pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
         body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
-        progress = views.parsed(views.scale_progress, answer)
+        progress = views.parsed(ScaleProgress.from_json, answer)
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while wait and (now := await self.scale_status(scope, stream, progress.epoch)).status != "SUCCESS":
             if now.status != "IN_PROGRESS":
                 raise IllegalStateError(f"the scale of {scope}/{stream} to epoch {progress.epoch} was given up")
             poll_s = await _poll(poll_s, deadline_s, f"scaling {scope}/{stream}")
-        return views.ScaleProgress(progress.epoch, "SUCCESS" if wait else progress.status, progress.segments)
+        return ScaleProgress(progress.epoch, ScaleStatus.SUCCESS if wait else progress.status, progress.segments)
 
-    async def scale_status(self, scope: str, stream: str, epoch: int) -> views.ScaleProgress:
+    async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/scale/{epoch}")
-        return views.parsed(views.scale_progress, answer)
+        return views.parsed(ScaleProgress.from_json, answer)
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
@@ -323,18 +335,7 @@ class AsyncAdmin:
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
         return views.parsed(views.chunks, await self._api.request("GET", path, query=query))
 
-    async def _pages(self, path: str, items: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-        token: str | None = None
-        while True:
-            page = query if token is None else {**query, "continuationToken": token}
-            answer = await self._api.request("GET", path, query=page)
-            for item in views.parsed(lambda found: list(found[items]), answer):
-                yield item
-            token = answer.get("continuationToken")
-            if token is None:
-                return
-
-    async def _state_after(self, scope: str, stream: str, *passing: str) -> views.StreamView:
+    async def _state_after(self, scope: str, stream: str, *passing: str) -> StreamView:
         """The stream once its state is none of `passing`."""
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while (view := await self.get_stream(scope, stream)).state in passing:
@@ -367,6 +368,10 @@ def _path(scope: str, stream: str) -> str:
     return f"/v1/scopes/{check_scope_name(scope)}/streams/{check_stream_name(stream)}"
 
 
+def _scope_name(document: Mapping[str, Any]) -> str:
+    return str(document["scopeName"])
+
+
 def _configuration(
     scaling: ScalingPolicy,
     retention: RetentionPolicy | None,
@@ -374,25 +379,6 @@ def _configuration(
     timestamp_aggregation_timeout_ms: int,
     rollover_size_bytes: int,
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {"scalingPolicy": _scaling(scaling), "streamTags": list(tags)}
-    if retention is not None:
-        body["retentionPolicy"] = _retention(retention)
-    if timestamp_aggregation_timeout_ms:
-        body["timestampAggregationTimeout"] = timestamp_aggregation_timeout_ms
-    if rollover_size_bytes:
-        body["rolloverSizeBytes"] = rollover_size_bytes
-    return body
-
-
-def _scaling(policy: ScalingPolicy) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": policy.type.value, "minSegments": policy.min_segments}
-    if policy.target_rate:
-        body |= {"targetRate": policy.target_rate, "scaleFactor": policy.scale_factor}
-    return body
-
-
-def _retention(policy: RetentionPolicy) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": policy.type.value, "value": policy.value}
-    if policy.max_value is not None:
-        body["maxValue"] = policy.max_value
-    return body
+    return configuration_json(
+        StreamConfiguration(scaling, retention, tuple(tags), timestamp_aggregation_timeout_ms, rollover_size_bytes)
+    )

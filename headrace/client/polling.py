@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from headrace.api.pages import Listing
 from headrace.client.http_api import HttpApi
 from headrace.client.views import parsed
 from headrace.model.errors import UnavailableError
@@ -37,13 +38,16 @@ async def until(what: str, look: Callable[[], Awaitable[T]], done: Callable[[T],
     return found
 
 
-async def items_of_pages(api: HttpApi, path: str, items: str) -> AsyncIterator[Any]:
-    """The elements of the array `items` of every page of a list."""
-    token: str | None = None
+async def items_of_pages(
+    api: HttpApi, path: str, name: str, read: Callable[[Any], T], query: Mapping[str, str | int] | None = None
+) -> AsyncIterator[T]:
+    """The elements of the array `name` of every page of a list, each as `read` understands it."""
+    asked = dict(query or {})
     while True:
-        answer = await api.request("GET", path, query=None if token is None else {"continuationToken": token})
-        for item in parsed(lambda found: list(found[items]), answer):
+        answer = await api.request("GET", path, query=asked or None)
+        page = parsed(lambda found: Listing.from_json(found, name, read), answer)
+        for item in page.items:
             yield item
-        token = answer.get("continuationToken")
-        if token is None:
+        if page.next_after is None:
             return
+        asked["continuationToken"] = page.next_after

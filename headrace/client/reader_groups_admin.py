@@ -73,7 +73,7 @@ class AsyncReaderGroupsAdmin:
 
     async def list(self, scope: str) -> list[str]:
         """The names of the scope's groups, in order. Raises NotFoundError if there is no such scope."""
-        return [str(name) async for name in items_of_pages(self._api, _groups(scope), "readerGroups")]
+        return [name async for name in items_of_pages(self._api, _groups(scope), "readerGroups", str)]
 
     async def update(
         self, known: ReaderGroupView, configuration: ReaderGroupConfiguration, *, wait: bool = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
+from headrace.api.streams import ScaleProgress, ScalingEvent, StreamSummary, StreamView
 from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopThread
@@ -70,7 +71,7 @@ class Admin:
         rollover_size_bytes: int = 0,
         exist_ok: bool = False,
         wait: bool = True,
-    ) -> views.StreamView:
+    ) -> StreamView:
         """A new stream, of two segments unless `scaling` says otherwise.
 
         With `exist_ok` a stream that exists is returned as it is, whatever its configuration.
@@ -93,10 +94,10 @@ class Admin:
             )
         )
 
-    def get_stream(self, scope: str, stream: str) -> views.StreamView:
+    def get_stream(self, scope: str, stream: str) -> StreamView:
         return self._thread.run(self._core.get_stream(scope, stream))
 
-    def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[views.StreamSummary]:
+    def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
         """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
         return self._thread.run(self._core.list_streams(scope, tag=tag, prefix=prefix))
 
@@ -112,7 +113,7 @@ class Admin:
         rollover_size_bytes: int = 0,
         expected_version: int | None = None,
         wait: bool = True,
-    ) -> views.StreamView:
+    ) -> StreamView:
         """Replaces the whole configuration; what is left out is as for a new stream.
 
         With `expected_version`, the `configuration_version` of the view that the new configuration was made from, only
@@ -151,7 +152,7 @@ class Admin:
 
     def scaling_events(
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
-    ) -> list[views.ScalingEvent]:
+    ) -> list[ScalingEvent]:
         """The scales between two times, both inclusive, in milliseconds since the Unix epoch; oldest first."""
         return self._thread.run(self._core.scaling_events(scope, stream, from_ms=from_ms, to_ms=to_ms))
 
@@ -179,7 +180,7 @@ class Admin:
         seal: Sequence[int],
         ranges: Sequence[tuple[float, float] | KeyRange],
         wait: bool = True,
-    ) -> views.ScaleProgress:
+    ) -> ScaleProgress:
         """Replaces the segments with the ids `seal` by segments with the key ranges `ranges`.
 
         Raises:
@@ -188,7 +189,7 @@ class Admin:
         """
         return self._thread.run(self._core.scale_stream(scope, stream, seal=seal, ranges=ranges, wait=wait))
 
-    def scale_status(self, scope: str, stream: str, epoch: int) -> views.ScaleProgress:
+    def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
         return self._thread.run(self._core.scale_status(scope, stream, epoch))
 
     def segments(

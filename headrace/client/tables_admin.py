@@ -80,7 +80,7 @@ class AsyncTablesAdmin:
 
     async def list(self, scope: str) -> list[str]:
         """The names of the scope's tables, in order. Raises NotFoundError if there is no such scope."""
-        return [str(name) async for name in items_of_pages(self._api, _tables(scope), "tables")]
+        return [name async for name in items_of_pages(self._api, _tables(scope), "tables", str)]
 
     async def segments(self, scope: str, table: str) -> TableSegments:
         """Raises NotFoundError if there is no such table, or its segments are not there yet."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headrace.api.pages import Listing
 from headrace.codec.records.dead_letter_record import dead_letter_of_body
 from headrace.codec.records.stream_record import configuration_of_fields
-from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.paging import check_page_limit, first_after
 from headrace.controller.streams import StreamService
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed

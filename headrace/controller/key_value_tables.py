@@ -6,10 +6,11 @@ of the segment stores: clients reach them over the wire protocol, guided by the 
 
 from __future__ import annotations
 
+from headrace.api.pages import Listing
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.key_value_table_record import next_number_of_table_tombstone
 from headrace.controller.acceptance import send_or_leave
-from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.paging import check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.key_value_table_records import KeyValueTableRecords, no_such_table, stored_table

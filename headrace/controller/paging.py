@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name
 
-T = TypeVar("T")
-
 _AFTER_ALL_NAMES = "~"
 """Sorts behind every character that a name may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """One page; `next_after` is what to pass as `after` for the next, None at the end."""
-
-    items: tuple[T, ...]
-    next_after: str | None
 
 
 @dataclass(slots=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.api.pages import Listing
 from headrace.codec.records.intent_record import Intent
 from headrace.controller.acceptance import send_or_leave
-from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.paging import check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.lost_races import repeat_on_conflict

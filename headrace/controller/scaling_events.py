@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from headrace.api.streams import ScalingEvent, ScalingEvents
 from headrace.codec.records.history_record import history_of_body, history_sort, time_of_history_sort
 from headrace.controller.paging import PageRoom, check_page_limit
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StreamRecords
-from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
-from headrace.model.segments import StreamSegment
 from headrace.ports.metadata_store import MetadataStore
 
 TIME_MS_MAX = (1 << 63) - 1
 
 SEGMENT_BYTES = 128
 """A segment of an event as JSON, with room: an id, two bounds and their names."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingEvent:
-    """One scale: `splits` sealed segments have several successors, `merges` new ones have several predecessors."""
-
-    time_ms: int
-    epoch: int
-    sealed_segments: tuple[int, ...]
-    new_segments: tuple[StreamSegment, ...]
-    splits: int
-    merges: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingEvents:
-    """A page, oldest first; `next_time_ms` is from when the next one starts, None at the end."""
-
-    events: tuple[ScalingEvent, ...]
-    next_time_ms: int | None
 
 
 class ScalingEventService:
@@ -73,18 +50,7 @@ class ScalingEventService:
             if room.is_full:
                 return ScalingEvents(tuple(events), epoch.creation_time_ms)
             if epoch.duplicate_of is None:
-                events.append(_event(epoch))
+                events.append(ScalingEvent.of(epoch))
                 room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
         following = None if page.next_after is None else time_of_history_sort(page.next_after) + 1
         return ScalingEvents(tuple(events), following)
-
-
-def _event(epoch: Epoch) -> ScalingEvent:
-    return ScalingEvent(
-        epoch.creation_time_ms,
-        epoch.number,
-        tuple(segment.segment_id for segment in epoch.replaced),
-        epoch.created,
-        splits=sum(len(epoch.successors_of(segment)) > 1 for segment in epoch.replaced),
-        merges=sum(len(epoch.predecessors_of(segment)) > 1 for segment in epoch.created),
-    )

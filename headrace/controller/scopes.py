@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headrace.api.pages import Listing
 from headrace.codec.records.scope_record import (
     SCOPES_PARTITION,
     ScopeState,
@@ -17,7 +18,7 @@ from headrace.codec.records.scope_record import (
     guard_of_body,
     scope_entry_body,
 )
-from headrace.controller.paging import Listing, check_page_limit, first_after
+from headrace.controller.paging import check_page_limit, first_after
 from headrace.metadata import keys
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError
 from headrace.model.limits import PAGE_BYTES_MAX

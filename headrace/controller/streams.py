@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from headrace.api.pages import Listing
+from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, StreamUpdate, StreamView
 from headrace.codec.records.listing_record import tags_of_body
 from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.acceptance import send_or_leave
-from headrace.controller.paging import Listing, PageRoom, check_page_limit, names_with_prefix
+from headrace.controller.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
-from headrace.controller.stream_views import ScaleStatus, ScaleView, StreamSummary, StreamView, UpdateView, stream_view
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
@@ -85,7 +86,7 @@ class StreamService:
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """Raises NotFoundError if there is no such stream."""
-        return stream_view(self._records.get(scope, stream).stream)
+        return StreamView.of(self._records.get(scope, stream).stream)
 
     def list_streams(
         self, scope: str, limit: int, after: str | None = None, tag: str | None = None, prefix: str = ""
@@ -116,7 +117,7 @@ class StreamService:
 
     def update_stream(
         self, scope: str, stream: str, configuration: StreamConfiguration, expected_version: int | None = None
-    ) -> UpdateView:
+    ) -> StreamUpdate:
         """Accept a configuration in the place of the present one; the same again is accepted while the update runs.
 
         With `expected_version` only if the configuration in force has this version. The same request again, after its
@@ -153,7 +154,7 @@ class StreamService:
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
-    ) -> ScaleView:
+    ) -> ScaleProgress:
         """Accept a scale; the very same request gets the same answer while the scale runs and when it is done.
 
         Raises:
@@ -169,7 +170,7 @@ class StreamService:
 
     def scale_unchanged(
         self, stored: StoredStream, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
-    ) -> ScaleView:
+    ) -> ScaleProgress:
         """Accept a scale that was decided on looking at `stored`, if the stream is still what it was then.
 
         Raises:
@@ -180,7 +181,7 @@ class StreamService:
         self._check_commit_does_not_roll(stored)
         epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
         self._accept_change(stored, scaling, create_transition(scaling, epoch))
-        return _scale_view(epoch)
+        return ScaleProgress.of(epoch, ScaleStatus.IN_PROGRESS)
 
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
         """Whether the scale that leads to `epoch` is done; INVALID if it was rolled back.
@@ -230,26 +231,26 @@ class StreamService:
             *writes_of_creation(stream),
             *keep_scope(scope, name, guard, door),
         )
-        return stream_view(stream)
+        return StreamView.of(stream)
 
     def _try_to_update(
         self, scope: str, name: str, configuration: StreamConfiguration, expected_version: int | None
-    ) -> UpdateView:
+    ) -> StreamUpdate:
         stored = self._records.get(scope, name)
         if stored.stream.has_accepted(RequestKind.UPDATE_STREAM):
             running = self._records.configuration_update(stored.stream)
             if running is None:
                 raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended: repeat the request")
             if running.after == configuration and expected_version in (None, running.version - 1):
-                return UpdateView(stored.stream.shown_state, running.version)
+                return StreamUpdate(stored.stream.shown_state, running.version)
         version = stored.stream.configuration_version
         if expected_version == version - 1 and stored.stream.configuration == configuration:
-            return UpdateView(stored.stream.shown_state, version)  # the answer to the first request was lost
+            return StreamUpdate(stored.stream.shown_state, version)  # the answer to the first request was lost
         check_configuration_version(stored.stream.scoped_name, version, expected_version)
         updating = start_updating(stored.stream, stored.version)
         update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
         self._accept_change(stored, updating, create_configuration_update(updating, update))
-        return UpdateView(updating.shown_state, update.version)
+        return StreamUpdate(updating.shown_state, update.version)
 
     def _try_to_truncate(self, cut: StreamCut, conditions: Sequence[Check]) -> StreamView:
         stored, truncation = self._records.get_with_truncation(cut.scope, cut.stream)
@@ -259,32 +260,32 @@ class StreamService:
             if found is None:
                 raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
             if found[0].target.cut == cut:
-                return stream_view(stream)
+                return StreamView.of(stream)
         truncating = start_truncating(stream, stored.version)
         if truncation is not None and truncation.cut == cut:
-            return stream_view(stream)
+            return StreamView.of(stream)
         placed = self._cuts.check(stream, cut)
         self._cuts.check_left(stream, cut, truncation)
         if truncation is None and is_very_beginning(cut):
-            return stream_view(stream)
+            return StreamView.of(stream)
         self._check_commit_does_not_roll(stored)
         running = running_truncation(placed, self._cuts.first_epoch(stream, cut), truncation)
         self._accept_change(stored, truncating, create_running_truncation(truncating, running), *conditions)
-        return stream_view(truncating)
+        return StreamView.of(truncating)
 
     def _try_to_scale(
         self, scope: str, name: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
-    ) -> ScaleView:
+    ) -> ScaleProgress:
         stored = self._records.get(scope, name)
         if stored.stream.has_accepted(RequestKind.SCALE_STREAM):
             planned = self._records.transition(stored.stream)
             if planned is None:
                 raise ConflictError(f"the scale of {stored.stream.scoped_name} has just ended: repeat the request")
             if is_same_scale(planned, sealed_segment_ids, new_ranges):
-                return _scale_view(planned)
+                return ScaleProgress.of(planned, ScaleStatus.IN_PROGRESS)
         done = self._done_scale(stored.stream, sealed_segment_ids, new_ranges)
         if done is not None:
-            return ScaleView(done.number, ScaleStatus.SUCCESS, done.created)
+            return ScaleProgress.of(done, ScaleStatus.SUCCESS)
         return self.scale_unchanged(stored, sealed_segment_ids, new_ranges)
 
     def _done_scale(
@@ -322,18 +323,18 @@ class StreamService:
     def _try_to_seal(self, scope: str, name: str) -> StreamView:
         stored = self._records.get(scope, name)
         if stored.stream.has_accepted(RequestKind.SEAL_STREAM):
-            return stream_view(stored.stream)
+            return StreamView.of(stored.stream)
         sealing = start_sealing(stored.stream, stored.version)
         self._accept_change(stored, sealing)
-        return stream_view(sealing)
+        return StreamView.of(sealing)
 
     def _try_to_delete(self, scope: str, name: str) -> StreamView:
         stored = self._records.get(scope, name)
         if stored.stream.is_deleting:
-            return stream_view(stored.stream)
+            return StreamView.of(stored.stream)
         deleting = start_deleting(stored.stream, stored.version)
         self._accept_change(stored, deleting)
-        return stream_view(deleting)
+        return StreamView.of(deleting)
 
     def _accept(self, stream: Stream, *writes: Write) -> None:
         write, intent = create_intent(stream, self._clock.now_ms())
@@ -361,7 +362,3 @@ class StreamService:
                     room.take(len(json.dumps(record.body)))
                     entries.append(record)
         return entries, None
-
-
-def _scale_view(epoch: Epoch) -> ScaleView:
-    return ScaleView(epoch.number, ScaleStatus.IN_PROGRESS, epoch.created)

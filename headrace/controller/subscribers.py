@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.controller.paging import Listing, check_page_limit
+from headrace.api.pages import Listing
+from headrace.controller.paging import check_page_limit
 from headrace.metadata.lost_races import repeat_on_conflict
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords

@@ -11,8 +11,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
+from headrace.api.pages import Listing
 from headrace.codec.records.transaction_due_record import DueEntry
-from headrace.controller.paging import Listing, check_page_limit
+from headrace.controller.paging import check_page_limit
 from headrace.controller.transaction_views import (
     CommitSetView,
     CompletedTransaction,

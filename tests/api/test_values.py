@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-from functions.controller import models_segments
+from functions.controller import models_scaling_events, models_segments, models_streams
 from functions.controller.parameters import ApiValue, WireModel
+from headrace.api.pages import Listing
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -21,12 +22,32 @@ from headrace.api.segments import (
     Successors,
 )
 from headrace.api.stream_cuts import stream_cut_from_json, stream_cut_json
+from headrace.api.stream_policies import configuration_json
+from headrace.api.streams import (
+    ScaleProgress,
+    ScaleStatus,
+    ScalingEvent,
+    ScalingEvents,
+    StreamSummary,
+    StreamUpdate,
+    StreamView,
+)
 from headrace.model.segments import KeyRange
+from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_state import StreamState
 
 FIRST = SegmentView(0, "s/t/0.#epoch.0", KeyRange(0.0, 0.5), 7)
 SECOND = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0))
 NEXT = SegmentView(1 << 32 | 2, "s/t/2.#epoch.1", KeyRange(0.0, 0.5))
+SCALED = SegmentView(1 << 32 | 3, "", KeyRange(0.5, 1.0))
+CONFIGURATION = StreamConfiguration(
+    ScalingPolicy.by_event_rate(100, 2, 3),
+    RetentionPolicy(RetentionType.LIMITED_DAYS, 1, 3),
+    tags=("a", "b"),
+    timestamp_aggregation_timeout_ms=5,
+    rollover_size_bytes=6,
+)
 CUT = StreamCut.of("s", "t", {0: 7, 1: 0})
 
 
@@ -43,6 +64,28 @@ def _ranges_between(document: Mapping[str, Any]) -> RangesBetween:
 
 
 EXCHANGED = {
+    "stream": Exchanged(
+        StreamView("s", "t", CONFIGURATION, StreamState.UPDATING, 2, 3, 1_000, 4),
+        StreamView.from_json,
+        models_streams.Stream,
+    ),
+    "stream without retention": Exchanged(
+        StreamView("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), StreamState.ACTIVE, 0, 2, 1_000),
+        StreamView.from_json,
+        models_streams.Stream,
+    ),
+    "stream in a list": Exchanged(
+        StreamSummary("s", "t", ("a", "b")), StreamSummary.from_json, models_streams.StreamEntry
+    ),
+    "update": Exchanged(StreamUpdate(StreamState.UPDATING, 5), StreamUpdate.from_json, models_streams.StreamUpdate),
+    "scale": Exchanged(
+        ScaleProgress(1, ScaleStatus.IN_PROGRESS, (SCALED,)), ScaleProgress.from_json, models_streams.Scale
+    ),
+    "scaling events": Exchanged(
+        ScalingEvents((ScalingEvent(1_000, 1, (0, 1), (SCALED,), 0, 1),), 2_000),
+        ScalingEvents.from_json,
+        models_scaling_events.ScalingEventList,
+    ),
     "segments of an epoch": Exchanged(
         EpochSegments(3, (FIRST, SECOND), sealed=True), EpochSegments.from_json, models_segments.SegmentList
     ),
@@ -89,3 +132,21 @@ def test_stream_cut_survives_its_json():
     document = stream_cut_json(CUT)
     assert stream_cut_from_json(document) == CUT
     assert models_segments.StreamCutModel.model_validate(document).model_dump() == document
+
+
+def test_page_survives_its_json():
+    page = Listing((StreamSummary("s", "t", ()), StreamSummary("s", "u", ("a",))), "u")
+    document = page.to_json("streams", StreamSummary.to_json)
+    assert Listing.from_json(document, "streams", StreamSummary.from_json) == page
+    assert models_streams.StreamList.model_validate(document).model_dump() == document
+
+
+def test_configuration_of_a_request_may_leave_out_defaults():
+    shortest = {"scalingPolicy": {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}}
+    request = models_streams.StreamConfigurationModel.model_validate(shortest)
+    assert request.configuration() == StreamConfiguration(ScalingPolicy.fixed(2))
+
+
+def test_configuration_of_a_request_survives_its_json():
+    request = models_streams.StreamConfigurationModel.model_validate(configuration_json(CONFIGURATION))
+    assert request.configuration() == CONFIGURATION

@@ -66,7 +66,7 @@ def test_a_group_that_somebody_else_is_creating_is_waited_for(groups_bridge):
     )
     found = groups_bridge.call("createReaderGroup", _config())
     assert found.config.readerGroupId == OTHER_ID
-    assert groups_bridge.world.streams.get_stream("s", "_RGg").segment_count == 1
+    assert groups_bridge.world.streams.get_stream("s", "_RGg").segments == 1
 
 
 def test_cuts_come_back_as_they_were_sent(groups_bridge):

@@ -16,11 +16,11 @@ from bridge_in_memory import Bridge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.api.pages import Listing
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.config import LISTEN_PORT_DEFAULT, read_config
 from headrace.bridge.server import REQUEST_BYTES_MAX, SERVICE, BridgeServer, CallThreads
 from headrace.bridge.status_codes import CODE_BY_CLASS, REPLY_BY_ERROR, code_of
-from headrace.controller.paging import Listing
 from headrace.model import errors
 
 ROOT = Path(__file__).resolve().parents[2]

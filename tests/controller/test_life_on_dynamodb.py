@@ -137,7 +137,7 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
     active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
     world.streams.scale_stream("s", "t", active, equal_ranges(999))
     world.drain()
-    assert world.streams.get_stream("s", "t").segment_count == 999
+    assert world.streams.get_stream("s", "t").segments == 999
     assert len(world.segments.stream_cut("s", "t", "tail").positions) == 999
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from functions.controller.models_retention import subscriber_list
-from functions.controller.models_scaling_events import scaling_event_list
-from functions.controller.models_streams import stream_list
+from functions.controller.models_scaling_events import ScalingEventList
+from functions.controller.models_streams import StreamList
+from headrace.api.pages import Listing
+from headrace.api.streams import StreamSummary
 from headrace.controller import paging, scaling_events
-from headrace.controller.paging import Listing
 from headrace.controller.subscribers import SubscriberService
 from headrace.metadata import dead_letter_records, subscriber_records, transaction_records
 from headrace.metadata.stream_records import StreamRecords
@@ -54,7 +55,11 @@ def test_a_page_of_streams_with_all_the_tags_there_may_be(world: Any, letter: st
     pages = _walk(lambda after: world.streams.list_streams("s", PAGE_ITEMS_MAX, after, tag))
     assert [one.stream for page in pages for one in page.items] == names
     assert len(pages) > 1
-    assert all(page.items and _answer_bytes(stream_list(page)) < ANSWER_BYTES_MAX for page in pages)
+    assert all(
+        page.items
+        and _answer_bytes(StreamList.model_validate(page.to_json("streams", StreamSummary.to_json))) < ANSWER_BYTES_MAX
+        for page in pages
+    )
 
 
 def test_a_page_of_subscribers_with_long_positions(world: Any):
@@ -83,7 +88,7 @@ def test_a_page_of_scaling_events(world: Any, monkeypatch: pytest.MonkeyPatch):
     found, start, pages = [], 0, 0
     while start is not None:
         page = world.scaling_events.scaling_events("s", "t", start, scaling_events.TIME_MS_MAX, PAGE_ITEMS_MAX)
-        assert _answer_bytes(scaling_event_list(page)) < 4_000
+        assert _answer_bytes(ScalingEventList.from_value(page)) < 4_000
         found += [one.epoch for one in page.events]
         start, pages = page.next_time_ms, pages + 1
     assert (found, pages) == ([*range(1, 10)], 3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.stream_views import ScaleStatus, StreamSummary
+from headrace.api.streams import ScaleStatus, StreamSummary
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -33,7 +33,7 @@ def test_a_created_stream_is_creating_until_its_segments_exist(world: Any):
     assert world.bare_segment_stores.names() == []
     world.drain()
     view = world.streams.get_stream("s", "t")
-    assert (view.state, view.epoch, view.segment_count, view.is_deleting) == (StreamState.ACTIVE, 0, 3, False)
+    assert (view.state, view.epoch, view.segments, view.is_deleting) == (StreamState.ACTIVE, 0, 3, False)
     assert view.configuration == configuration
     assert view.configuration.tags == ("a", "b")
     assert view.creation_time_ms == world.clock.now_ms()
@@ -116,7 +116,7 @@ def test_scaling_replaces_segments_and_reports_its_progress(world: Any, stream_w
     assert world.streams.scale_status("s", "t", -1) is ScaleStatus.INVALID
     assert world.tail_ids() == [*new, 1]
     view = world.streams.get_stream("s", "t")
-    assert (view.state, view.epoch, view.segment_count) == (StreamState.ACTIVE, 1, 3)
+    assert (view.state, view.epoch, view.segments) == (StreamState.ACTIVE, 1, 3)
     assert world.bare_segment_stores.segment_info("s/t/0.#epoch.0").is_sealed
     assert not world.bare_segment_stores.segment_info("s/t/1.#epoch.0").is_sealed
 
@@ -182,7 +182,7 @@ def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: Any):
     world.create()
     world.seal()
     view = world.streams.get_stream("s", "t")
-    assert (view.state, view.segment_count) == (StreamState.SEALED, 0)
+    assert (view.state, view.segments) == (StreamState.SEALED, 0)
     for refused in (
         lambda: world.streams.seal_stream("s", "t"),
         lambda: world.streams.scale_stream("s", "t", [0], [KeyRange(0.0, 0.5)]),

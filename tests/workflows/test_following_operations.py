@@ -11,7 +11,7 @@ from interruptions import assert_crashes_lose_and_double_nothing, work_on_reques
 from soundness import assert_sound
 from stream_world import Crash, StreamWorld, ranges
 
-from headrace.controller.stream_views import ScaleStatus
+from headrace.api.streams import ScaleStatus
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import ConflictError, SealedError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration

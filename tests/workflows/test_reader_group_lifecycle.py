@@ -146,7 +146,7 @@ def test_the_state_stream_is_a_stream_that_no_list_shows(groups_world: Any):
     world = groups_world
     _create(world)
     stream = world.streams.get_stream("s", "_RGg")
-    assert (stream.segment_count, stream.configuration.rollover_size_bytes) == (1, 4 << 20)
+    assert (stream.segments, stream.configuration.rollover_size_bytes) == (1, 4 << 20)
     assert [one.stream for one in world.streams.list_streams("s", 10).items] == ["t", "u", "v"]
     assert world.reader_groups.list_reader_groups("s", 10).items == ("g",)
 

@@ -8,7 +8,7 @@ import pytest
 from soundness import assert_sound
 from stream_world import ranges as world_ranges
 
-from headrace.controller.stream_views import ScaleStatus
+from headrace.api.streams import ScaleStatus
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import IllegalStateError
 from headrace.workflows.abandon_request import undo_request, write_undo

@@ -92,7 +92,7 @@ def test_messages_for_what_is_not_there_are_done(world: Any):
     before = world.everything()
     world.processor.process(GOOD)
     world.create()
-    assert world.streams.get_stream("s", "t").segment_count == 2
+    assert world.streams.get_stream("s", "t").segments == 2
     world.processor.process(GOOD)
     after = {key: value for key, value in world.everything().items() if key not in before}
     assert not any(partition.startswith("requests/") for partition, _ in after)

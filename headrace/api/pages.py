@@ -1,0 +1,27 @@
+"""Pages of lists: the items, and the token that continues the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """One page; `next_after` is what to pass as `after` for the next, None at the end."""
+
+    items: tuple[T, ...]
+    next_after: str | None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> Listing[T]:
+        """The page whose items are in the array `name`."""
+        token = document.get("continuationToken")
+        return cls(tuple(map(read, document[name])), None if token is None else str(token))
+
+    def to_json(self, name: str, write: Callable[[T], Any]) -> dict[str, Any]:
+        """The JSON with the items in the array `name`."""
+        return {name: list(map(write, self.items)), "continuationToken": self.next_after}

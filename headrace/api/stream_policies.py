@@ -1,0 +1,72 @@
+"""The configuration of a stream in JSON, in the shapes of Pravega's REST API where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.model.stream_configuration import (
+    RetentionPolicy,
+    RetentionType,
+    ScalingPolicy,
+    ScalingType,
+    StreamConfiguration,
+)
+
+
+def configuration_json(configuration: StreamConfiguration) -> dict[str, Any]:
+    """The whole configuration."""
+    return {
+        "scalingPolicy": _scaling_json(configuration.scaling),
+        "retentionPolicy": retention_json(configuration.retention),
+        "streamTags": list(configuration.tags),
+        "timestampAggregationTimeout": configuration.timestamp_aggregation_timeout_ms,
+        "rolloverSizeBytes": configuration.rollover_size_bytes,
+    }
+
+
+def configuration_from_json(document: Mapping[str, Any]) -> StreamConfiguration:
+    """The whole configuration; what is left out is as for a new stream.
+
+    Raises:
+        InvalidRequestError: a value is out of its range.
+    """
+    return StreamConfiguration(
+        scaling=_scaling_from_json(document["scalingPolicy"]),
+        retention=retention_from_json(document.get("retentionPolicy")),
+        tags=tuple(document.get("streamTags") or ()),
+        timestamp_aggregation_timeout_ms=int(document.get("timestampAggregationTimeout") or 0),
+        rollover_size_bytes=int(document.get("rolloverSizeBytes") or 0),
+    )
+
+
+def retention_json(policy: RetentionPolicy | None) -> dict[str, Any] | None:
+    """A retention policy; None if there is none."""
+    if policy is None:
+        return None
+    return {"type": policy.type.value, "value": policy.value, "maxValue": policy.max_value}
+
+
+def retention_from_json(document: Mapping[str, Any] | None) -> RetentionPolicy | None:
+    """A retention policy; None if there is none."""
+    if document is None:
+        return None
+    return RetentionPolicy(RetentionType(document["type"]), int(document["value"]), document.get("maxValue"))
+
+
+def _scaling_json(policy: ScalingPolicy) -> dict[str, Any]:
+    return {
+        "type": policy.type.value,
+        "minSegments": policy.min_segments,
+        "targetRate": policy.target_rate,
+        "scaleFactor": policy.scale_factor,
+    }
+
+
+def _scaling_from_json(document: Mapping[str, Any]) -> ScalingPolicy:
+    return ScalingPolicy(
+        ScalingType(document["type"]),
+        int(document["minSegments"]),
+        int(document.get("targetRate") or 0),
+        int(document.get("scaleFactor") or 0),
+    )
