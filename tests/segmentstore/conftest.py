@@ -7,10 +7,12 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from store_process import Aws
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
@@ -26,6 +28,9 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
+from segmentstore_fargate import heartbeat as heartbeat_module
+from segmentstore_fargate import wiring
+from segmentstore_fargate.config import StoreConfig, read_config
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""
@@ -248,3 +253,29 @@ def run() -> Callable[[Coroutine[Any, Any, Result]], Result]:
 
 async def _bounded(work: Awaitable[Result]) -> Result:
     return await asyncio.wait_for(work, 4 * WAIT_S)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
+    made = Aws()
+    monkeypatch.setattr(wiring, "DynamoMetadataStore", made)
+    monkeypatch.setattr(wiring, "S3ChunkStorage", lambda *_: made.objects)
+    monkeypatch.setattr(wiring, "s3_client", lambda: None)
+    monkeypatch.setattr(heartbeat_module, "START_RETRY_S", 0.001)
+    return made
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> StoreConfig:
+    return read_config(
+        {
+            "HEADRACE_STORE_ID": "store-0",
+            "HEADRACE_DATA_DIR": str(tmp_path),
+            "HEADRACE_METADATA_TABLE": "table",
+            "HEADRACE_CHUNK_BUCKET": "bucket",
+            "HEADRACE_CONTAINER_COUNT": "2",
+            "HEADRACE_HEALTH_PORT": "0",
+            "HEADRACE_JOURNAL_FILE_BYTES": str(32 << 20),
+            "HEADRACE_CACHE_BYTES": str(64 << 20),
+        }
+    )

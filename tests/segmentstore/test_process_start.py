@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import http.client
 import shutil
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from store_process import PROCESS_WAIT_S as WAIT_S
 
-from headrace.adapters.disk.journal_disk import DiskJournalDisk, DiskJournalFile
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.disk.journal_disk import DiskJournalFile
 from headrace.adapters.system_clock import SystemClock
 from headrace.metadata.cluster_records import ClusterRecords, write_lease, write_map
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
@@ -27,90 +23,13 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.errors import IllegalStateError, UnavailableError
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_format import Record
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.log.journal_scan import RecordScan
 from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
-from segmentstore_fargate.config import StoreConfig, read_config
+from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.layout import mark_settled, was_settled
 from segmentstore_fargate.registration import claim_container
 from segmentstore_fargate.wiring import SegmentStoreProcess
-
-WAIT_S = 120.0
-"""Only turns a hang into a failure: a start writes whole journal files, on a disk that others may use."""
-
-
-class Objects(MemoryChunkStorage):
-    """`down` is an outage of S3."""
-
-    down = False
-
-    async def read(self, name: str, position: int, length: int) -> bytes:
-        if self.down:
-            raise UnavailableError("S3 does not answer")
-        return await super().read(name, position, length)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-class Aws:
-    """What the process talks to instead of AWS; `down` is an outage of DynamoDB."""
-
-    def __init__(self) -> None:
-        self.metadata = MemoryMetadataStore()
-        self.objects = Objects()
-        self.down = False
-        self.asked = threading.Event()
-        self.renewed = threading.Event()
-
-    def __call__(self, _table: str) -> Any:
-        return self
-
-    def _checked(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(*arguments: Any, **named: Any) -> Any:
-            self.asked.set()
-            if self.down:
-                raise UnavailableError("DynamoDB does not answer")
-            return call(*arguments, **named)
-
-        return checked
-
-    def __getattr__(self, name: str) -> Any:
-        return self._checked(getattr(self.metadata, name))
-
-    @property
-    def lease_version(self) -> int | None:
-        found = ClusterRecords(self.metadata).lease("store-0")
-        return None if found is None else found.version
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Aws:
-    made = Aws()
-    monkeypatch.setattr(wiring, "DynamoMetadataStore", made)
-    monkeypatch.setattr(wiring, "S3ChunkStorage", lambda *_: made.objects)
-    monkeypatch.setattr(wiring, "s3_client", lambda: None)
-    monkeypatch.setattr(heartbeat_module, "START_RETRY_S", 0.001)
-    return made
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> StoreConfig:
-    return read_config(
-        {
-            "HEADRACE_STORE_ID": "store-0",
-            "HEADRACE_DATA_DIR": str(tmp_path),
-            "HEADRACE_METADATA_TABLE": "table",
-            "HEADRACE_CHUNK_BUCKET": "bucket",
-            "HEADRACE_CONTAINER_COUNT": "2",
-            "HEADRACE_HEALTH_PORT": "0",
-            "HEADRACE_JOURNAL_FILE_BYTES": str(32 << 20),
-            "HEADRACE_CACHE_BYTES": str(64 << 20),
-        }
-    )
 
 
 def _status(port: int, page: str) -> int:
@@ -149,74 +68,6 @@ def test_a_store_has_its_lease_before_it_reads_its_journal(aws, config, monkeypa
     asyncio.run(scenario())
     (version,) = seen
     assert version is not None
-
-
-def test_a_store_that_reads_its_journal_can_be_stopped(aws, config, monkeypatch, caplog):
-    """The files stay open as long as they are read, the journal is as it was, and its lock is free."""
-    payloads = [bytes([number]) * 100 for number in range(20)]
-    _write_journal(config, payloads)
-    ended: list[str] = []
-    honest_start, honest_iter = Journal.start, RecordScan.__iter__
-
-    async def scenario() -> int:
-        process, loop = SegmentStoreProcess(config, {}), asyncio.get_running_loop()
-        closing = threading.Event()
-
-        def close(self: Journal, honest: Callable[[Journal], None] = Journal.close) -> None:
-            closing.set()
-            honest(self)
-
-        def stopped(self: RecordScan) -> Iterator[Record]:
-            for record in honest_iter(self):
-                yield record
-                if not closing.is_set():
-                    loop.call_soon_threadsafe(process.request_stop)
-                    assert closing.wait(WAIT_S)
-                    while not process._journal._closing:
-                        time.sleep(0)
-
-        def start(self: Journal) -> None:
-            try:
-                honest_start(self)
-            except Exception as error:
-                ended.append(repr(error))
-                raise
-            ended.append("it was read")
-
-        monkeypatch.setattr(Journal, "close", close)
-        monkeypatch.setattr(Journal, "start", start)
-        monkeypatch.setattr(RecordScan, "__iter__", stopped)
-        return await asyncio.wait_for(main_module.serve(process, config), WAIT_S)
-
-    assert asyncio.run(scenario()) == 0
-    assert ended == [repr(UnavailableError("the journal was closed while it was read"))]
-    assert not any(record.exc_info for record in caplog.records)
-    monkeypatch.undo()
-    assert _read_journal(config) == payloads
-
-
-def _opened_journal(config: StoreConfig) -> tuple[Journal, DiskJournalDisk]:
-    disk = DiskJournalDisk(config.journal_dir)
-    journal = Journal(disk, lambda: 1, lambda call: call(), file_bytes=config.journal_file_bytes)
-    journal.start()
-    return journal, disk
-
-
-def _write_journal(config: StoreConfig, payloads: list[bytes]) -> None:
-    journal, disk = _opened_journal(config)
-    ledger = JournalLedgers(journal).open(0, 0)
-    for payload in payloads:
-        ledger.append([payload], lambda error: None)
-    journal.close()
-    disk.close()
-
-
-def _read_journal(config: StoreConfig) -> list[bytes]:
-    journal, disk = _opened_journal(config)
-    found = [bytes(entry.payload) for entry in JournalLedgers(journal).open(0, 1).recover()]
-    journal.close()
-    disk.close()
-    return found
 
 
 def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
