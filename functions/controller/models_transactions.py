@@ -1,4 +1,4 @@
-"""JSON of the transaction routes and the way to and from values. Times are milliseconds since 1970."""
+"""JSON of the transaction routes. Times are milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.api.pages import Listing
-from headrace.controller.transaction_views import CommitSetView, CompletedTransaction, CreatedTransaction
 from headrace.model.errors import InvalidRequestError
 from headrace.model.transactions import (
     COMMIT_SET_KEY_CHARACTERS_MAX,
     COMMIT_SET_TRANSACTIONS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
-    Transaction,
     WriterTime,
     parse_transaction_id,
-    transaction_text,
 )
 from headrace.model.writer_marks import TIME_MAX, TIME_MIN, check_writer_name
 
@@ -92,41 +88,3 @@ class CommitSetModel(WireModel):
     transactions: list[str]
     time: int = Field(description="When they were marked for commit")
     new: bool = Field(description="Marked by this very request, and not by an earlier one with the key")
-
-
-def transaction(one: Transaction) -> TransactionModel:
-    return TransactionModel(
-        transaction=transaction_text(one.transaction_id),
-        state=one.state.value,
-        creationTime=one.created_ms,
-        leaseEnd=one.lease_end_ms,
-        completionTime=one.completed_ms,
-    )
-
-
-def new_transaction(created: CreatedTransaction) -> NewTransaction:
-    segments = [
-        TransactionSegmentModel(
-            segmentId=one.segment.segment_id,
-            name=one.name,
-            transactionSegment=one.transaction_segment,
-            low=one.segment.key_range.low,
-            high=one.segment.key_range.high,
-        )
-        for one in created.segments
-    ]
-    return NewTransaction(**transaction(created.transaction).model_dump(), segments=segments)
-
-
-def transaction_list(page: Listing[Transaction]) -> TransactionList:
-    return TransactionList(transactions=[transaction(one) for one in page.items], continuationToken=page.next_after)
-
-
-def completed_list(found: tuple[CompletedTransaction, ...]) -> CompletedList:
-    entries = [CompletedEntry(transaction=transaction_text(one.transaction_id), state=one.state.value) for one in found]
-    return CompletedList(completed=entries)
-
-
-def commit_set(view: CommitSetView) -> CommitSetModel:
-    texts = [transaction_text(one) for one in view.transactions]
-    return CommitSetModel(key=view.key, transactions=texts, time=view.marked_ms, new=view.is_new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -13,7 +13,8 @@ from functions import wiring
 from functions.controller import models_transactions as models
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
 from functions.http_api import http_api, lambda_handler
-from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
+from headrace.api.transactions import TransactionView
+from headrace.model.transactions import Transaction, check_commit_set_key, parse_transaction_id, transaction_text
 
 api = http_api()
 
@@ -33,6 +34,15 @@ Which = Annotated[
     Query(description="Those not completed yet, by id and in pages; or the newest that are, up to 500"),
 ]
 
+
+def _state_json(one: Transaction) -> dict[str, Any]:
+    return TransactionView.of(one).state_json()
+
+
+def _answer(one: Transaction) -> models.TransactionModel:
+    return models.TransactionModel.model_validate(_state_json(one))
+
+
 _STREAM = "/v1/scopes/<scope>/streams/<stream>"
 _TRANSACTIONS = f"{_STREAM}/transactions"
 _TRANSACTION = f"{_TRANSACTIONS}/<transaction>"
@@ -47,20 +57,24 @@ def list_transactions(
     continuationToken: ContinuationToken = None,
 ) -> models.TransactionList | models.CompletedList:
     if which == "completed":
-        return models.completed_list(wiring.transaction_service().list_completed(scope, stream))
+        completed = wiring.transaction_service().list_completed(scope, stream)
+        return models.CompletedList.model_validate({"completed": [one.to_json() for one in completed]})
     after = parse_transaction_id(continuationToken) if continuationToken else None
-    return models.transaction_list(wiring.transaction_service().list_open(scope, stream, limit, after))
+    page = wiring.transaction_service().list_open(scope, stream, limit, after)
+    return models.TransactionList.model_validate(page.to_json("transactions", _state_json))
 
 
 @api.post(_TRANSACTIONS, summary="Begin a transaction", tags=["Transactions"], status_code=HTTPStatus.CREATED)
 def create_transaction(scope: ScopeName, stream: StreamName, request: models.LeaseRequest) -> models.NewTransaction:
-    return models.new_transaction(wiring.transaction_service().create_transaction(scope, stream, request.lease))
+    return models.NewTransaction.from_value(
+        wiring.transaction_service().create_transaction(scope, stream, request.lease)
+    )
 
 
 @api.get(_TRANSACTION, summary="Get a transaction with its segments", tags=["Transactions"])
 def get_transaction(scope: ScopeName, stream: StreamName, transaction: TransactionId) -> models.NewTransaction:
     found = wiring.transaction_service().segments_of(scope, stream, int(transaction, 16))
-    return models.new_transaction(found)
+    return models.NewTransaction.from_value(found)
 
 
 @api.put(f"{_TRANSACTION}/lease", summary="Renew the lease of a transaction", tags=["Transactions"])
@@ -68,7 +82,7 @@ def ping_transaction(
     scope: ScopeName, stream: StreamName, transaction: TransactionId, request: models.LeaseRequest
 ) -> models.TransactionModel:
     service = wiring.transaction_service()
-    return models.transaction(service.ping_transaction(scope, stream, int(transaction, 16), request.lease))
+    return _answer(service.ping_transaction(scope, stream, int(transaction, 16), request.lease))
 
 
 @api.put(
@@ -82,8 +96,8 @@ def set_transaction_state(
 ) -> models.TransactionModel:
     service, identifier, noted = wiring.transaction_service(), int(transaction, 16), request.writer_time()
     if request.state == "ABORTING":
-        return models.transaction(service.abort_transaction(scope, stream, identifier))
-    return models.transaction(service.commit_transaction(scope, stream, identifier, noted))
+        return _answer(service.abort_transaction(scope, stream, identifier))
+    return _answer(service.commit_transaction(scope, stream, identifier, noted))
 
 
 @api.post(
@@ -94,12 +108,12 @@ def set_transaction_state(
 )
 def commit_all(scope: ScopeName, stream: StreamName, request: models.CommitSetRequest) -> models.CommitSetModel:
     service = wiring.transaction_service()
-    return models.commit_set(service.commit_all(scope, stream, request.key, request.transaction_ids()))
+    return models.CommitSetModel.from_value(service.commit_all(scope, stream, request.key, request.transaction_ids()))
 
 
 @api.get(f"{_STREAM}/commit-sets/<key>", summary="What was committed under a key", tags=["Transactions"])
 def get_commit_set(scope: ScopeName, stream: StreamName, key: CommitSetKey) -> models.CommitSetModel:
-    return models.commit_set(wiring.transaction_service().get_commit_set(scope, stream, key))
+    return models.CommitSetModel.from_value(wiring.transaction_service().get_commit_set(scope, stream, key))
 
 
 handler = lambda_handler(api)

@@ -63,8 +63,8 @@ class TransactionRpcs:
             lambda: self._transactions.create_transaction(scope, stream, request.lease),
         )
         return pb.CreateTxnResponse(
-            txnId=_id_message(made.transaction.transaction_id),
-            activeSegments=[messages.segment_range_message(scope, stream, one.segment) for one in made.segments],
+            txnId=_id_message(made.transaction_id),
+            activeSegments=[messages.segment_range_message(scope, stream, one) for one in made.segments],
         )
 
     async def ping_transaction(self, request: pb.PingTxnRequest) -> pb.PingTxnStatus:

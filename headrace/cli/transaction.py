@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.api.transactions import CommitSetView, TransactionView
 from headrace.cli.arguments import add_stream, checked, stream_of
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
 from headrace.client import Headrace
-from headrace.client.transactions_admin import CommitSetView, TransactionView
 from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
 
 _transaction_id = checked(lambda text: transaction_text(parse_transaction_id(text)))

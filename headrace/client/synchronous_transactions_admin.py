@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
 from headrace.client.loop_thread import LoopThread
-from headrace.client.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin, CommitSetView, TransactionView
+from headrace.client.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
 
 
 class TransactionsAdmin:
@@ -57,7 +58,7 @@ class TransactionsAdmin:
         """All that are not committed or aborted yet, by id."""
         return self._thread.run(self._core.list_open(scope, stream))
 
-    def list_completed(self, scope: str, stream: str) -> list[tuple[str, str]]:
+    def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
         """Id and state of those that were completed last, the newest first; 500 at most."""
         return self._thread.run(self._core.list_completed(scope, stream))
 

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable
 from types import TracebackType
 
+from headrace.api.transactions import TransactionView
 from headrace.client.admin import AsyncAdmin
 from headrace.client.back_off import BackOff
 from headrace.client.connections import SegmentConnections
@@ -21,7 +22,7 @@ from headrace.client.event_packer import EventPacker
 from headrace.client.event_writer import Event, WriterOptions, event_bytes
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
-from headrace.client.transactions_admin import LEASE_MS_DEFAULT, TransactionView
+from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.transactions import check_lease

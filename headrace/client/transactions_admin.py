@@ -6,49 +6,17 @@ others wrote.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
+from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
 from headrace.client.http_api import HttpApi
+from headrace.client.polling import items_of_pages
 from headrace.client.views import parsed
 from headrace.model.names import check_scope_name, check_stream_name
-from headrace.model.segments import KeyRange
 from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
 
 LEASE_MS_DEFAULT = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSegmentView:
-    """Events for `segment_id` are written to the segment `transaction_segment` until they are committed."""
-
-    segment_id: int
-    name: str
-    transaction_segment: str
-    key_range: KeyRange
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionView:
-    """Times are milliseconds since the Unix epoch. `segments` is empty in lists."""
-
-    transaction: str
-    state: str
-    creation_time_ms: int
-    lease_end_ms: int
-    completion_time_ms: int | None
-    segments: tuple[TransactionSegmentView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSetView:
-    """`new` tells whether this very request has marked the set, and not an earlier one with its key."""
-
-    key: str
-    transactions: tuple[str, ...]
-    time_ms: int
-    new: bool
 
 
 class AsyncTransactionsAdmin:
@@ -64,11 +32,13 @@ class AsyncTransactionsAdmin:
             InvalidRequestError: code "lease_too_small" or "lease_too_large".
             SealedError: the stream takes no more events.
         """
-        return parsed(_view, await self._api.request("POST", _path(scope, stream), body={"lease": lease_ms}))
+        return parsed(
+            TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body={"lease": lease_ms})
+        )
 
     async def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
         """Raises NotFoundError, code "transaction_not_found": it never was, or was completed more than a day ago."""
-        return parsed(_view, await self._api.request("GET", _path(scope, stream, transaction)))
+        return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
 
     async def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
         """The lease begins anew.
@@ -77,7 +47,7 @@ class AsyncTransactionsAdmin:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
         """
         path = f"{_path(scope, stream, transaction)}/lease"
-        return parsed(_view, await self._api.request("PUT", path, body={"lease": lease_ms}))
+        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"lease": lease_ms}))
 
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
@@ -90,23 +60,27 @@ class AsyncTransactionsAdmin:
         body: dict[str, Any] = {"state": "COMMITTING"}
         if writer is not None or time is not None:
             body |= {"writer": writer, "time": time}
-        return parsed(_view, await self._api.request("PUT", f"{_path(scope, stream, transaction)}/state", body=body))
+        return parsed(
+            TransactionView.from_json,
+            await self._api.request("PUT", f"{_path(scope, stream, transaction)}/state", body=body),
+        )
 
     async def abort(self, scope: str, stream: str, transaction: str) -> TransactionView:
         """Its events will never be in the stream. Raises IllegalStateError, code "transaction_committed"."""
         path = f"{_path(scope, stream, transaction)}/state"
-        return parsed(_view, await self._api.request("PUT", path, body={"state": "ABORTING"}))
+        return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"state": "ABORTING"}))
 
     async def list_open(self, scope: str, stream: str) -> list[TransactionView]:
         """All that are not committed or aborted yet, by id."""
-        return [one async for one in self._open(_path(scope, stream))]
+        return [
+            one
+            async for one in items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json)
+        ]
 
-    async def list_completed(self, scope: str, stream: str) -> list[tuple[str, str]]:
+    async def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
         """Id and state of those that were completed last, the newest first; 500 at most."""
         answer = await self._api.request("GET", _path(scope, stream), query={"which": "completed"})
-        return parsed(
-            lambda found: [(str(one["transaction"]), str(one["state"])) for one in found["completed"]], answer
-        )
+        return parsed(lambda found: list(map(CompletedTransaction.from_json, found["completed"])), answer)
 
     async def commit_all(self, scope: str, stream: str, key: str, transactions: Sequence[str]) -> CommitSetView:
         """Commits all of the transactions or none, once for each key: a repeat changes nothing.
@@ -117,23 +91,12 @@ class AsyncTransactionsAdmin:
             AlreadyExistsError: code "commit_set_differs": other transactions were committed under the key.
         """
         body = {"key": check_commit_set_key(key), "transactions": list(transactions)}
-        return parsed(_commit_set, await self._api.request("POST", _sets_path(scope, stream), body=body))
+        return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
     async def commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
         """Raises NotFoundError, code "commit_set_not_found": nothing was committed under the key, or long ago."""
         path = f"{_sets_path(scope, stream)}/{check_commit_set_key(key)}"
-        return parsed(_commit_set, await self._api.request("GET", path))
-
-    async def _open(self, path: str) -> AsyncIterator[TransactionView]:
-        token: str | None = None
-        while True:
-            query: dict[str, str | int] = {} if token is None else {"continuationToken": token}
-            answer = await self._api.request("GET", path, query=query)
-            for one in parsed(lambda found: [_view(entry) for entry in found["transactions"]], answer):
-                yield one
-            token = answer.get("continuationToken")
-            if token is None:
-                return
+        return parsed(CommitSetView.from_json, await self._api.request("GET", path))
 
 
 def _stream_path(scope: str, stream: str) -> str:
@@ -147,29 +110,3 @@ def _path(scope: str, stream: str, transaction: str | None = None) -> str:
 
 def _sets_path(scope: str, stream: str) -> str:
     return f"{_stream_path(scope, stream)}/commit-sets"
-
-
-def _view(answer: Mapping[str, Any]) -> TransactionView:
-    completed = answer["completionTime"]
-    return TransactionView(
-        transaction=str(answer["transaction"]),
-        state=str(answer["state"]),
-        creation_time_ms=int(answer["creationTime"]),
-        lease_end_ms=int(answer["leaseEnd"]),
-        completion_time_ms=None if completed is None else int(completed),
-        segments=tuple(
-            TransactionSegmentView(
-                int(one["segmentId"]),
-                str(one["name"]),
-                str(one["transactionSegment"]),
-                KeyRange(float(one["low"]), float(one["high"])),
-            )
-            for one in answer.get("segments", ())
-        ),
-    )
-
-
-def _commit_set(answer: Mapping[str, Any]) -> CommitSetView:
-    return CommitSetView(
-        str(answer["key"]), tuple(map(str, answer["transactions"])), int(answer["time"]), bool(answer["new"])
-    )

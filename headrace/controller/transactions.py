@@ -12,14 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from headrace.api.pages import Listing
+from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
 from headrace.codec.records.transaction_due_record import DueEntry
 from headrace.controller.paging import check_page_limit
-from headrace.controller.transaction_views import (
-    CommitSetView,
-    CompletedTransaction,
-    CreatedTransaction,
-    TransactionSegment,
-)
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
@@ -48,6 +43,7 @@ from headrace.model.transactions import (
     new_transaction,
     next_check_ms,
     no_such_transaction,
+    parse_transaction_id,
     pinged,
     segment_of_transaction,
     transaction_id_of,
@@ -101,7 +97,7 @@ class TransactionService:
         )
         self._seen: BoundedCache[tuple[str, str], Stream] = BoundedCache(STREAMS_REMEMBERED_MAX, lambda _: 1)
 
-    def create_transaction(self, scope: str, stream: str, lease_ms: int) -> CreatedTransaction:
+    def create_transaction(self, scope: str, stream: str, lease_ms: int) -> TransactionView:
         """A new transaction with a segment for each segment of the active epoch, or of the one that this repeats.
 
         Raises:
@@ -121,7 +117,7 @@ class TransactionService:
             SegmentScaleRate(),
             found.configuration.rollover_size_bytes,
         )
-        return CreatedTransaction(transaction, segments)
+        return TransactionView.of(transaction, segments)
 
     def ping_transaction(self, scope: str, stream: str, transaction_id: int, lease_ms: int) -> Transaction:
         """Renew the lease from now on; one write if this process began or pinged the transaction last.
@@ -192,7 +188,7 @@ class TransactionService:
     def get_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
         return self._get(scope, stream, transaction_id).transaction
 
-    def segments_of(self, scope: str, stream: str, transaction_id: int) -> CreatedTransaction:
+    def segments_of(self, scope: str, stream: str, transaction_id: int) -> TransactionView:
         """A transaction with its segments, for a writer that goes on with one that it knows by its id."""
         (stored,), (current,) = self._transactions.find_to_mark(
             scope, stream, [transaction_id], keys.current_key(scope, stream)
@@ -201,7 +197,7 @@ class TransactionService:
         if found is None:
             raise no_such_stream(scope, stream)
         transaction = (stored or self._get(scope, stream, transaction_id)).transaction
-        return CreatedTransaction(transaction, self._segments(found.stream, transaction))
+        return TransactionView.of(transaction, self._segments(found.stream, transaction))
 
     def list_open(self, scope: str, stream: str, limit: int, after: int | None = None) -> Listing[Transaction]:
         """Transactions that are not completed, by id; raises NotFoundError if there is no such stream."""
@@ -217,7 +213,7 @@ class TransactionService:
         found = self._transactions.newest_completed(scope, stream, COMPLETED_LISTED_MAX)
         if not found:
             self._streams.get(scope, stream)
-        return tuple(CompletedTransaction(identifier, state) for identifier, state in found)
+        return tuple(CompletedTransaction(transaction_text(identifier), state) for identifier, state in found)
 
     def commit_all(self, scope: str, stream: str, key: str, transaction_ids: Sequence[int]) -> CommitSetView:
         """Mark all of these transactions for commit, or none; under a key that makes a repeat a no-op.
@@ -230,7 +226,7 @@ class TransactionService:
         members = check_commit_set(tuple(transaction_ids))
         check_commit_set_key(key)
         view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members), back_off=self._back_off)
-        self._poke(scope, stream, view.transactions[0])
+        self._poke(scope, stream, parse_transaction_id(view.transactions[0]))
         return view
 
     def get_commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
@@ -239,7 +235,7 @@ class TransactionService:
         found = records.commit_set(self._store.get(transaction_keys.commit_set_key(scope, stream, key)))
         if found is None:
             raise _no_such_commit_set(scope, stream, key)
-        return CommitSetView(found.key, found.transactions, found.marked_ms, is_new=False)
+        return CommitSetView.of(found.key, found.transactions, found.marked_ms, new=False)
 
     def _try_to_create(self, scope: str, name: str, lease_ms: int) -> tuple[Stream, Transaction]:
         place = scope, name
@@ -296,7 +292,7 @@ class TransactionService:
         if known is not None:
             if set(known.transactions) != set(members):
                 raise _commit_set_differs(known)
-            return CommitSetView(key, known.transactions, known.marked_ms, is_new=False)
+            return CommitSetView.of(key, known.transactions, known.marked_ms, new=False)
         number, now_ms = self._transactions.next_number(scope, stream), self._clock.now_ms()
         marked = CommitSet(key, members, now_ms)
         opened = [one or self._get(scope, stream, identifier) for identifier, one in zip(members, found, strict=True)]
@@ -310,7 +306,7 @@ class TransactionService:
             after = marked_for_commit(stored.transaction, CommitOrder(number, members[0], index))
             writes += records.mark_for_commit(scope, stream, stored, after, now_ms)
         self._store.write(*writes)
-        return CommitSetView(key, members, now_ms, is_new=True)
+        return CommitSetView.of(key, members, now_ms, new=True)
 
     def _get(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction:
         """One read; two where it was not found at first: it may have been completed amid that read."""
@@ -325,10 +321,10 @@ class TransactionService:
             raise no_such_transaction(scope, stream, transaction_id)
         return stored
 
-    def _segments(self, stream: Stream, transaction: Transaction) -> tuple[TransactionSegment, ...]:
+    def _segments(self, stream: Stream, transaction: Transaction) -> tuple[TransactionSegmentView, ...]:
         epoch = self._history.epoch(stream, transaction.reference_epoch)
         return tuple(
-            TransactionSegment(
+            TransactionSegmentView.of(
                 one,
                 segment_name(stream.scope, stream.name, one.segment_id),
                 segment_of_transaction(stream.scope, stream.name, one, transaction.transaction_id),

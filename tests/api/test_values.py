@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-from functions.controller import models_scaling_events, models_segments, models_streams
+from functions.controller import models_scaling_events, models_segments, models_streams, models_transactions
 from functions.controller.parameters import ApiValue, WireModel
 from headrace.api.pages import Listing
 from headrace.api.segments import (
@@ -32,15 +32,19 @@ from headrace.api.streams import (
     StreamUpdate,
     StreamView,
 )
+from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
+from headrace.model.transactions import TransactionState
 
 FIRST = SegmentView(0, "s/t/0.#epoch.0", KeyRange(0.0, 0.5), 7)
 SECOND = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0))
 NEXT = SegmentView(1 << 32 | 2, "s/t/2.#epoch.1", KeyRange(0.0, 0.5))
 SCALED = SegmentView(1 << 32 | 3, "", KeyRange(0.5, 1.0))
+TRANSACTION = "0" * 31 + "7"
+WRITTEN_TO = TransactionSegmentView(0, "s/t/0.#epoch.0", "s/t/0.#epoch.0#transaction.7", KeyRange(0.0, 1.0))
 CONFIGURATION = StreamConfiguration(
     ScalingPolicy.by_event_rate(100, 2, 3),
     RetentionPolicy(RetentionType.LIMITED_DAYS, 1, 3),
@@ -85,6 +89,21 @@ EXCHANGED = {
         ScalingEvents((ScalingEvent(1_000, 1, (0, 1), (SCALED,), 0, 1),), 2_000),
         ScalingEvents.from_json,
         models_scaling_events.ScalingEventList,
+    ),
+    "transaction": Exchanged(
+        TransactionView(TRANSACTION, TransactionState.OPEN, 1_000, 2_000, None, (WRITTEN_TO,)),
+        TransactionView.from_json,
+        models_transactions.NewTransaction,
+    ),
+    "completed transaction": Exchanged(
+        CompletedTransaction(TRANSACTION, TransactionState.COMMITTED),
+        CompletedTransaction.from_json,
+        models_transactions.CompletedEntry,
+    ),
+    "commit set": Exchanged(
+        CommitSetView("k", (TRANSACTION,), 3_000, new=True),
+        CommitSetView.from_json,
+        models_transactions.CommitSetModel,
     ),
     "segments of an epoch": Exchanged(
         EpochSegments(3, (FIRST, SECOND), sealed=True), EpochSegments.from_json, models_segments.SegmentList
@@ -150,3 +169,9 @@ def test_configuration_of_a_request_may_leave_out_defaults():
 def test_configuration_of_a_request_survives_its_json():
     request = models_streams.StreamConfigurationModel.model_validate(configuration_json(CONFIGURATION))
     assert request.configuration() == CONFIGURATION
+
+
+def test_transaction_changed_or_listed_is_told_without_segments():
+    view = TransactionView(TRANSACTION, TransactionState.COMMITTED, 1_000, 2_000, 3_000)
+    assert TransactionView.from_json(view.state_json()) == view
+    assert models_transactions.TransactionModel.model_validate(view.state_json()).model_dump() == view.state_json()

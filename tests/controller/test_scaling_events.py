@@ -70,7 +70,7 @@ def test_a_scale_on_its_way_is_not_told(scaled: Any):
 
 def test_epochs_of_a_commit_that_rolls_are_no_scales(world: Any):
     world.create()
-    late = world.transactions.create_transaction("s", "t", 60_000).transaction.transaction_id
+    late = world.transactions.create_transaction("s", "t", 60_000).transaction_id
     world.write_in(late, 0.1, b"0123456789")
     world.scale([0], [0.0, 0.25, 0.5])
     world.commit(late)
@@ -82,7 +82,7 @@ def test_a_truncation_over_a_roll_counts_every_byte_and_leaves_the_rest(world: A
     """Segments of the epochs that a commit passes through have the numbers of others, and ids of their own."""
     world.create()
     world.append(0, 100)
-    late = world.transactions.create_transaction("s", "t", 60_000).transaction.transaction_id
+    late = world.transactions.create_transaction("s", "t", 60_000).transaction_id
     world.write_in(late, 0.1, b"0123456789")
     world.scale([0], [0.0, 0.25, 0.5])
     world.commit(late)

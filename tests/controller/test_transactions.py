@@ -18,7 +18,7 @@ from headrace.model.errors import (
 )
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.model.transactions import EXECUTION_MS_MAX, CommitOrder, TransactionState, WriterTime
+from headrace.model.transactions import EXECUTION_MS_MAX, CommitOrder, TransactionState, WriterTime, transaction_text
 
 UNKNOWN = 0xABC
 
@@ -31,16 +31,16 @@ def stream(world: Any) -> Any:
 
 def test_a_new_transaction_covers_the_key_space(stream: Any):
     made = stream.transactions.create_transaction("s", "t", 20_000)
-    assert made.transaction.state is TransactionState.OPEN
-    assert made.transaction.lease_end_ms == stream.clock.now_ms() + 20_000
-    assert [one.segment.key_range for one in made.segments] == [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+    assert made.state is TransactionState.OPEN
+    assert made.lease_end_ms == stream.clock.now_ms() + 20_000
+    assert [one.key_range for one in made.segments] == [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
     assert [one.name for one in made.segments] == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
-    text = f"{made.transaction.transaction_id:032x}"
+    text = f"{made.transaction_id:032x}"
     assert [one.transaction_segment for one in made.segments] == [
         f"{one.name}#transaction.{text}" for one in made.segments
     ]
     assert {one.transaction_segment for one in made.segments} <= set(stream.bare_segment_stores.names())
-    assert stream.transactions.segments_of("s", "t", made.transaction.transaction_id) == made
+    assert stream.transactions.segments_of("s", "t", made.transaction_id) == made
 
 
 def test_the_epoch_is_in_the_id(stream: Any):
@@ -204,10 +204,10 @@ def test_a_commit_set_is_marked_once(stream: Any):
     service = stream.transactions
     members = [stream.begin() for _ in range(40)]
     made = service.commit_all("s", "t", "epoch-1", members)
-    assert (made.is_new, made.transactions) == (True, tuple(members))
+    assert (made.new, made.transactions) == (True, tuple(map(transaction_text, members)))
     stream.clock.advance(9)
     again = service.commit_all("s", "t", "epoch-1", members[::-1])
-    assert (again.is_new, again.transactions, again.marked_ms) == (False, made.transactions, made.marked_ms)
+    assert (again.new, again.transactions, again.time_ms) == (False, made.transactions, made.time_ms)
     assert service.get_commit_set("s", "t", "epoch-1") == again
     assert stream.drain_transactions() == 1, "one message does, whatever the size of the set"
     assert {service.get_transaction("s", "t", one).state for one in members} == {TransactionState.COMMITTED}

@@ -86,7 +86,7 @@ def cloud(aws_environment: dict[str, str]) -> Iterator[World]:
 def test_a_roll_of_a_thousand_segments_fits(cloud: Any):
     cloud.create(1_000)
     made = cloud.transactions.create_transaction("s", "t", 60_000)
-    identifier = made.transaction.transaction_id
+    identifier = made.transaction_id
     for one in made.segments[::100]:
         cloud.segment_stores.append(one.transaction_segment, b"event", 0)
     active = [one.segment_id for one in cloud.records.get("s", "t").stream.epoch.segments]
@@ -104,12 +104,12 @@ def test_a_roll_of_a_thousand_segments_fits(cloud: Any):
 def test_the_largest_commit_set_is_committed_and_forgotten(cloud: Any):
     cloud.create(1)
     members = [
-        cloud.transactions.create_transaction("s", "t", 60_000).transaction.transaction_id
+        cloud.transactions.create_transaction("s", "t", 60_000).transaction_id
         for _ in range(COMMIT_SET_TRANSACTIONS_MAX)
     ]
-    assert cloud.transactions.commit_all("s", "t", "k", members).is_new
+    assert cloud.transactions.commit_all("s", "t", "k", members).new
     cloud.work()
-    assert not cloud.transactions.commit_all("s", "t", "k", members).is_new
+    assert not cloud.transactions.commit_all("s", "t", "k", members).new
     completed = cloud.transactions.list_completed("s", "t")
     assert {one.transaction_id for one in completed if one.state is TransactionState.COMMITTED} == set(members)
     for _ in range(2):

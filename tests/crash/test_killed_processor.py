@@ -143,7 +143,7 @@ def _live(name: str, number: int) -> None:
     _ask(lambda: streams.scale_stream("s", name, [0], [KeyRange(0.0, 0.2), KeyRange(0.2, 0.5)]))
     _until(name, StreamState.ACTIVE)
     # Its epoch is not the active one any more: the commit rolls.
-    _ask(lambda: transactions.commit_transaction("s", name, created.transaction.transaction_id))
+    _ask(lambda: transactions.commit_transaction("s", name, created.transaction_id))
     _until_epoch(name, 3)
     _ask(lambda: streams.update_stream("s", name, StreamConfiguration(ScalingPolicy.fixed(3), tags=("b", "c"))))
     _until(name, StreamState.ACTIVE)

@@ -219,7 +219,7 @@ def test_a_busy_stream_is_no_failure_of_its_commits(
     monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 1)
     service, marked = wiring.transaction_service(), 100
     for _ in range(marked):
-        begun = service.create_transaction("s", "t", 60_000).transaction.transaction_id
+        begun = service.create_transaction("s", "t", 60_000).transaction_id
         service.commit_transaction("s", "t", begun)
     merge = world.segment_stores.merge_segments
 

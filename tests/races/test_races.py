@@ -119,7 +119,7 @@ class Client:
 
     def begin(self) -> None:
         created = self.world.transactions.create_transaction("s", "t", LEASE_MS)
-        self.open.append(created.transaction.transaction_id)
+        self.open.append(created.transaction_id)
 
     def commit(self) -> None:
         if self.open:

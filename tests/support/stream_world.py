@@ -333,15 +333,13 @@ class StreamWorld:
 
     def begin(self, stream: str = "t", lease_ms: int = 60_000) -> int:
         """The id of a new transaction."""
-        return self.transactions.create_transaction("s", stream, lease_ms).transaction.transaction_id
+        return self.transactions.create_transaction("s", stream, lease_ms).transaction_id
 
     def write_in(self, transaction: int, position: float, data: bytes, stream: str = "t") -> None:
         """Append to the segment of a transaction that owns the position."""
         found = self.transactions.segments_of("s", stream, transaction)
         (name,) = [
-            one.transaction_segment
-            for one in found.segments
-            if one.segment.key_range.low <= position < one.segment.key_range.high
+            one.transaction_segment for one in found.segments if one.key_range.low <= position < one.key_range.high
         ]
         stores = self.bare_segment_stores
         stores.append(name, data, stores.segment_info(name).length)

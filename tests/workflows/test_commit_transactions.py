@@ -13,7 +13,7 @@ from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
-from headrace.model.transactions import TransactionState, WriterTime
+from headrace.model.transactions import TransactionState, WriterTime, reference_epoch_of
 from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
 from headrace.workflows import commit_transactions
 
@@ -108,10 +108,10 @@ def test_transactions_begun_behind_a_roll_do_not_roll(world: Any):
     early = _transaction(world, b"x")
     world.commit(late)
     young = world.transactions.create_transaction("s", "t", 60_000)
-    assert young.transaction.reference_epoch == 1
+    assert reference_epoch_of(young.transaction_id) == 1
     assert [one.name for one in young.segments] == ["s/t/1.#epoch.1"]
-    world.write_in(young.transaction.transaction_id, 0.0, b"y")
-    world.commit(early, young.transaction.transaction_id)
+    world.write_in(young.transaction_id, 0.0, b"y")
+    world.commit(early, young.transaction_id)
     assert world.records.get("s", "t").stream.epoch.number == 3
     assert _all_bytes(world) == b"latexy"
 

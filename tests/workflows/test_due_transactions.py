@@ -140,7 +140,7 @@ def test_an_entry_of_a_former_incarnation_takes_nothing_of_the_present_one(world
     world.bare_store.write(Create(place, due_body(entry)))
     _tick(world)
     assert world.bare_store.get(place) is None
-    assert world.transactions.get_commit_set("s", "t", "k").marked_ms == marked_ms
+    assert world.transactions.get_commit_set("s", "t", "k").time_ms == marked_ms
 
 
 @pytest.mark.parametrize("body", [{"format": 2}, {"format": 1, "due": "soon"}, {}])
