@@ -11,12 +11,12 @@ api = http_api()
 
 @api.get("/v1/cluster", summary="Segment stores and their leases", tags=["Cluster"])
 def get_cluster() -> models.Cluster:
-    return models.cluster_answer(wiring.cluster_service().cluster())
+    return models.Cluster.from_value(wiring.cluster_service().cluster())
 
 
 @api.get("/v1/cluster/containers", summary="Where each container is and belongs", tags=["Cluster"])
 def get_containers() -> models.ContainerMap:
-    return models.container_map_answer(wiring.cluster_service().containers())
+    return models.ContainerMap.from_value(wiring.cluster_service().containers())
 
 
 handler = lambda_handler(api)

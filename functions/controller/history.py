@@ -7,7 +7,7 @@ from typing import Annotated
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
-from functions.controller.models_history import ChunkList, chunk_list
+from functions.controller.models_history import ChunkList
 from functions.controller.parameters import OFFSET_MAX, PAGE_LIMIT_DEFAULT, PageLimit, ScopeName, SegmentId, StreamName
 from functions.http_api import http_api, lambda_handler
 
@@ -32,7 +32,8 @@ def list_chunks(
     end: ToOffset = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
 ) -> ChunkList:
-    return chunk_list(wiring.history_service().chunks(scope, stream, int(segment), start, end, limit))
+    found = wiring.history_service().chunks(scope, stream, int(segment), start, end, limit)
+    return ChunkList.from_value(found)
 
 
 handler = lambda_handler(api)

@@ -6,10 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from headrace.api.cluster import ContainerView, StoreView
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
 from headrace.client import Headrace
-from headrace.client.cluster_admin import ContainerView, StoreView
 
 
 def _store(store: StoreView) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from headrace.api.chunks import Chunks
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -30,10 +31,9 @@ from headrace.api.streams import (
     StreamUpdate,
     StreamView,
 )
-from headrace.client import views
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
@@ -134,7 +134,7 @@ class AsyncAdmin:
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         try:
             answer = await self._api.request("POST", path, body=body, repeatable=exist_ok)
-            view = views.parsed(StreamView.from_json, answer)
+            view = parsed(StreamView.from_json, answer)
         except AlreadyExistsError:
             if not exist_ok:
                 raise
@@ -144,7 +144,7 @@ class AsyncAdmin:
         return view
 
     async def get_stream(self, scope: str, stream: str) -> StreamView:
-        return views.parsed(StreamView.from_json, await self._api.request("GET", _path(scope, stream)))
+        return parsed(StreamView.from_json, await self._api.request("GET", _path(scope, stream)))
 
     async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
         """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
@@ -180,7 +180,7 @@ class AsyncAdmin:
         if expected_version is not None:
             body["expectedConfigurationVersion"] = expected_version
         answer = await self._api.request("PUT", _path(scope, stream), body=body)
-        version = views.parsed(StreamUpdate.from_json, answer).configuration_version
+        version = parsed(StreamUpdate.from_json, answer).configuration_version
         view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))
         if wait and view.configuration_version < version:
             raise IllegalStateError(f"the update of {scope}/{stream} was given up: repeat it")
@@ -216,7 +216,7 @@ class AsyncAdmin:
         while following is not None:
             query = {"from": following} | ({} if to_ms is None else {"to": to_ms})
             answer = await self._api.request("GET", path, query=query)
-            page = views.parsed(ScalingEvents.from_json, answer)
+            page = parsed(ScalingEvents.from_json, answer)
             found += page.events
             following = page.next_time_ms
         return found
@@ -226,7 +226,7 @@ class AsyncAdmin:
         answer = await self._api.request(
             "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": offsets_json(cut)}
         )
-        return views.parsed(lambda found: bool(found["valid"]), answer)
+        return parsed(lambda found: bool(found["valid"]), answer)
 
     async def stream_cut_distance(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
@@ -234,7 +234,7 @@ class AsyncAdmin:
         """How many bytes lie between two cuts; None stands for the head and the tail."""
         body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
-        return views.parsed(lambda found: int(found["bytes"]), answer)
+        return parsed(lambda found: int(found["bytes"]), answer)
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """After this the stream takes no more events. Raises SealedError if it is sealed already."""
@@ -266,7 +266,7 @@ class AsyncAdmin:
         pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
         body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
-        progress = views.parsed(ScaleProgress.from_json, answer)
+        progress = parsed(ScaleProgress.from_json, answer)
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while wait and (now := await self.scale_status(scope, stream, progress.epoch)).status != "SUCCESS":
             if now.status != "IN_PROGRESS":
@@ -276,7 +276,7 @@ class AsyncAdmin:
 
     async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/scale/{epoch}")
-        return views.parsed(ScaleProgress.from_json, answer)
+        return parsed(ScaleProgress.from_json, answer)
 
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
@@ -290,27 +290,27 @@ class AsyncAdmin:
         """As `segments`, with the epoch's number and whether the stream is sealed."""
         query: dict[str, str | int] = {"at": at} if epoch is None else {"epoch": epoch}
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
-        return views.parsed(EpochSegments.from_json, answer)
+        return parsed(EpochSegments.from_json, answer)
 
     async def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
         """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
         path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
         answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
-        return views.parsed(Successors.from_json, answer)
+        return parsed(Successors.from_json, answer)
 
     async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/predecessors")
-        return views.parsed(Predecessors.from_json, answer).segments
+        return parsed(Predecessors.from_json, answer).segments
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
-        return views.parsed(SegmentEndpoint.from_json, answer)
+        return parsed(SegmentEndpoint.from_json, answer)
 
     async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
         """The position at the head (the first byte kept) or at the tail (behind the last event acknowledged)."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
-        return views.parsed(stream_cut_from_json, answer)
+        return parsed(stream_cut_from_json, answer)
 
     async def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
@@ -318,7 +318,7 @@ class AsyncAdmin:
         """Every range of bytes between two cuts; None stands for the head and the tail."""
         body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
-        return views.parsed(lambda found: RangesBetween.from_json(scope, stream, found), answer)
+        return parsed(lambda found: RangesBetween.from_json(scope, stream, found), answer)
 
     async def chunks(
         self,
@@ -329,11 +329,11 @@ class AsyncAdmin:
         from_offset: int,
         to_offset: int,
         limit: int = PAGE_ITEMS_DEFAULT,
-    ) -> views.Chunks:
+    ) -> Chunks:
         """Links with which the bytes from `from_offset` up to `to_offset` can be read straight from S3."""
         query = {"from": from_offset, "to": to_offset, "limit": limit}
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
-        return views.parsed(views.chunks, await self._api.request("GET", path, query=query))
+        return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
 
     async def _state_after(self, scope: str, stream: str, *passing: str) -> StreamView:
         """The stream once its state is none of `passing`."""

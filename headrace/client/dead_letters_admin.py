@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.http_api import HttpApi
-from headrace.client.views import parsed
+from headrace.client.http_api import HttpApi, parsed
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_MAX
 

@@ -6,13 +6,15 @@ when the error says that repeating can help; a request whose outcome is unknown 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import httpx
 
 from headrace.client.back_off import BackOff
 from headrace.model import errors
+
+T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
@@ -95,6 +97,16 @@ class HttpApi:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
+    """`parse(answer)`; CorruptError if the answer lacks something or holds something else than expected."""
+    try:
+        return parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise errors.CorruptError(
+            f"the controller's answer is not as expected ({error!r}): {str(answer)[:300]}"
+        ) from error
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

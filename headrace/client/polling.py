@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from headrace.api.pages import Listing
-from headrace.client.http_api import HttpApi
-from headrace.client.views import parsed
+from headrace.client.http_api import HttpApi, parsed
 from headrace.model.errors import UnavailableError
 
 OPERATION_TIMEOUT_S = 120.0

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
-from headrace.client.views import parsed
 from headrace.model.errors import NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from headrace.client import views
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, parsed
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
@@ -57,7 +56,7 @@ class AsyncRetentionAdmin:
 
     async def describe(self, scope: str, stream: str) -> RetentionDescription:
         """Raises NotFoundError if there is no such stream."""
-        return views.parsed(_description, await self._api.request("GET", f"{_stream(scope, stream)}/retention"))
+        return parsed(_description, await self._api.request("GET", f"{_stream(scope, stream)}/retention"))
 
 
 class AsyncSubscribersAdmin:
@@ -72,7 +71,7 @@ class AsyncSubscribersAdmin:
 
     async def get(self, scope: str, stream: str, subscriber: str) -> SubscriberView:
         """Raises NotFoundError, code "subscriber_not_found"."""
-        return views.parsed(_subscriber, await self._api.request("GET", _path(scope, stream, subscriber)))
+        return parsed(_subscriber, await self._api.request("GET", _path(scope, stream, subscriber)))
 
     async def register(
         self,
@@ -90,7 +89,7 @@ class AsyncSubscribersAdmin:
             IllegalStateError: code "generation_mismatch": the group is in a later generation.
         """
         body = {"generation": generation, "streamCut": None if start is None else _offsets(start)}
-        return views.parsed(_subscriber, await self._api.request("PUT", _path(scope, stream, subscriber), body=body))
+        return parsed(_subscriber, await self._api.request("PUT", _path(scope, stream, subscriber), body=body))
 
     async def publish(
         self, scope: str, stream: str, subscriber: str, cut: StreamCut | Mapping[int, int], *, generation: int = 0
@@ -104,7 +103,7 @@ class AsyncSubscribersAdmin:
         """
         body = {"generation": generation, "streamCut": _offsets(cut)}
         path = f"{_path(scope, stream, subscriber)}/position"
-        return views.parsed(_subscriber, await self._api.request("PUT", path, body=body))
+        return parsed(_subscriber, await self._api.request("PUT", path, body=body))
 
     async def unregister(self, scope: str, stream: str, subscriber: str, *, generation: int | None = None) -> None:
         """Waits no longer; whatever the generation, unless one is given. Nothing happens if there is no subscriber."""
@@ -117,7 +116,7 @@ class AsyncSubscribersAdmin:
             query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
             if token:
                 query["continuationToken"] = token
-            found, token = views.parsed(_page, await self._api.request("GET", path, query=query))
+            found, token = parsed(_page, await self._api.request("GET", path, query=query))
             for one in found:
                 yield one
             if token is None:

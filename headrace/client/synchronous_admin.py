@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.api.chunks import Chunks
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, Successors
 from headrace.api.streams import ScaleProgress, ScalingEvent, StreamSummary, StreamView
-from headrace.client import views
 from headrace.client.admin import AsyncAdmin, At, CutLike
 from headrace.client.loop_thread import LoopThread
 from headrace.client.synchronous_cluster_admin import ClusterAdmin
@@ -234,7 +234,7 @@ class Admin:
         from_offset: int,
         to_offset: int,
         limit: int = PAGE_ITEMS_DEFAULT,
-    ) -> views.Chunks:
+    ) -> Chunks:
         """Links with which the bytes from `from_offset` up to `to_offset` can be read straight from S3."""
         return self._thread.run(
             self._core.chunks(scope, stream, segment_id, from_offset=from_offset, to_offset=to_offset, limit=limit)

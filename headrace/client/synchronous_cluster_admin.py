@@ -5,7 +5,8 @@ Generated from `cluster_admin.py` by `make synchronous`: change that file, not t
 
 from __future__ import annotations
 
-from headrace.client.cluster_admin import AsyncClusterAdmin, ClusterView, ContainerMapView
+from headrace.api.cluster import ClusterView, ContainerMapView
+from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.loop_thread import LoopThread
 
 

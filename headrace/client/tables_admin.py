@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.segments import SegmentEndpoint, SegmentView
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
-from headrace.client.views import parsed
 from headrace.model.errors import AlreadyExistsError, NotFoundError
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import check_scope_name, check_table_name

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionView
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages
-from headrace.client.views import parsed
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.http_api import HttpApi
-from headrace.client.views import parsed
+from headrace.client.http_api import HttpApi, parsed
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
 from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.watermarks import Watermark

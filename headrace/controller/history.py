@@ -9,40 +9,18 @@ runs, which it follows by their link.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from headrace.api.chunks import Chunk, Chunks
 from headrace.controller.paging import PageRoom
 from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_scope_name, check_stream_name, segment_name
-from headrace.ports.chunk_links import ChunkLink, ChunkLinks
+from headrace.ports.chunk_links import ChunkLinks
 from headrace.ports.metadata_store import MetadataStore, Record
 
 OFFSET_MAX = (1 << 63) - 1
 SEGMENT_ID_MAX = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedChunk:
-    """`length` bytes of the segment from `offset` on, and the link that returns exactly them."""
-
-    offset: int
-    length: int
-    link: ChunkLink
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPage:
-    """Chunks in order, without gaps, from the offset asked for.
-
-    Tier 2 has the segment without a gap up to `stored_until`, the end of the page. When `next_offset` is not None, more
-    follows from there; when it is None, what lies between `stored_until` and the end of the range is in no object yet.
-    """
-
-    chunks: tuple[LinkedChunk, ...]
-    stored_until: int
-    next_offset: int | None
 
 
 class HistoryService:
@@ -60,7 +38,7 @@ class HistoryService:
         from_offset: int = 0,
         to_offset: int | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
-    ) -> ChunkPage:
+    ) -> Chunks:
         """At most `limit` chunks of [from_offset, to_offset), `None` meaning as far as tier 2 reaches.
 
         A segment that nobody knows is answered as one that has nothing in tier 2: telling them apart would cost a read.
@@ -77,19 +55,19 @@ class HistoryService:
             raise InvalidRequestError(f"{segment_id} is not a segment id")
         name = segment_name(check_scope_name(scope), check_stream_name(stream), segment_id)
         if from_offset == stop:
-            return ChunkPage((), from_offset, None)
+            return Chunks((), from_offset, None)
         runs, more = self._runs(name, from_offset, stop, limit)
-        linked: list[LinkedChunk] = []
+        linked: list[Chunk] = []
         room = PageRoom()
         reached = from_offset
         for piece in _contiguous(runs, from_offset, stop):
             if room.is_full:
                 break
             linked.append(self._linked(piece))
-            room.take(len(linked[-1].link.url))
+            room.take(len(linked[-1].url))
             reached = piece.end
         complete = not linked or reached >= stop or (not more and reached >= runs[-1].end)
-        return ChunkPage(tuple(linked), reached, None if complete else reached)
+        return Chunks(tuple(linked), reached, None if complete else reached)
 
     def _runs(self, name: str, from_offset: int, to_offset: int, limit: int) -> tuple[list[ChunkRun], bool]:
         """At most `limit` runs, the first one holding `from_offset`, and whether more of the range may follow."""
@@ -141,10 +119,9 @@ class HistoryService:
         page = self._store.query(partition, first=chunk_sort(0), last=chunk_sort(offset), limit=1, descending=True)
         return _entry(page.records[0]) if page.records else None
 
-    def _linked(self, piece: ChunkRun) -> LinkedChunk:
-        return LinkedChunk(
-            piece.offset, piece.length, self._links.link(piece.object_name, piece.position, piece.length)
-        )
+    def _linked(self, piece: ChunkRun) -> Chunk:
+        link = self._links.link(piece.object_name, piece.position, piece.length)
+        return Chunk(piece.offset, piece.length, link.url, link.headers, link.expires_at_ms)
 
 
 def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> Iterator[ChunkRun]:

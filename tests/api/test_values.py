@@ -8,8 +8,17 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-from functions.controller import models_scaling_events, models_segments, models_streams, models_transactions
+from functions.controller import (
+    models_cluster,
+    models_history,
+    models_scaling_events,
+    models_segments,
+    models_streams,
+    models_transactions,
+)
 from functions.controller.parameters import ApiValue, WireModel
+from headrace.api.chunks import Chunk, Chunks
+from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
 from headrace.api.pages import Listing
 from headrace.api.segments import (
     EpochSegments,
@@ -33,6 +42,7 @@ from headrace.api.streams import (
     StreamView,
 )
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
+from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
@@ -104,6 +114,31 @@ EXCHANGED = {
         CommitSetView("k", (TRANSACTION,), 3_000, new=True),
         CommitSetView.from_json,
         models_transactions.CommitSetModel,
+    ),
+    "chunks": Exchanged(
+        Chunks((Chunk(0, 7, "https://s3/run", {"Range": "bytes=0-6"}, 9_000),), 7, 7),
+        Chunks.from_json,
+        models_history.ChunkList,
+    ),
+    "cluster": Exchanged(
+        ClusterView(
+            3,
+            16,
+            (StoreView("a", StoreState.LOST, "10.0.0.1", 1, "use1-az1", 100, 4, None, 5_000, 6_000, None, (1, 2)),),
+        ),
+        ClusterView.from_json,
+        models_cluster.Cluster,
+    ),
+    "container map": Exchanged(
+        ContainerMapView(
+            None,
+            (
+                ContainerView(0, "a", ContainerStanding.SERVED, "a", "10.0.0.1", 1, "use1-az1", 4),
+                ContainerView(1, None, ContainerStanding.FREE, None, None, None, None, None),
+            ),
+        ),
+        ContainerMapView.from_json,
+        models_cluster.ContainerMap,
     ),
     "segments of an epoch": Exchanged(
         EpochSegments(3, (FIRST, SECOND), sealed=True), EpochSegments.from_json, models_segments.SegmentList

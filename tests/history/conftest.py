@@ -11,7 +11,8 @@ import pytest
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
-from headrace.controller.history import ChunkPage, HistoryService
+from headrace.api.chunks import Chunks
+from headrace.controller.history import HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.names import segment_name
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page
@@ -73,11 +74,11 @@ class History:
     def _key(self, offset: int, segment: str | None) -> Key:
         return Key(self.partition if segment is None else chunk_partition(segment), chunk_sort(offset))
 
-    def chunks(self, from_offset: int = 0, to_offset: int | None = None, limit: int = 100) -> ChunkPage:
+    def chunks(self, from_offset: int = 0, to_offset: int | None = None, limit: int = 100) -> Chunks:
         return self.service.chunks("s", "t", SEGMENT_ID, from_offset, to_offset, limit)
 
-    def fetch(self, page: ChunkPage) -> bytes:
-        return b"".join(self.links.get(chunk.link.url, chunk.link.headers) for chunk in page.chunks)
+    def fetch(self, page: Chunks) -> bytes:
+        return b"".join(self.links.get(chunk.url, chunk.headers) for chunk in page.chunks)
 
     def put_record(self, sort: str, body: dict[str, Any]) -> None:
         self.store.write(Create(Key(self.partition, sort), body))

@@ -9,8 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from headrace.api.chunks import Chunks
 from headrace.controller import paging
-from headrace.controller.history import OFFSET_MAX, ChunkPage
+from headrace.controller.history import OFFSET_MAX
 from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
@@ -18,7 +19,7 @@ from headrace.model.limits import PAGE_ITEMS_MAX
 SOURCE = "s/t/7.#epoch.0#transaction." + "0" * 31 + "1"
 
 
-def bounds(page: ChunkPage) -> list[tuple[int, int]]:
+def bounds(page: Chunks) -> list[tuple[int, int]]:
     return [(chunk.offset, chunk.offset + chunk.length) for chunk in page.chunks]
 
 
@@ -32,8 +33,8 @@ def three_runs(history: Any) -> Any:
 
 
 def test_a_segment_without_runs_has_no_chunks(history: Any):
-    assert history.chunks() == ChunkPage((), 0, None)
-    assert history.chunks(5, 10) == ChunkPage((), 5, None)
+    assert history.chunks() == Chunks((), 0, None)
+    assert history.chunks(5, 10) == Chunks((), 5, None)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_bad_requests_cost_nothing(history: Any, arguments: tuple[Any, ...]):
 def test_links_open_nothing_but_the_clipped_range(history: Any):
     run: ChunkRun = history.add(0, b"0123456789", padding=100)
     page = history.chunks(3, 6)
-    assert page.chunks[0].link.headers == {"Range": f"bytes={run.position + 3}-{run.position + 5}"}
+    assert page.chunks[0].headers == {"Range": f"bytes={run.position + 3}-{run.position + 5}"}
     assert history.fetch(page) == b"345"
 
 
@@ -246,7 +247,7 @@ def test_a_page_of_links_is_bounded_by_bytes(history: Any, monkeypatch: pytest.M
     found, start, pages = b"", 0, 0
     while start is not None:
         page = history.chunks(start, limit=20)
-        assert sum(len(chunk.link.url) for chunk in page.chunks[:-1]) < 200
+        assert sum(len(chunk.url) for chunk in page.chunks[:-1]) < 200
         found += history.fetch(page)
         start, pages = page.next_offset, pages + 1
     assert found == b"".join(b"%010d" % number for number in range(20))

@@ -139,7 +139,7 @@ def history(world: Any) -> bytes:
     data, offset = b"", 0
     while offset is not None:
         page = service.chunks("scope", "stream", 0, offset, limit=2)
-        data += b"".join(links.get(chunk.link.url, chunk.link.headers) for chunk in page.chunks)
+        data += b"".join(links.get(chunk.url, chunk.headers) for chunk in page.chunks)
         assert len(data) == page.stored_until
         offset = page.next_offset
     return data
