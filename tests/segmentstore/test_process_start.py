@@ -28,7 +28,7 @@ from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.layout import mark_settled, was_settled
-from segmentstore_fargate.registration import claim_container
+from segmentstore_fargate.registration import claim_free_container
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
 
@@ -202,7 +202,8 @@ def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkeypatch)
     records, now_ms = ClusterRecords(aws.metadata), SystemClock().now_ms()
     peer = registered(StoreLease("store-9", "127.0.0.1", 9, "local", 100, "disk-9", "", 3_600_000), None, now_ms)
     records.store.write(write_lease(peer, None))
-    claim_container(aws.metadata, 1, ContainerClaim("store-9", "127.0.0.1", 9, "local"))
+    (free,) = records.containers([1])
+    assert claim_free_container(records, free, ContainerClaim("store-9", "127.0.0.1", 9, "local"), now_ms) is not None
     given = ContainerMap(stores={0: "store-0", 1: "store-0"})
 
     async def scenario() -> None:
