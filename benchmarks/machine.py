@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-_PACKAGES = ("headrace", "uvloop", "crc32c", "mmh3", "httpx", "boto3", "moto")
+_PACKAGES = ("headrace", "uvloop", "crc32c", "mmh3", "httpx", "boto3", "botocore", "pynamodb", "moto")
 _MEMORY_FACTS = Path("/proc/meminfo")
 _CPU_FACTS = Path("/proc/cpuinfo")
 _CPU_TIMES = Path("/proc/stat")

@@ -11,6 +11,7 @@ from typing import Any
 import botocore.session
 
 from headrace import topology
+from headrace.adapters.dynamodb.record_item import create_table
 
 REGION = "us-east-1"
 ACCESS_KEY = "headrace"
@@ -85,18 +86,7 @@ def _session() -> botocore.session.Session:
 
 def create_resources(endpoint: str) -> Resources:
     """Creates table, bucket, queues and dead-letter queues."""
-    aws_client("dynamodb", endpoint).create_table(
-        TableName=topology.METADATA_TABLE.name,
-        KeySchema=[
-            {"AttributeName": "partition", "KeyType": "HASH"},
-            {"AttributeName": "sort", "KeyType": "RANGE"},
-        ],
-        AttributeDefinitions=[
-            {"AttributeName": "partition", "AttributeType": "S"},
-            {"AttributeName": "sort", "AttributeType": "S"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(topology.METADATA_TABLE.name, aws_client("dynamodb", endpoint))
     aws_client("s3", endpoint).create_bucket(Bucket=topology.CHUNK_BUCKET.name)
     sqs = aws_client("sqs", endpoint)
     queue_urls: dict[str, str] = {}

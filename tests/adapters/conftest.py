@@ -18,6 +18,7 @@ from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
@@ -74,15 +75,7 @@ def s3(_endpoint_variable: None) -> Any:
 @pytest.fixture(scope="session")
 def table_name(dynamodb: Any) -> str:
     name = f"metadata-{uuid.uuid4().hex}"
-    dynamodb.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "partition", "KeyType": "HASH"}, {"AttributeName": "sort", "KeyType": "RANGE"}],
-        AttributeDefinitions=[
-            {"AttributeName": "partition", "AttributeType": "S"},
-            {"AttributeName": "sort", "AttributeType": "S"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(name, dynamodb)
     return name
 
 

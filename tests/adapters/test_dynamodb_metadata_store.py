@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -44,12 +45,14 @@ class TroubledClient:
         self._client = client
         self._troubles = list(troubles)
         self.calls = 0
+        self.requests: list[dict[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         operation = getattr(self._client, name)
 
         def call(**request: Any) -> Any:
             self.calls += 1
+            self.requests.append(copy.deepcopy(request))
             if not self._troubles:
                 return operation(**request)
             error, takes_effect = self._troubles.pop(0)
@@ -177,6 +180,49 @@ def test_a_clash_and_a_failed_condition_is_a_conflict_at_once(troubled: Any, par
         store.write(Create(Key(partition, "a"), {}), Create(Key(partition, "b"), {}))
     assert conflict.value.failed == {1: Record(Key("p", "s"), 4, {})}
     assert client.calls == 1
+
+
+def test_each_conflict_is_told_at_its_own_write(store: DynamoMetadataStore, partition: str):
+    """pynamodb sends checks first, then deletions, then puts, and DynamoDB answers in that order."""
+    keys = [Key(partition, name) for name in "abcdef"]
+    for key in keys[:-1]:
+        store.write(Create(key, {"at": key.sort}))
+    writes = [
+        Replace(keys[0], {}, 7),
+        Check(keys[1], ANY_VERSION),
+        Create(keys[2], {}),
+        Delete(keys[3], 7),
+        Check(keys[4], 7),
+        Create(keys[5], {}),
+    ]
+    with pytest.raises(WriteConflictError) as conflict:
+        store.write(*writes)
+    assert conflict.value.failed == {n: Record(keys[n], 0, {"at": keys[n].sort}) for n in (0, 2, 3, 4)}
+    assert store.get(keys[5]) is None
+
+
+def test_a_single_write_tells_what_it_found(
+    store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str
+):
+    key = Key(partition, "a")
+    store.write(Create(key, {"n": 1}))
+    counter = request_counter(dynamodb)
+    for write, kind in ((Create(key, {}), "PutItem"), (Replace(key, {}, 7), "PutItem"), (Delete(key, 7), "DeleteItem")):
+        with counter.counting() as calls, pytest.raises(WriteConflictError) as conflict:
+            store.write(write)
+        assert conflict.value.failed == {0: Record(key, 0, {"n": 1})}
+        assert calls == {kind: 1}
+
+
+def test_a_repeated_transaction_sends_the_same_request(troubled: Any, partition: str):
+    """Else DynamoDB would refuse its token instead of recognising the repetition."""
+    store, client = troubled((READ_TIMEOUT, False), (THROTTLED, False))
+    store.write(
+        Create(Key(partition, "a"), {"n": 1}), Check(Key(partition, "b"), None), Create(Key(partition, "c"), {})
+    )
+    first, *repeated = client.requests
+    assert repeated == [first, first]
+    assert first["ClientRequestToken"]
 
 
 @pytest.mark.parametrize(

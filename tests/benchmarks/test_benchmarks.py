@@ -8,14 +8,17 @@ import threading
 from dataclasses import asdict
 from pathlib import Path
 
+import botocore.session
 import pytest
 
-from benchmarks import raw_limits, recovery
+from benchmarks import metadata_calls, raw_limits, recovery
 from benchmarks.latencies import Latencies
 from benchmarks.machine import ProcessorTime, machine_facts, versions
+from benchmarks.plain_metadata_calls import PlainMetadataCalls
 from benchmarks.results import Results, document
 from benchmarks.settings import KIB, MIB, AppendLoad, Settings
 from benchmarks.workloads import Throughput
+from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 
 
 def test_percentiles_are_by_nearest_rank():
@@ -104,3 +107,15 @@ def test_cores_are_busy_for_as_long_as_it_is_asked_for() -> None:
 
 def _children() -> set[str]:
     return set(Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split())
+
+
+def test_both_sides_of_metadata_calls_answer_the_same():
+    """Else the two would not be compared at the same work."""
+    session = botocore.session.Session()
+    session.set_credentials("benchmark", "benchmark")
+    session.set_config_variable("region", "us-east-1")
+    client = metadata_calls.answered_client(session)
+    plain, adapter = PlainMetadataCalls(metadata_calls.TABLE, client), DynamoMetadataStore(metadata_calls.TABLE, client)
+    answers = {name: (call(plain), call(adapter)) for name, call in metadata_calls.CALLS.items()}
+    assert all(one == other for one, other in answers.values())
+    assert answers["query of 20"][0] is not None

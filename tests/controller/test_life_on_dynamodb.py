@@ -13,6 +13,7 @@ from moto import mock_aws
 
 from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
@@ -38,13 +39,7 @@ class CloudWorld:
         # Names of its own: the double is one per process, and another test may hold it open.
         name = uuid.uuid4().hex
         dynamodb = boto3.client("dynamodb", region_name="us-east-1")
-        keys = [("partition", "HASH"), ("sort", "RANGE")]
-        dynamodb.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table(name, dynamodb)
         self.dynamodb, self.table = dynamodb, name
         self.sqs = boto3.client("sqs", region_name="us-east-1")
         self.url = self.sqs.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]

@@ -12,6 +12,7 @@ import pytest
 from moto import mock_aws
 
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
@@ -35,13 +36,7 @@ class Cloud:
     def __init__(self) -> None:
         name = uuid.uuid4().hex
         dynamodb = boto3.client("dynamodb", region_name="us-east-1")
-        keys = [("partition", "HASH"), ("sort", "RANGE")]
-        dynamodb.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key, _ in keys],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table(name, dynamodb)
         self.sqs = boto3.client("sqs", region_name="us-east-1")
         self.url = self.sqs.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
         store, clock, queue = DynamoMetadataStore(name, dynamodb), ManualClock(), SqsRequestQueue(self.url, self.sqs)

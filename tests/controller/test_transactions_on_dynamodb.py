@@ -12,6 +12,7 @@ import pytest
 from moto import mock_aws
 
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
@@ -39,15 +40,10 @@ class World:
     """Services over DynamoDB's double and queues in memory. The scope `s` is there."""
 
     def __init__(self) -> None:
-        name, keys = uuid.uuid4().hex, [("partition", "HASH"), ("sort", "RANGE")]
+        name = uuid.uuid4().hex
         self.dynamodb = boto3.client("dynamodb", region_name="us-east-1")
         self.table = name
-        self.dynamodb.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key, _ in keys],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_table(name, self.dynamodb)
         self.store, self.clock = DynamoMetadataStore(name, self.dynamodb), ManualClock()
         self.segment_stores = MemorySegmentStores(self.clock)
         self.requests, self.commits = MemoryRequestQueue(), MemoryRequestQueue()

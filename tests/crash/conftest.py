@@ -13,6 +13,8 @@ from pathlib import Path
 import botocore.session
 import pytest
 
+from headrace.adapters.dynamodb.record_item import create_table
+
 TABLE = "crash-metadata"
 BUCKET = "crash-chunks"
 STOP_S = 60
@@ -112,13 +114,7 @@ def _create_resources(endpoint: str) -> None:
     session = botocore.session.Session()
     session.set_credentials("test", "test")
     dynamodb = session.create_client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
-    keys = {"partition": "HASH", "sort": "RANGE"}
-    dynamodb.create_table(
-        TableName=TABLE,
-        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_table(TABLE, dynamodb)
     session.create_client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=BUCKET)
 
 

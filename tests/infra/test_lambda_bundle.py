@@ -45,7 +45,7 @@ def test_the_bundle_holds_the_sources_that_handlers_import(bundle, project):
 
 
 def test_the_bundle_holds_the_locked_versions_and_no_others(bundle):
-    roots = {"aws-lambda-powertools", "botocore", "mmh3", "pydantic"}
+    roots = {"aws-lambda-powertools", "botocore", "mmh3", "pydantic", "pynamodb"}
     assert roots <= declared_requirements(PYPROJECT_FILE.read_text(), "controller")
     locked = {(package.name, package.version) for package in closure(read_lock(LOCK_FILE.read_text()), roots)}
     installed = set()

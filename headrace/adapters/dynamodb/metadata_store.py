@@ -1,4 +1,4 @@
-"""The metadata store on DynamoDB: one request per operation, conditional on versions, strongly consistent.
+"""The metadata store on DynamoDB, through pynamodb: one request per operation, conditional, strongly consistent.
 
 It does not create its table, cache anything, or read from an index. A write whose answer was lost is repeated and
 recognised by its `write_id`, so that a caller never sees a conflict with itself; where even that cannot tell,
@@ -10,10 +10,16 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pynamodb.constants import ITEM, ITEMS, KEYS, LAST_EVALUATED_KEY, RESPONSES, UNPROCESSED_KEYS
+from pynamodb.exceptions import DoesNotExist
+from pynamodb.transactions import TransactWrite
 
 from headrace.adapters.dynamodb import items
 from headrace.adapters.dynamodb.client import dynamodb_client
+from headrace.adapters.dynamodb.record_item import connect, connected_model
 from headrace.adapters.dynamodb.retries import (
     CONDITION_FAILED,
     CONDITION_FAILED_REASON,
@@ -27,10 +33,12 @@ from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     WRITES_PER_TRANSACTION_MAX,
     Check,
+    Create,
     Delete,
     Key,
     Page,
     Record,
+    Replace,
     Write,
     WriteConflictError,
 )
@@ -38,7 +46,10 @@ from headrace.ports.metadata_store import (
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+T = TypeVar("T")
+
 _WRITE_ID_BYTES = 12
+_PLACES: Mapping[type[Write], int] = {Check: 0, Delete: 1, Create: 2, Replace: 2}
 
 
 def _random_write_id() -> str:
@@ -60,14 +71,18 @@ class DynamoMetadataStore:
         new_write_id: Callable[[], str] = _random_write_id,
     ) -> None:
         self._table_name = table_name
-        self._client = client if client is not None else dynamodb_client()
+        self._table = connect(table_name, client if client is not None else dynamodb_client())
+        self._model = connected_model(self._table)
         self._retries = retries or Retries()
         self._new_write_id = new_write_id
 
     def get(self, key: Key) -> Record | None:
-        request = {"TableName": self._table_name, "Key": items.key_attributes(key), "ConsistentRead": True}
-        answer = self._ask(f"reading {key}", self._client.get_item, request)
-        return items.record(answer["Item"]) if "Item" in answer else None
+        items.check_key(key)
+        try:
+            item = self._ask(f"reading {key}", lambda: self._model.get(key.partition, key.sort, consistent_read=True))
+        except DoesNotExist:
+            return None
+        return items.record(item)
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         if len(keys) > READS_PER_BATCH_MAX or len(set(keys)) != len(keys):
@@ -75,15 +90,16 @@ class DynamoMetadataStore:
         if not keys:
             return []
         found: dict[Key, Record] = {}
-        wanted: list[dict[str, Any]] = [items.key_attributes(key) for key in keys]
+        wanted: list[Any] = [items.key_attributes(key) for key in keys]
         failures = 0
         while wanted:
-            request = {"RequestItems": {self._table_name: {"Keys": wanted, "ConsistentRead": True}}}
-            answer = self._ask(f"reading {len(wanted)} records", self._client.batch_get_item, request)
-            for item in answer.get("Responses", {}).get(self._table_name, ()):
-                record = items.record(item)
+            # Not `Model.batch_get`, which asks again for what was left out without a pause and without an end.
+            batch = partial(self._table.batch_get_item, wanted, consistent_read=True)
+            answer = self._ask(f"reading {len(wanted)} records", batch)
+            for attributes in answer.get(RESPONSES, {}).get(self._table_name, ()):
+                record = items.record(self._model.from_raw_data(attributes))
                 found[record.key] = record
-            unprocessed = answer.get("UnprocessedKeys", {}).get(self._table_name, {}).get("Keys", [])
+            unprocessed = answer.get(UNPROCESSED_KEYS, {}).get(self._table_name, {}).get(KEYS, [])
             # What does not fit into one answer (16 MB) is left over too: only an answer without progress is a failure.
             failures = failures + 1 if len(unprocessed) == len(wanted) else 0
             wanted = unprocessed
@@ -107,24 +123,33 @@ class DynamoMetadataStore:
             raise InvalidRequestError(f"a query needs a limit of at least 1, not {limit}")
         if last is not None and (not last or last < first):
             return Page([], None)
-        request = self._query_request(partition, first, last, descending)
         records: list[Record] = []
         bytes_left = math.inf if bytes_max is None else bytes_max
+        range_condition, resume = items.sort_condition(first, last), None
         while True:
-            request["Limit"] = limit - len(records)
-            answer = self._ask(f"querying {partition}", self._client.query, request)
-            resume = answer.get("LastEvaluatedKey")
-            for position, item in enumerate(answer["Items"], 1):
+            # Not `Model.query`, which cannot send the request for one page again.
+            page = partial(
+                self._table.query,
+                partition,
+                range_key_condition=range_condition,
+                consistent_read=True,
+                exclusive_start_key=resume,  # an answer ends after 1 MB, however few records that is
+                limit=limit - len(records),
+                scan_index_forward=not descending,
+            )
+            answer = self._ask(f"querying {partition}", page)
+            resume = answer.get(LAST_EVALUATED_KEY)
+            for position, attributes in enumerate(answer[ITEMS], 1):
+                item = self._model.from_raw_data(attributes)
                 records.append(items.record(item))
-                bytes_left -= items.body_bytes(item)
+                bytes_left -= len(item.body)
                 if bytes_left <= 0:
-                    more = resume or position < len(answer["Items"])
+                    more = resume or position < len(answer[ITEMS])
                     return Page(records, records[-1].key.sort if more else None)
             if not resume:
                 return Page(records, None)
             if len(records) >= limit:
                 return Page(records, records[-1].key.sort)
-            request["ExclusiveStartKey"] = resume  # an answer ends after 1 MB, however few records that is
 
     def write(self, *writes: Write) -> None:
         keys = {write.key for write in writes}
@@ -142,26 +167,38 @@ class DynamoMetadataStore:
 
     def _write_one(self, write: Write) -> None:
         write_id = self._new_write_id()
-        request = items.write_request(self._table_name, write, write_id)
-        send: Callable[..., Any] = self._client.delete_item if isinstance(write, Delete) else self._client.put_item
+        item, condition = items.item(self._model, write, write_id), items.condition(write)
+        send = item.delete if isinstance(write, Delete) else item.save
         try:
-            self._retries.run(f"writing {write.key}", lambda: send(**request))
+            self._retries.run(f"writing {write.key}", lambda: send(condition))
         except RefusedRequestError as refused:
             if refused.code != CONDITION_FAILED:
                 raise self._refusal(f"writing {write.key}", refused) from refused
-            self._settle(refused, [write], {0: refused.response.get("Item")}, write_id)
+            self._settle(refused, [write], {0: refused.response.get(ITEM)}, write_id)
 
     def _transact(self, writes: Sequence[Write]) -> None:
         write_id = self._new_write_id()
-        entries = items.transaction_entries(self._table_name, writes, write_id)
-        request: dict[str, Any] = {"TransactItems": entries, "ClientRequestToken": write_id}
+        written = items.transaction_items(self._model, writes, write_id)
+
+        def send() -> None:
+            with TransactWrite(connection=self._table.connection, client_request_token=write_id) as transaction:
+                for write, item in zip(writes, written, strict=True):
+                    condition = items.condition(write)
+                    if isinstance(write, Check):
+                        transaction.condition_check(self._model, item.partition, item.sort, condition)
+                    elif isinstance(write, Delete):
+                        transaction.delete(item, condition)
+                    else:
+                        transaction.save(item, condition)
+
         what = f"writing {len(writes)} records from {writes[0].key} on"
         try:
-            self._retries.run(what, lambda: self._client.transact_write_items(**request))
+            self._retries.run(what, send)
         except RefusedRequestError as refused:
+            order = _transaction_order(writes)
             found = {
-                index: reason.get("Item")
-                for index, reason in enumerate(refused.reasons)
+                order[position]: reason.get(ITEM)
+                for position, reason in enumerate(refused.reasons)
                 if reason.get("Code") == CONDITION_FAILED_REASON
             }
             if refused.code != TRANSACTION_CANCELED or not found:
@@ -185,10 +222,14 @@ class DynamoMetadataStore:
         write_id: str,
     ) -> None:
         """Returns if the conditions failed only because an earlier attempt of this very write had succeeded."""
-        failed = {index: items.record(item) if item else None for index, item in found.items()}
+        there = {
+            index: self._model.from_raw_data(dict(attributes)) if attributes else None
+            for index, attributes in found.items()
+        }
+        failed = {index: items.record(item) if item else None for index, item in there.items()}
         if not refused.maybe_applied:
             raise _conflict(writes, failed) from refused
-        if any(items.is_written_by(item, write_id) for item in found.values()):
+        if any(item is not None and item.write_id == write_id for item in there.values()):
             return
         raise UnavailableError(
             f"the answer to the write at {writes[0].key} was lost and the records changed since: "
@@ -196,31 +237,9 @@ class DynamoMetadataStore:
             details={"maybe_applied": True},
         ) from refused
 
-    def _query_request(self, partition: str, first: str, last: str | None, descending: bool) -> dict[str, Any]:
-        condition, values = "#p = :p", {":p": {"S": partition}}
-        if first and last is not None:
-            condition += " AND #s BETWEEN :first AND :last"
-        elif first:
-            condition += " AND #s >= :first"
-        elif last is not None:
-            condition += " AND #s <= :last"
-        if first:
-            values[":first"] = {"S": first}
-        if last is not None:
-            values[":last"] = {"S": last}
-        names = {"#p": items.PARTITION} | ({"#s": items.SORT} if "#s" in condition else {})
-        return {
-            "TableName": self._table_name,
-            "KeyConditionExpression": condition,
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-            "ConsistentRead": True,
-            "ScanIndexForward": not descending,
-        }
-
-    def _ask(self, what: str, operation: Callable[..., Any], request: dict[str, Any]) -> Any:
+    def _ask(self, what: str, request: Callable[[], T]) -> T:
         try:
-            return self._retries.run(what, lambda: operation(**request))
+            return self._retries.run(what, request)
         except RefusedRequestError as refused:
             raise self._refusal(what, refused) from refused
 
@@ -235,3 +254,8 @@ class DynamoMetadataStore:
 def _conflict(writes: Sequence[Write], failed: Mapping[int, Record | None]) -> WriteConflictError:
     first = writes[min(failed)]
     return WriteConflictError(f"the condition of {type(first).__name__.lower()} at {first.key} does not hold", failed)
+
+
+def _transaction_order(writes: Sequence[Write]) -> list[int]:
+    """The indices of `writes` in the order in which pynamodb sends them: checks, then deletions, then puts."""
+    return sorted(range(len(writes)), key=lambda index: _PLACES[type(writes[index])])

@@ -21,6 +21,7 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 from botocore.exceptions import ConnectionError as AnyConnectionError
+from pynamodb.exceptions import PynamoDBException
 
 from headrace.model.errors import UnavailableError
 from headrace.ports.deadlines import require_time, time_left_s
@@ -99,7 +100,7 @@ class Retries:
         failures = 0
         while True:
             try:
-                return request()
+                return _sent(request)
             except ClientError as error:
                 unknown = _status(error) >= _SERVER_ERROR_STATUS
                 if not unknown and not _certainly_not_applied(error):
@@ -127,6 +128,16 @@ class Retries:
             f"{what}: DynamoDB did not serve this after {failures} attempts ({last}); {effect}, try again",
             details={"attempts": failures, "maybe_applied": maybe_applied},
         )
+
+
+def _sent(request: Callable[[], T]) -> T:
+    """The answer of `request`, or botocore's error where pynamodb wraps it into one of its own."""
+    try:
+        return request()
+    except PynamoDBException as error:
+        if error.cause is None:
+            raise
+        raise error.cause from None
 
 
 def _status(error: ClientError) -> int:
