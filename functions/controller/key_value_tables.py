@@ -17,6 +17,7 @@ from functions.controller.parameters import (
     continue_after,
 )
 from functions.http_api import http_api, lambda_handler
+from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.model.key_value_tables import segments_owner
 
 api = http_api()
@@ -30,18 +31,19 @@ _TAGS = ["Key-value tables"]
 def list_tables(
     scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None
 ) -> models.TableList:
-    return models.table_list(wiring.table_service().list_tables(scope, limit, continue_after(continuationToken)))
+    page = wiring.table_service().list_tables(scope, limit, continue_after(continuationToken))
+    return models.TableList.model_validate(page.to_json("tables", str))
 
 
 @api.post(_TABLES, summary="Create a key-value table", tags=_TAGS, status_code=HTTPStatus.CREATED)
 def create_table(scope: ScopeName, request: models.CreateTableRequest) -> models.KeyValueTable:
     created = wiring.table_service().create_table(scope, request.tableName, request.configuration())
-    return models.table(created)
+    return models.KeyValueTable.from_value(TableView.of(created))
 
 
 @api.get(_TABLE, summary="Get a key-value table", tags=_TAGS)
 def get_table(scope: ScopeName, table: TableName) -> models.KeyValueTable:
-    return models.table(wiring.table_service().get_table(scope, table))
+    return models.KeyValueTable.from_value(TableView.of(wiring.table_service().get_table(scope, table)))
 
 
 @api.delete(_TABLE, summary="Delete a key-value table", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)
@@ -51,7 +53,8 @@ def delete_table(scope: ScopeName, table: TableName) -> models.TableState:
 
 @api.get(f"{_TABLE}/segments", summary="Segments of a key-value table and their key ranges", tags=_TAGS)
 def list_table_segments(scope: ScopeName, table: TableName) -> models.TableSegmentList:
-    return models.table_segment_list(wiring.table_service().segments_of_table(scope, table))
+    found = wiring.table_service().segments_of_table(scope, table)
+    return models.TableSegmentList.from_value(TableSegments.of(found))
 
 
 @api.get(f"{_TABLE}/segments/<segment>/endpoint", summary="The store that serves a table's segment", tags=_TAGS)

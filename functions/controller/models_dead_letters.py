@@ -1,4 +1,4 @@
-"""JSON of the dead-letter routes, and the way to and from values."""
+"""JSON of the dead-letter routes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from aws_lambda_powertools.event_handler.openapi.params import Path
 from pydantic import AfterValidator, Field
 
 from functions.controller.parameters import WireModel
-from headrace.api.pages import Listing
-from headrace.model.dead_letters import DeadLetter as Letter
 from headrace.model.dead_letters import check_letter_id
 
 LetterId = Annotated[str, AfterValidator(lambda text: check_letter_id(unquote(text))), Path(description="Of a letter")]
@@ -36,27 +34,6 @@ class DeadLetter(WireModel):
     message: str = Field(description="The message's text, cut if it is very long")
 
 
-def dead_letter(letter: Letter) -> DeadLetter:
-    return DeadLetter(
-        letter=letter.letter_id,
-        queue=letter.queue,
-        kind=letter.kind,
-        subject=letter.subject,
-        status=letter.status.value,
-        cause=DeadLetterCause(code=letter.cause.code, message=letter.cause.message),
-        firstTry=letter.first_try_ms,
-        lastTry=letter.last_try_ms,
-        tries=letter.tries,
-        replays=letter.replays,
-        parameters=dict(letter.parameters),
-        message=letter.message,
-    )
-
-
 class DeadLetterList(WireModel):
     letters: list[DeadLetter]
     continuationToken: str | None
-
-
-def dead_letter_list(page: Listing[Letter]) -> DeadLetterList:
-    return DeadLetterList(letters=[dead_letter(one) for one in page.items], continuationToken=page.next_after)

@@ -1,13 +1,12 @@
-"""JSON of the key-value table routes and the way to and from values."""
+"""JSON of the key-value table routes."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.api.pages import Listing
-from headrace.model import key_value_tables as tables
-from headrace.model.names import segment_name
+from headrace.api.key_value_tables import configuration_from_json
+from headrace.model.key_value_tables import TableConfiguration
 
 
 class CreateTableRequest(WireModel):
@@ -17,10 +16,8 @@ class CreateTableRequest(WireModel):
     secondaryKeyLength: int = Field(default=0, description="Bytes of every secondary key")
     rolloverSizeBytes: int = 0
 
-    def configuration(self) -> tables.TableConfiguration:
-        return tables.TableConfiguration(
-            self.partitionCount, self.primaryKeyLength, self.secondaryKeyLength, self.rolloverSizeBytes
-        )
+    def configuration(self) -> TableConfiguration:
+        return configuration_from_json(self.model_dump())
 
 
 class KeyValueTable(WireModel):
@@ -34,27 +31,9 @@ class KeyValueTable(WireModel):
     creationTime: int = Field(description="Milliseconds since 1970")
 
 
-def table(found: tables.KeyValueTable) -> KeyValueTable:
-    configuration = found.configuration
-    return KeyValueTable(
-        scopeName=found.scope,
-        tableName=found.name,
-        partitionCount=configuration.partition_count,
-        primaryKeyLength=configuration.primary_key_length,
-        secondaryKeyLength=configuration.secondary_key_length,
-        rolloverSizeBytes=configuration.rollover_size_bytes,
-        state=found.state.value,
-        creationTime=found.creation_time_ms,
-    )
-
-
 class TableList(WireModel):
     tables: list[str]
     continuationToken: str | None
-
-
-def table_list(page: Listing[str]) -> TableList:
-    return TableList(tables=list(page.items), continuationToken=page.next_after)
 
 
 class TableSegment(WireModel):
@@ -68,23 +47,6 @@ class TableSegmentList(WireModel):
     segments: list[TableSegment]
     primaryKeyLength: int
     secondaryKeyLength: int
-
-
-def table_segment_list(found: tables.KeyValueTable) -> TableSegmentList:
-    owner = tables.segments_owner(found.name)
-    return TableSegmentList(
-        segments=[
-            TableSegment(
-                segmentId=one.segment_id,
-                name=segment_name(found.scope, owner, one.segment_id),
-                low=one.key_range.low,
-                high=one.key_range.high,
-            )
-            for one in found.segments
-        ],
-        primaryKeyLength=found.configuration.primary_key_length,
-        secondaryKeyLength=found.configuration.secondary_key_length,
-    )
 
 
 class TableState(WireModel):

@@ -1,4 +1,4 @@
-"""JSON of the reader group routes and the way to and from values."""
+"""JSON of the reader group routes and the way from requests to values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pydantic import Field
 
 from functions.controller.models_segments import Offsets, offsets
 from functions.controller.parameters import WireModel
-from headrace.api.pages import Listing
 from headrace.model import reader_groups as groups
 from headrace.model.limits import READER_GROUP_STREAMS_MAX
 from headrace.model.names import check_known_name
@@ -30,15 +29,6 @@ class GroupStreamModel(WireModel):
         stream = check_known_name("stream", self.streamName)
         return groups.GroupStream(
             scope, stream, _cut("from", scope, stream, self.from_), _cut("to", scope, stream, self.to)
-        )
-
-    @classmethod
-    def of(cls, stream: groups.GroupStream) -> GroupStreamModel:
-        return cls(
-            **{"from": _offsets_text(stream.start)},
-            scopeName=stream.scope,
-            streamName=stream.stream,
-            to=_offsets_text(stream.end),
         )
 
 
@@ -101,31 +91,9 @@ class ReaderGroup(WireModel):
     stateStreamName: str = Field(description="The stream in which readers keep what they share")
 
 
-def reader_group(found: groups.ReaderGroup) -> ReaderGroup:
-    configuration = found.configuration
-    return ReaderGroup(
-        scopeName=found.scope,
-        readerGroupName=found.name,
-        readerGroupId=found.group_id,
-        generation=found.generation,
-        state=found.state.value,
-        streams=[GroupStreamModel.of(one) for one in configuration.streams],
-        retentionType=configuration.retention.value,
-        groupRefreshTimeMillis=configuration.group_refresh_ms,
-        automaticCheckpointIntervalMillis=configuration.automatic_checkpoint_interval_ms,
-        maxOutstandingCheckpointRequest=configuration.outstanding_checkpoints_max,
-        rolloverSizeBytes=configuration.rollover_size_bytes,
-        stateStreamName=found.state_stream,
-    )
-
-
 class ReaderGroupList(WireModel):
     readerGroups: list[str]
     continuationToken: str | None
-
-
-def reader_group_list(page: Listing[str]) -> ReaderGroupList:
-    return ReaderGroupList(readerGroups=list(page.items), continuationToken=page.next_after)
 
 
 class ReaderGroupState(WireModel):
@@ -135,7 +103,3 @@ class ReaderGroupState(WireModel):
 def _cut(field: str, scope: str, stream: str, cut: Offsets | None) -> StreamCut | None:
     found = offsets(field, cut)
     return None if found is None else StreamCut.of(scope, stream, found)
-
-
-def _offsets_text(cut: StreamCut | None) -> Offsets | None:
-    return None if cut is None else {str(identifier): offset for identifier, offset in cut.positions}

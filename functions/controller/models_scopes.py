@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.controller.parameters import WireModel
-from headrace.api.pages import Listing
 
 
 class CreateScopeRequest(WireModel):
@@ -24,7 +23,3 @@ class ScopeDetails(WireModel):
 class ScopeList(WireModel):
     scopes: list[Scope]
     continuationToken: str | None
-
-
-def scope_list(page: Listing[str]) -> ScopeList:
-    return ScopeList(scopes=[Scope(scopeName=name) for name in page.items], continuationToken=page.next_after)

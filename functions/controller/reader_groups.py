@@ -18,6 +18,8 @@ from functions.controller.parameters import (
     continue_after,
 )
 from functions.http_api import http_api, lambda_handler
+from headrace.api.reader_groups import ReaderGroupView
+from headrace.model.reader_groups import ReaderGroup
 
 api = http_api()
 
@@ -30,12 +32,16 @@ _GROUP = f"{_GROUPS}/<group>"
 _TAGS = ["Reader groups"]
 
 
+def _answer(group: ReaderGroup) -> models.ReaderGroup:
+    return models.ReaderGroup.from_value(ReaderGroupView.of(group))
+
+
 @api.get(_GROUPS, summary="List the reader groups of a scope by name", tags=_TAGS)
 def list_reader_groups(
     scope: ScopeName, limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None
 ) -> models.ReaderGroupList:
     page = wiring.reader_group_service().list_reader_groups(scope, limit, continue_after(continuationToken))
-    return models.reader_group_list(page)
+    return models.ReaderGroupList.model_validate(page.to_json("readerGroups", str))
 
 
 @api.post(
@@ -48,12 +54,14 @@ def create_reader_group(scope: ScopeName, request: models.CreateReaderGroupReque
     configuration = request.configuration(scope)
     service = wiring.reader_group_service()
     created = service.create_reader_group(scope, request.readerGroupName, request.group_id, configuration)
-    return models.reader_group(created)
+    return _answer(created)
 
 
 @api.get(_GROUP, summary="Get a reader group", tags=_TAGS)
 def get_reader_group(scope: ScopeName, group: ReaderGroupName) -> models.ReaderGroup:
-    return models.reader_group(wiring.reader_group_service().get_reader_group(scope, group))
+    return models.ReaderGroup.from_value(
+        ReaderGroupView.of(wiring.reader_group_service().get_reader_group(scope, group))
+    )
 
 
 @api.put(_GROUP, summary="Configure a reader group anew", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)
@@ -63,7 +71,7 @@ def update_reader_group(
     configuration = request.configuration(scope)
     service = wiring.reader_group_service()
     updated = service.update_reader_group(scope, group, request.readerGroupId, request.generation, configuration)
-    return models.reader_group(updated)
+    return _answer(updated)
 
 
 @api.post(
@@ -73,7 +81,9 @@ def reset_reader_group(
     scope: ScopeName, group: ReaderGroupName, request: models.ResetReaderGroupRequest
 ) -> models.ReaderGroup:
     service = wiring.reader_group_service()
-    return models.reader_group(service.reset_reader_group(scope, group, request.readerGroupId, request.generation))
+    return models.ReaderGroup.from_value(
+        ReaderGroupView.of(service.reset_reader_group(scope, group, request.readerGroupId, request.generation))
+    )
 
 
 @api.delete(_GROUP, summary="Delete a reader group", tags=_TAGS, status_code=HTTPStatus.ACCEPTED)

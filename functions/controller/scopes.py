@@ -9,7 +9,7 @@ from aws_lambda_powertools.event_handler import Response, content_types
 from aws_lambda_powertools.event_handler.openapi.params import Query
 
 from functions import wiring
-from functions.controller.models_scopes import CreateScopeRequest, Scope, ScopeDetails, ScopeList, scope_list
+from functions.controller.models_scopes import CreateScopeRequest, Scope, ScopeDetails, ScopeList
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, continue_after
 from functions.http_api import http_api, lambda_handler
 
@@ -20,7 +20,8 @@ Recursive = Annotated[bool, Query(description="With all reader groups, streams a
 
 @api.get("/v1/scopes", summary="List scopes by name", tags=["Scopes"])
 def list_scopes(limit: PageLimit = PAGE_LIMIT_DEFAULT, continuationToken: ContinuationToken = None) -> ScopeList:
-    return scope_list(wiring.scope_service().list_scopes(limit, continue_after(continuationToken)))
+    page = wiring.scope_service().list_scopes(limit, continue_after(continuationToken))
+    return ScopeList.model_validate(page.to_json("scopes", lambda name: {"scopeName": name}))
 
 
 @api.post("/v1/scopes", summary="Create a scope", tags=["Scopes"], status_code=HTTPStatus.CREATED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.api.dead_letters import DeadLetterView
 from headrace.cli.arguments import checked, positive
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
 from headrace.client import Headrace
-from headrace.client.dead_letters_admin import DeadLetterView
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
+from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.arguments import ScopedName, add_no_wait, add_scope, cut, number, positive, scoped_name
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
 from headrace.client import Headrace, InvalidRequestError, StreamCut
-from headrace.client.reader_groups_admin import ReaderGroupView
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 
 _MODES = {mode.value.lower().replace("_", "-"): mode for mode in RetentionMode}

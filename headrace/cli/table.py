@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.api.key_value_tables import TableView
 from headrace.cli.arguments import ScopedName, add_no_wait, add_scope, number, positive, scoped_name
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
 from headrace.cli.segment import SEGMENT_COLUMNS, endpoint_document, segment_document, segment_rows
 from headrace.client import Headrace
-from headrace.client.tables_admin import TableView
 from headrace.model.key_value_tables import TableConfiguration
 
 

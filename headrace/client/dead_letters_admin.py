@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from headrace.api.dead_letters import DeadLetterView
+from headrace.api.pages import Listing
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_MAX
 
 _LETTERS = "/v1/dead-letters"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterView:
-    """A request that failed for the last time, and why. Times are milliseconds since the Unix epoch.
-
-    `status` is UNDONE (taken back; its stream is usable), STUCK (tried until it is done), DONE (was stuck), UNPROCESSED
-    (a message of which nothing else is known) or REPLAYED (asked for anew).
-    """
-
-    letter: str
-    queue: str
-    kind: str
-    subject: str
-    status: str
-    cause_code: str
-    cause_message: str
-    first_try_ms: int
-    last_try_ms: int
-    tries: int
-    replays: int
-    message: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +36,7 @@ class AsyncDeadLettersAdmin:
 
     async def get(self, letter: str) -> DeadLetterView:
         """Raises NotFoundError if there is no such letter."""
-        return parsed(_letter, await self._api.request("GET", _path(letter)))
+        return parsed(DeadLetterView.from_json, await self._api.request("GET", _path(letter)))
 
     async def replay(self, letter: str) -> DeadLetterView:
         """Asks again for what the letter is about; doing it twice does no harm.
@@ -66,7 +45,7 @@ class AsyncDeadLettersAdmin:
             NotFoundError: there is no such letter, or what it is about is no more.
             IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
         """
-        return parsed(_letter, await self._api.request("POST", f"{_path(letter)}/replay"))
+        return parsed(DeadLetterView.from_json, await self._api.request("POST", f"{_path(letter)}/replay"))
 
     async def drop(self, letter: str) -> None:
         """Forgets the letter. Raises NotFoundError if there is no such letter."""
@@ -78,23 +57,5 @@ def _path(letter: str) -> str:
 
 
 def _page(answer: Mapping[str, Any]) -> DeadLetterPage:
-    following = answer["continuationToken"]
-    return DeadLetterPage(tuple(map(_letter, answer["letters"])), None if following is None else str(following))
-
-
-def _letter(answer: Mapping[str, Any]) -> DeadLetterView:
-    return DeadLetterView(
-        letter=str(answer["letter"]),
-        queue=str(answer["queue"]),
-        kind=str(answer["kind"]),
-        subject=str(answer["subject"]),
-        status=str(answer["status"]),
-        cause_code=str(answer["cause"]["code"]),
-        cause_message=str(answer["cause"]["message"]),
-        first_try_ms=int(answer["firstTry"]),
-        last_try_ms=int(answer["lastTry"]),
-        tries=int(answer["tries"]),
-        replays=int(answer["replays"]),
-        message=str(answer["message"]),
-        parameters=dict(answer["parameters"]),
-    )
+    page = Listing.from_json(answer, "letters", DeadLetterView.from_json)
+    return DeadLetterPage(page.items, page.next_after)

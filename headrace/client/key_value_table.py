@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Final
 
 from headrace import wire
+from headrace.api.key_value_tables import TableSegments
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.client.table_entries import KeyLengths, TableEntry, TableKey, check_value
 from headrace.client.table_iteration import merged, pages_of_entries, pages_of_keys
 from headrace.client.table_segments import Attempts, TableSegmentRequests
-from headrace.client.tables_admin import AsyncTablesAdmin, TableSegments
+from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.model.errors import AlreadyExistsError, ConflictError, InvalidRequestError
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX, WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.routing import table_key_position

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
+from headrace.api.reader_groups import ReaderGroupView, configuration_json
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.model.errors import NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
-    GroupStream,
     ReaderGroupConfiguration,
-    RetentionMode,
     check_group_id,
 )
-from headrace.model.stream_cuts import StreamCut
 
 _PASSING = ("CREATING", "UPDATING")
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderGroupView:
-    """A reader group. `state` is CREATING, ACTIVE, UPDATING or DELETING; `state_stream` is where readers keep what they
-    share; `group_id` tells one life of a name from another, `generation` one configuration from the one before."""
-
-    scope: str
-    group: str
-    group_id: str
-    generation: int
-    state: str
-    state_stream: str
-    configuration: ReaderGroupConfiguration
 
 
 class AsyncReaderGroupsAdmin:
@@ -61,14 +42,14 @@ class AsyncReaderGroupsAdmin:
         body = {
             "readerGroupName": check_reader_group_name(group),
             "readerGroupId": check_group_id(group_id) if group_id is not None else str(uuid4()),
-            **_settings(configuration),
+            **configuration_json(configuration),
         }
         answer = await self._api.request("POST", _groups(scope), body=body)
-        return await self._settled(parsed(_group, answer), wait=wait)
+        return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def get(self, scope: str, group: str) -> ReaderGroupView:
         """Raises NotFoundError if there is no such group."""
-        return parsed(_group, await self._api.request("GET", _path(scope, group)))
+        return parsed(ReaderGroupView.from_json, await self._api.request("GET", _path(scope, group)))
 
     async def list(self, scope: str) -> list[str]:
         """The names of the scope's groups, in order. Raises NotFoundError if there is no such scope."""
@@ -83,9 +64,9 @@ class AsyncReaderGroupsAdmin:
             IllegalStateError: code "reader_group_mismatch": the group has changed since; get it again.
             NotFoundError: the group is gone; or code "stream_not_found".
         """
-        body = {"readerGroupId": known.group_id, "generation": known.generation, **_settings(configuration)}
+        body = {"readerGroupId": known.group_id, "generation": known.generation, **configuration_json(configuration)}
         answer = await self._api.request("PUT", _path(known.scope, known.group), body=body)
-        return await self._settled(parsed(_group, answer), wait=wait)
+        return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
         """The readers of the group `known` begin again at its starting stream cuts. Raises as `update`."""
@@ -93,7 +74,7 @@ class AsyncReaderGroupsAdmin:
         answer = await self._api.request(
             "POST", f"{_path(known.scope, known.group)}/reset", body=body, repeatable=False
         )
-        return await self._settled(parsed(_group, answer), wait=wait)
+        return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def delete(self, known: ReaderGroupView, *, wait: bool = True) -> None:
         """Raises IllegalStateError, code "reader_group_mismatch", if the name belongs to another group by now."""
@@ -121,57 +102,3 @@ def _groups(scope: str) -> str:
 
 def _path(scope: str, group: str) -> str:
     return f"{_groups(scope)}/{check_reader_group_name(group)}"
-
-
-def _settings(configuration: ReaderGroupConfiguration) -> dict[str, Any]:
-    return {
-        "streams": [
-            {
-                "scopeName": one.scope,
-                "streamName": one.stream,
-                "from": _offsets(one.start),
-                "to": _offsets(one.end),
-            }
-            for one in configuration.streams
-        ],
-        "retentionType": configuration.retention.value,
-        "groupRefreshTimeMillis": configuration.group_refresh_ms,
-        "automaticCheckpointIntervalMillis": configuration.automatic_checkpoint_interval_ms,
-        "maxOutstandingCheckpointRequest": configuration.outstanding_checkpoints_max,
-        "rolloverSizeBytes": configuration.rollover_size_bytes,
-    }
-
-
-def _offsets(cut: StreamCut | None) -> dict[str, int] | None:
-    return None if cut is None else {str(segment): offset for segment, offset in cut.positions}
-
-
-def _group(answer: Mapping[str, Any]) -> ReaderGroupView:
-    configuration = ReaderGroupConfiguration(
-        streams=tuple(map(_stream, answer["streams"])),
-        retention=RetentionMode(answer["retentionType"]),
-        group_refresh_ms=int(answer["groupRefreshTimeMillis"]),
-        automatic_checkpoint_interval_ms=int(answer["automaticCheckpointIntervalMillis"]),
-        outstanding_checkpoints_max=int(answer["maxOutstandingCheckpointRequest"]),
-        rollover_size_bytes=int(answer["rolloverSizeBytes"]),
-    )
-    return ReaderGroupView(
-        scope=str(answer["scopeName"]),
-        group=str(answer["readerGroupName"]),
-        group_id=str(answer["readerGroupId"]),
-        generation=int(answer["generation"]),
-        state=str(answer["state"]),
-        state_stream=str(answer["stateStreamName"]),
-        configuration=configuration,
-    )
-
-
-def _stream(answer: Mapping[str, Any]) -> GroupStream:
-    scope, stream = str(answer["scopeName"]), str(answer["streamName"])
-    return GroupStream(scope, stream, _cut(scope, stream, answer["from"]), _cut(scope, stream, answer["to"]))
-
-
-def _cut(scope: str, stream: str, offsets: Mapping[str, int] | None) -> StreamCut | None:
-    if offsets is None:
-        return None
-    return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})

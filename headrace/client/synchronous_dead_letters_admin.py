@@ -5,7 +5,8 @@ Generated from `dead_letters_admin.py` by `make synchronous`: change that file, 
 
 from __future__ import annotations
 
-from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin, DeadLetterPage, DeadLetterView
+from headrace.api.dead_letters import DeadLetterView
+from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin, DeadLetterPage
 from headrace.client.loop_thread import LoopThread
 from headrace.model.limits import PAGE_ITEMS_MAX
 

@@ -5,8 +5,9 @@ Generated from `reader_groups_admin.py` by `make synchronous`: change that file,
 
 from __future__ import annotations
 
+from headrace.api.reader_groups import ReaderGroupView
 from headrace.client.loop_thread import LoopThread
-from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin, ReaderGroupView
+from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.model.reader_groups import ReaderGroupConfiguration
 
 

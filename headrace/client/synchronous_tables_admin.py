@@ -5,9 +5,10 @@ Generated from `tables_admin.py` by `make synchronous`: change that file, not th
 
 from __future__ import annotations
 
+from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.loop_thread import LoopThread
-from headrace.client.tables_admin import AsyncTablesAdmin, TableSegments, TableView
+from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.model.key_value_tables import TableConfiguration
 
 

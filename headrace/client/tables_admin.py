@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from headrace.api.segments import SegmentEndpoint, SegmentView
+from headrace.api.key_value_tables import TableSegments, TableView, configuration_json
+from headrace.api.segments import SegmentEndpoint
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.polling import items_of_pages, until
 from headrace.model.errors import AlreadyExistsError, NotFoundError
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.names import check_scope_name, check_table_name
-
-
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """A key-value table. `state` is CREATING, ACTIVE or DELETING; times in milliseconds since the Unix epoch."""
-
-    scope: str
-    table: str
-    configuration: TableConfiguration
-    state: str
-    creation_time_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableSegments:
-    """The segments of a table by key range, and how long its keys are, in bytes."""
-
-    segments: tuple[SegmentView, ...]
-    primary_key_length: int
-    secondary_key_length: int
 
 
 class AsyncTablesAdmin:
@@ -55,15 +32,11 @@ class AsyncTablesAdmin:
             AlreadyExistsError: the table exists, and not `exist_ok`.
             NotFoundError: there is no such scope.
         """
-        body = {
-            "tableName": check_table_name(table),
-            "partitionCount": configuration.partition_count,
-            "primaryKeyLength": configuration.primary_key_length,
-            "secondaryKeyLength": configuration.secondary_key_length,
-            "rolloverSizeBytes": configuration.rollover_size_bytes,
-        }
+        body = {"tableName": check_table_name(table), **configuration_json(configuration)}
         try:
-            view = parsed(_table, await self._api.request("POST", _tables(scope), body=body, repeatable=exist_ok))
+            view = parsed(
+                TableView.from_json, await self._api.request("POST", _tables(scope), body=body, repeatable=exist_ok)
+            )
         except AlreadyExistsError:
             if not exist_ok:
                 raise
@@ -75,7 +48,7 @@ class AsyncTablesAdmin:
 
     async def get(self, scope: str, table: str) -> TableView:
         """Raises NotFoundError if there is no such table."""
-        return parsed(_table, await self._api.request("GET", _path(scope, table)))
+        return parsed(TableView.from_json, await self._api.request("GET", _path(scope, table)))
 
     async def list(self, scope: str) -> list[str]:
         """The names of the scope's tables, in order. Raises NotFoundError if there is no such scope."""
@@ -83,7 +56,7 @@ class AsyncTablesAdmin:
 
     async def segments(self, scope: str, table: str) -> TableSegments:
         """Raises NotFoundError if there is no such table, or its segments are not there yet."""
-        return parsed(_segments, await self._api.request("GET", f"{_path(scope, table)}/segments"))
+        return parsed(TableSegments.from_json, await self._api.request("GET", f"{_path(scope, table)}/segments"))
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
         """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
@@ -110,27 +83,3 @@ def _tables(scope: str) -> str:
 
 def _path(scope: str, table: str) -> str:
     return f"{_tables(scope)}/{check_table_name(table)}"
-
-
-def _table(answer: Mapping[str, Any]) -> TableView:
-    configuration = TableConfiguration(
-        partition_count=int(answer["partitionCount"]),
-        primary_key_length=int(answer["primaryKeyLength"]),
-        secondary_key_length=int(answer["secondaryKeyLength"]),
-        rollover_size_bytes=int(answer["rolloverSizeBytes"]),
-    )
-    return TableView(
-        str(answer["scopeName"]),
-        str(answer["tableName"]),
-        configuration,
-        str(answer["state"]),
-        int(answer["creationTime"]),
-    )
-
-
-def _segments(answer: Mapping[str, Any]) -> TableSegments:
-    return TableSegments(
-        tuple(map(SegmentView.from_json, answer["segments"])),
-        int(answer["primaryKeyLength"]),
-        int(answer["secondaryKeyLength"]),
-    )

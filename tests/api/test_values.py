@@ -10,7 +10,10 @@ from pydantic import ValidationError
 
 from functions.controller import (
     models_cluster,
+    models_dead_letters,
     models_history,
+    models_key_value_tables,
+    models_reader_groups,
     models_scaling_events,
     models_segments,
     models_streams,
@@ -19,7 +22,10 @@ from functions.controller import (
 from functions.controller.parameters import ApiValue, WireModel
 from headrace.api.chunks import Chunk, Chunks
 from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
+from headrace.api.dead_letters import DeadLetterView
+from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.pages import Listing
+from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -43,6 +49,9 @@ from headrace.api.streams import (
 )
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
 from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.key_value_tables import TableConfiguration, TableState
+from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
@@ -53,6 +62,8 @@ FIRST = SegmentView(0, "s/t/0.#epoch.0", KeyRange(0.0, 0.5), 7)
 SECOND = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0))
 NEXT = SegmentView(1 << 32 | 2, "s/t/2.#epoch.1", KeyRange(0.0, 0.5))
 SCALED = SegmentView(1 << 32 | 3, "", KeyRange(0.5, 1.0))
+CUT = StreamCut.of("s", "t", {0: 7, 1: 0})
+GROUP_CONFIGURATION = ReaderGroupConfiguration((GroupStream("s", "t", CUT, None),), RetentionMode.MANUAL, 1, 2, 3, 4)
 TRANSACTION = "0" * 31 + "7"
 WRITTEN_TO = TransactionSegmentView(0, "s/t/0.#epoch.0", "s/t/0.#epoch.0#transaction.7", KeyRange(0.0, 1.0))
 CONFIGURATION = StreamConfiguration(
@@ -62,7 +73,6 @@ CONFIGURATION = StreamConfiguration(
     timestamp_aggregation_timeout_ms=5,
     rollover_size_bytes=6,
 )
-CUT = StreamCut.of("s", "t", {0: 7, 1: 0})
 
 
 class Exchanged(NamedTuple):
@@ -139,6 +149,38 @@ EXCHANGED = {
         ),
         ContainerMapView.from_json,
         models_cluster.ContainerMap,
+    ),
+    "table": Exchanged(
+        TableView("s", "t", TableConfiguration(2, 8, 4, 1_000), TableState.ACTIVE, 1_000),
+        TableView.from_json,
+        models_key_value_tables.KeyValueTable,
+    ),
+    "segments of a table": Exchanged(
+        TableSegments((SECOND,), 8, 4), TableSegments.from_json, models_key_value_tables.TableSegmentList
+    ),
+    "reader group": Exchanged(
+        ReaderGroupView("s", "g", "id", 2, ReaderGroupState.UPDATING, "_RGg", GROUP_CONFIGURATION),
+        ReaderGroupView.from_json,
+        models_reader_groups.ReaderGroup,
+    ),
+    "dead letter": Exchanged(
+        DeadLetterView(
+            "1",
+            "requests",
+            "scaleStream",
+            "s/t",
+            DeadLetterStatus.UNDONE,
+            "conflict",
+            "busy",
+            1,
+            2,
+            3,
+            4,
+            "{}",
+            {"a": 1},
+        ),
+        DeadLetterView.from_json,
+        models_dead_letters.DeadLetter,
     ),
     "segments of an epoch": Exchanged(
         EpochSegments(3, (FIRST, SECOND), sealed=True), EpochSegments.from_json, models_segments.SegmentList
