@@ -1,4 +1,4 @@
-"""JSON of the retention and subscriber routes and the way to and from values."""
+"""JSON of the retention and subscriber routes and the way from requests to values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from pydantic import Field
 from functions.controller.models_segments import Offsets, StreamCutModel
 from functions.controller.models_streams import RetentionPolicyModel
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
-from headrace.api.pages import Listing
-from headrace.api.stream_cuts import stream_cut_json
-from headrace.api.stream_policies import retention_json
-from headrace.controller.retention import RetentionView
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
-from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.subscribers import FUTURE_OFFSET, Subscriber, cut_not_valid
+from headrace.model.subscribers import FUTURE_OFFSET, cut_not_valid
 
 GENERATION_MAX = (1 << 63) - 1
 
@@ -42,28 +37,6 @@ class Retention(WireModel):
     nextTruncation: NextTruncation
 
 
-def retention(scope: str, stream: str, view: RetentionView) -> Retention:
-    return Retention(
-        scopeName=scope,
-        streamName=stream,
-        retentionPolicy=_policy(view.policy),
-        time=view.time_ms,
-        oldestEventAfter=view.oldest_event_ms,
-        keptBytes=view.kept_bytes,
-        retentionSet=view.cuts,
-        oldestCutTime=view.oldest_cut_ms,
-        newestCutTime=view.newest_cut_ms,
-        subscribers=view.subscribers,
-        nextCutTime=view.next_ms,
-        nextTruncation=NextTruncation(
-            case=str(view.case),
-            why=view.words,
-            bytes=view.next_bytes,
-            streamCut=StreamCutModel.model_validate(stream_cut_json(view.next_cut)) if view.next_cut else None,
-        ),
-    )
-
-
 class RegisterSubscriberRequest(WireModel):
     generation: int = Field(default=0, ge=0, le=GENERATION_MAX, description="Of the reader group's configuration")
     streamCut: Offsets | None = Field(default=None, description="Where the group begins; null: at the head")
@@ -86,19 +59,6 @@ class SubscriberList(WireModel):
     continuationToken: str | None
 
 
-def subscriber(found: Subscriber) -> SubscriberModel:
-    return SubscriberModel(
-        subscriber=found.name,
-        generation=found.generation,
-        streamCut={str(identifier): offset for identifier, offset in found.position.cut.positions},
-        updated=found.updated_ms,
-    )
-
-
-def subscriber_list(page: Listing[Subscriber]) -> SubscriberList:
-    return SubscriberList(subscribers=[subscriber(one) for one in page.items], continuationToken=page.next_after)
-
-
 def published_offsets(cut: Offsets) -> dict[int, int]:
     """The offsets of a published cut.
 
@@ -111,7 +71,3 @@ def published_offsets(cut: Offsets) -> dict[int, int]:
     if len(offsets) != len(cut) or not all(FUTURE_OFFSET <= offset <= OFFSET_MAX for offset in offsets.values()):
         raise cut_not_valid(f"it names a segment twice or holds an offset outside -1..{OFFSET_MAX}", {})
     return offsets
-
-
-def _policy(policy: RetentionPolicy | None) -> RetentionPolicyModel | None:
-    return None if policy is None else RetentionPolicyModel.model_validate(retention_json(policy))

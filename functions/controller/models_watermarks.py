@@ -1,11 +1,10 @@
-"""JSON of the watermark routes and the way to and from values."""
+"""JSON of the watermark routes and the way from requests to values."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from functions.controller.parameters import OFFSET_MAX, SEGMENT_ID_MAX, WireModel, decimal
-from headrace.controller.watermarks import NewestWatermark
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.writer_marks import TIME_MAX, TIME_MIN
@@ -48,20 +47,3 @@ class NewestWatermarkAnswer(WireModel):
     watermark: Watermark | None = Field(description="Null as long as there was none")
     markSegment: str = Field(description="The segment that holds all watermarks; it comes with the first one")
     offset: int = Field(description="Where the newest one begins in the mark segment, in bytes")
-
-
-def newest_watermark(found: NewestWatermark) -> NewestWatermarkAnswer:
-    newest = found.watermark
-    watermark = None
-    if newest is not None:
-        cut = [
-            WatermarkPosition(
-                segmentId=one.segment.segment_id,
-                low=one.segment.key_range.low,
-                high=one.segment.key_range.high,
-                offset=one.offset,
-            )
-            for one in newest.cut
-        ]
-        watermark = Watermark(lowerTime=newest.lower_time, upperTime=newest.upper_time, cut=cut)
-    return NewestWatermarkAnswer(watermark=watermark, markSegment=found.mark_segment, offset=found.offset)

@@ -14,7 +14,8 @@ api = http_api()
     "/v1/scopes/<scope>/streams/<stream>/retention", summary="What is kept, and what goes next", tags=["Retention"]
 )
 def describe(scope: ScopeName, stream: StreamName) -> models.Retention:
-    return models.retention(scope, stream, wiring.retention_service().describe(scope, stream))
+    found = wiring.retention_service().describe(scope, stream)
+    return models.Retention.model_validate(found.to_json(scope, stream))
 
 
 handler = lambda_handler(api)

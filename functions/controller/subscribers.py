@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
@@ -13,7 +13,8 @@ from functions import wiring
 from functions.controller import models_retention as models
 from functions.controller.parameters import PAGE_LIMIT_DEFAULT, ContinuationToken, PageLimit, ScopeName, StreamName
 from functions.http_api import http_api, lambda_handler
-from headrace.model.subscribers import check_subscriber_name
+from headrace.api.retention import SubscriberView
+from headrace.model.subscribers import Subscriber, check_subscriber_name
 
 api = http_api()
 
@@ -33,6 +34,14 @@ _SUBSCRIBERS = "/v1/scopes/<scope>/streams/<stream>/subscribers"
 _SUBSCRIBER = f"{_SUBSCRIBERS}/<subscriber>"
 
 
+def _json(subscriber: Subscriber) -> dict[str, Any]:
+    return SubscriberView.of(subscriber).to_json()
+
+
+def _answer(subscriber: Subscriber) -> models.SubscriberModel:
+    return models.SubscriberModel.from_value(SubscriberView.of(subscriber))
+
+
 @api.get(_SUBSCRIBERS, summary="List subscribers", tags=["Retention"])
 def list_subscribers(
     scope: ScopeName,
@@ -41,12 +50,13 @@ def list_subscribers(
     continuationToken: ContinuationToken = None,
 ) -> models.SubscriberList:
     after = check_subscriber_name(continuationToken) if continuationToken else None
-    return models.subscriber_list(wiring.subscriber_service().list_subscribers(scope, stream, limit, after))
+    page = wiring.subscriber_service().list_subscribers(scope, stream, limit, after)
+    return models.SubscriberList.model_validate(page.to_json("subscribers", _json))
 
 
 @api.get(_SUBSCRIBER, summary="How far a subscriber has read", tags=["Retention"])
 def get_subscriber(scope: ScopeName, stream: StreamName, subscriber: SubscriberName) -> models.SubscriberModel:
-    return models.subscriber(wiring.subscriber_service().get_subscriber(scope, stream, subscriber))
+    return _answer(wiring.subscriber_service().get_subscriber(scope, stream, subscriber))
 
 
 @api.put(_SUBSCRIBER, summary="Let retention wait for a reader group", tags=["Retention"])
@@ -55,7 +65,7 @@ def register(
 ) -> models.SubscriberModel:
     start = None if request.streamCut is None else models.published_offsets(request.streamCut)
     service = wiring.subscriber_service()
-    return models.subscriber(service.register(scope, stream, subscriber, request.generation, start))
+    return _answer(service.register(scope, stream, subscriber, request.generation, start))
 
 
 @api.put(f"{_SUBSCRIBER}/position", summary="Publish how far a reader group has read", tags=["Retention"])
@@ -64,7 +74,7 @@ def publish(
 ) -> models.SubscriberModel:
     offsets = models.published_offsets(request.streamCut)
     service = wiring.subscriber_service()
-    return models.subscriber(service.update_stream_cut(scope, stream, subscriber, request.generation, offsets))
+    return _answer(service.update_stream_cut(scope, stream, subscriber, request.generation, offsets))
 
 
 @api.delete(

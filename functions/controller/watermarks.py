@@ -45,7 +45,8 @@ def remove_writer(scope: ScopeName, stream: StreamName, writer: WriterName) -> N
 
 @api.get(f"{_STREAM}/watermark", summary="The newest watermark", tags=["Watermarks"])
 def newest_watermark(scope: ScopeName, stream: StreamName) -> models.NewestWatermarkAnswer:
-    return models.newest_watermark(wiring.watermark_service().newest_watermark(scope, stream))
+    found = wiring.watermark_service().newest_watermark(scope, stream)
+    return models.NewestWatermarkAnswer.from_value(found)
 
 
 handler = lambda_handler(api)

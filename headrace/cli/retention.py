@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.api.retention import RetentionDescription
 from headrace.cli.arguments import add_stream, stream_of
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
 from headrace.client import Headrace
-from headrace.client.retention_admin import RetentionDescription
 
 
 def _document(found: RetentionDescription) -> dict[str, Any]:

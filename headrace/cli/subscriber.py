@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from headrace.api.retention import SubscriberView
 from headrace.cli.arguments import CUT_HELP, add_stream, checked, cut, number, stream_of
 from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
 from headrace.client import Headrace
-from headrace.client.retention_admin import SubscriberView
 from headrace.model.subscribers import check_subscriber_name
 
 _name = checked(check_subscriber_name)

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.api.retention import RetentionDescription, SubscriberView
 from headrace.client.loop_thread import LoopThread
-from headrace.client.retention_admin import (
-    AsyncRetentionAdmin,
-    AsyncSubscribersAdmin,
-    RetentionDescription,
-    SubscriberView,
-)
+from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.model.stream_cuts import StreamCut
 
 

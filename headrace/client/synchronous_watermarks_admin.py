@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.api.segments import SegmentEndpoint
+from headrace.api.watermarks import NewestWatermark
 from headrace.client.loop_thread import LoopThread
-from headrace.client.watermarks_admin import AsyncWatermarksAdmin, NewestWatermark
+from headrace.client.watermarks_admin import AsyncWatermarksAdmin
 
 
 class WatermarksAdmin:

@@ -7,24 +7,13 @@ means and know their positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from headrace.api.segments import SegmentEndpoint
+from headrace.api.stream_cuts import offsets_json
+from headrace.api.watermarks import NewestWatermark
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.names import check_scope_name, check_stream_name, mark_stream_name
-from headrace.model.segments import KeyRange, StreamSegment
-from headrace.model.watermarks import Watermark
-from headrace.model.writer_marks import check_writer_name, positions_of
-
-
-@dataclass(frozen=True, slots=True)
-class NewestWatermark:
-    """`watermark` is None as long as there was none; it begins at `offset` of the segment `mark_segment`, in bytes."""
-
-    watermark: Watermark | None
-    mark_segment: str
-    offset: int
+from headrace.model.writer_marks import check_writer_name
 
 
 class AsyncWatermarksAdmin:
@@ -41,7 +30,7 @@ class AsyncWatermarksAdmin:
                 stream never had such a segment; code "too_many_writers".
             NotFoundError: there is no such stream.
         """
-        body = {"time": time, "position": {str(segment): offset for segment, offset in offsets.items()}}
+        body = {"time": time, "position": offsets_json(offsets)}
         await self._api.request("PUT", f"{_writer_path(scope, stream, writer)}/position", body=body)
 
     async def remove_writer(self, scope: str, stream: str, writer: str) -> None:
@@ -53,7 +42,9 @@ class AsyncWatermarksAdmin:
 
     async def newest(self, scope: str, stream: str) -> NewestWatermark:
         """Raises NotFoundError if there is no such stream."""
-        return parsed(_newest, await self._api.request("GET", f"{_stream_path(scope, stream)}/watermark"))
+        return parsed(
+            NewestWatermark.from_json, await self._api.request("GET", f"{_stream_path(scope, stream)}/watermark")
+        )
 
     async def mark_segment_endpoint(self, scope: str, stream: str) -> SegmentEndpoint:
         """Where the store of the stream's mark segment listens."""
@@ -67,15 +58,3 @@ def _stream_path(scope: str, stream: str) -> str:
 
 def _writer_path(scope: str, stream: str, writer: str) -> str:
     return f"{_stream_path(scope, stream)}/writers/{check_writer_name(writer)}"
-
-
-def _newest(found: Mapping[str, Any]) -> NewestWatermark:
-    shown = found["watermark"]
-    watermark = None
-    if shown is not None:
-        cut = {
-            StreamSegment(int(one["segmentId"]), KeyRange(float(one["low"]), float(one["high"]))): int(one["offset"])
-            for one in shown["cut"]
-        }
-        watermark = Watermark(int(shown["lowerTime"]), int(shown["upperTime"]), positions_of(cut))
-    return NewestWatermark(watermark, str(found["markSegment"]), int(found["offset"]))

@@ -5,16 +5,14 @@ It reads what a tick would read and decides by the same rules; it writes nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from headrace.api.retention import RetentionDescription
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, tail_of
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
 from headrace.metadata.stream_records import StreamRecords, no_such_stream
 from headrace.metadata.subscriber_records import SubscriberRecords
 from headrace.model.errors import UnavailableError
-from headrace.model.retention import WORDS, RetentionCase, RetentionCut, cuts_after_head
+from headrace.model.retention import WORDS, RetentionCut, cuts_after_head
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
@@ -22,30 +20,6 @@ from headrace.ports.segment_stores import SegmentStores
 
 NO_POLICY = "the stream has no retention policy: everything stays"
 NOTHING_YET = "nothing lies before the place where the stream may be truncated: everything stays"
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionView:
-    """The retention of a stream at `time_ms`; sizes in bytes, times in milliseconds since the Unix epoch.
-
-    Every event that is still there was written after `oldest_event_ms`. `kept_bytes` lie between head and tail, of
-    which `newest_cut_bytes` lie before the newest of `cuts` cuts. `next_ms` is when it is decided anew, None without a
-    policy. If that were now, `next_bytes` would go, at `next_cut`, for the reason in `case` and `words`.
-    """
-
-    policy: RetentionPolicy | None
-    time_ms: int
-    oldest_event_ms: int
-    kept_bytes: int
-    cuts: int
-    oldest_cut_ms: int | None
-    newest_cut_ms: int | None
-    subscribers: int
-    next_ms: int | None
-    next_bytes: int
-    next_cut: StreamCut | None
-    case: RetentionCase
-    words: str
 
 
 class RetentionService:
@@ -59,7 +33,7 @@ class RetentionService:
         self._segment_stores = segment_stores
         self._clock = clock
 
-    def describe(self, scope: str, stream: str) -> RetentionView:
+    def describe(self, scope: str, stream: str) -> RetentionDescription:
         """Three reads, two queries and a question to the segment stores, and the cuts that the rules ask for.
 
         Raises:
@@ -80,20 +54,20 @@ class RetentionService:
         cuts, passed = cuts_after_head(state.cuts if state else (), retained.head_bytes)
         plan = self._planner.plan(retained, cuts, {}, now_ms)
         policy = retained.stream.configuration.retention
-        return RetentionView(
+        return RetentionDescription(
             policy=policy,
             time_ms=now_ms,
             oldest_event_ms=passed[-1].time_ms if passed else _created_or_known(retained),
             kept_bytes=self._tail_bytes(retained, cuts[-1] if cuts else None) - retained.head_bytes,
-            cuts=len(cuts),
+            retention_set=len(cuts),
             oldest_cut_ms=cuts[0].time_ms if cuts else None,
             newest_cut_ms=cuts[-1].time_ms if cuts else None,
             subscribers=len(self._subscribers.all(retained.stream)),
-            next_ms=None if state is None or state.due_ms is None else max(now_ms, state.due_ms),
+            next_cut_time_ms=None if state is None or state.due_ms is None else max(now_ms, state.due_ms),
             next_bytes=plan.size_bytes - retained.head_bytes if plan.target else 0,
             next_cut=plan.target.cut if plan.target else None,
             case=plan.decision.case,
-            words=_words(plan, policy),
+            why=_words(plan, policy),
         )
 
     def _tail_bytes(self, retained: RetainedStream, newest: RetentionCut | None) -> int:

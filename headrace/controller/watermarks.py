@@ -6,27 +6,15 @@ What lies between, computing watermarks from marks, is the work of a tick.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from headrace.api.watermarks import NewestWatermark
 from headrace.codec.records.watermark_record import watermark_state_of_body
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StreamRecords, no_such_stream
 from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.names import mark_segment_name
-from headrace.model.watermarks import Watermark, WatermarkState
+from headrace.model.watermarks import WatermarkState
 from headrace.ports.metadata_store import MetadataStore
-
-
-@dataclass(frozen=True, slots=True)
-class NewestWatermark:
-    """`watermark` is None as long as there was none; `offset` is where its record begins in `mark_segment`, in bytes.
-
-    The mark segment exists once there was a watermark.
-    """
-
-    watermark: Watermark | None
-    mark_segment: str
-    offset: int
 
 
 class WatermarkService:

@@ -14,10 +14,12 @@ from functions.controller import (
     models_history,
     models_key_value_tables,
     models_reader_groups,
+    models_retention,
     models_scaling_events,
     models_segments,
     models_streams,
     models_transactions,
+    models_watermarks,
 )
 from functions.controller.parameters import ApiValue, WireModel
 from headrace.api.chunks import Chunk, Chunks
@@ -26,6 +28,7 @@ from headrace.api.dead_letters import DeadLetterView
 from headrace.api.key_value_tables import TableSegments, TableView
 from headrace.api.pages import Listing
 from headrace.api.reader_groups import ReaderGroupView
+from headrace.api.retention import RetentionDescription, SubscriberView
 from headrace.api.segments import (
     EpochSegments,
     Predecessors,
@@ -48,15 +51,18 @@ from headrace.api.streams import (
     StreamView,
 )
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
+from headrace.api.watermarks import NewestWatermark
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState
+from headrace.model.watermarks import Watermark
+from headrace.model.writer_marks import positions_of
 
 FIRST = SegmentView(0, "s/t/0.#epoch.0", KeyRange(0.0, 0.5), 7)
 SECOND = SegmentView(1, "s/t/1.#epoch.0", KeyRange(0.5, 1.0))
@@ -182,6 +188,21 @@ EXCHANGED = {
         DeadLetterView.from_json,
         models_dead_letters.DeadLetter,
     ),
+    "subscriber": Exchanged(
+        SubscriberView("s/g", 2, {0: 7, 1: -1}, 1_000), SubscriberView.from_json, models_retention.SubscriberModel
+    ),
+    "watermark": Exchanged(
+        NewestWatermark(
+            Watermark(3, 5, positions_of({StreamSegment(0, KeyRange(0.0, 1.0)): 7})), "s/_MARKt/0.#epoch.0", 40
+        ),
+        NewestWatermark.from_json,
+        models_watermarks.NewestWatermarkAnswer,
+    ),
+    "no watermark": Exchanged(
+        NewestWatermark(None, "s/_MARKt/0.#epoch.0", 0),
+        NewestWatermark.from_json,
+        models_watermarks.NewestWatermarkAnswer,
+    ),
     "segments of an epoch": Exchanged(
         EpochSegments(3, (FIRST, SECOND), sealed=True), EpochSegments.from_json, models_segments.SegmentList
     ),
@@ -252,3 +273,13 @@ def test_transaction_changed_or_listed_is_told_without_segments():
     view = TransactionView(TRANSACTION, TransactionState.COMMITTED, 1_000, 2_000, 3_000)
     assert TransactionView.from_json(view.state_json()) == view
     assert models_transactions.TransactionModel.model_validate(view.state_json()).model_dump() == view.state_json()
+
+
+@pytest.mark.parametrize("cut", [CUT, None], ids=["something-goes", "nothing-goes"])
+def test_retention_survives_its_json(cut: StreamCut | None):
+    found = RetentionDescription(
+        CONFIGURATION.retention, 9, 1, 100, 2, 3, 4, 1, 10, 30 if cut else 0, cut, "WITHIN_LIMITS", "because"
+    )
+    document = found.to_json("s", "t")
+    assert RetentionDescription.from_json(document) == found
+    assert models_retention.Retention.model_validate(document).model_dump() == document

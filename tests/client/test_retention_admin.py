@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from headrace.api.retention import SubscriberView
 from headrace.client.http_api import HttpApi
 from headrace.client.retention_admin import (
     AsyncRetentionAdmin,
     AsyncSubscribersAdmin,
-    SubscriberView,
 )
 from headrace.model.errors import CorruptError
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType

@@ -65,7 +65,7 @@ def test_without_a_policy_everything_stays(world: Any, told: Told):
     world.create(segments=1)
     world.append(0, 70)
     view = told.describe()
-    assert (view.policy, view.kept_bytes, view.next_ms, view.words) == (None, 70, None, NO_POLICY)
+    assert (view.policy, view.kept_bytes, view.next_cut_time_ms, view.why) == (None, 70, None, NO_POLICY)
     assert view.oldest_event_ms == world.records.get("s", "t").stream.creation_time_ms
 
 
@@ -82,13 +82,13 @@ def test_the_whole_picture(world: Any, told: Told):
     world.create(segments=1, retention=RetentionPolicy.by_size(100))
     told.write(60, 30)
     view = told.describe()
-    assert (view.kept_bytes, view.cuts, view.case, view.words) == (
+    assert (view.kept_bytes, view.retention_set, view.case, view.why) == (
         90,
         2,
         RetentionCase.NOT_ENOUGH,
         WORDS[RetentionCase.NOT_ENOUGH],
     )
-    assert view.next_ms == world.clock.now_ms() + PERIOD_MS
+    assert view.next_cut_time_ms == world.clock.now_ms() + PERIOD_MS
     assert (view.next_cut, view.next_bytes) == (None, 0)
     told.write(80)
     after_truncation = told.describe()
@@ -99,7 +99,7 @@ def test_the_whole_picture(world: Any, told: Told):
     world.update(segments=1, retention=RetentionPolicy.by_size(50))
     coming = told.describe()
     assert (coming.case, coming.next_cut.offsets, coming.next_bytes) == (RetentionCase.NO_SUBSCRIBERS, {0: 90}, 30)
-    assert coming.next_ms == world.clock.now_ms()
+    assert coming.next_cut_time_ms == world.clock.now_ms()
     told.subscribers.register("s", "t", "group", 0)
     waiting = told.describe()
     assert (waiting.subscribers, waiting.case, waiting.next_bytes) == (1, RetentionCase.WITHIN_LIMITS, 0)
@@ -115,7 +115,7 @@ def test_what_cannot_go_is_said(world: Any, told: Told):
     assert (view.kept_bytes, view.case) == (80, RetentionCase.NOT_ENOUGH)
     told.write(200)
     world.truncate({0: 180})
-    assert told.describe().words in (NOTHING_YET, WORDS[RetentionCase.NOT_ENOUGH])
+    assert told.describe().why in (NOTHING_YET, WORDS[RetentionCase.NOT_ENOUGH])
 
 
 def test_what_a_round_costs(world: Any, told: Told):
