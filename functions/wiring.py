@@ -129,7 +129,7 @@ def check_bucket_count() -> None:
 
 @_once
 def fixed_settings() -> FixedSettingsReader:
-    """For functions of the API, of which some may only read: stores and ticks record the values."""
+    """For functions of the API and of queues, of which some may only read: stores and ticks record the values."""
     from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
 
     settings = {

@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
+from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model.errors import HeadraceError, InvalidRequestError
 
 RETRY_FIRST_S = 1
@@ -86,7 +87,9 @@ def _log(error: BaseException | None) -> None:
     """What is expected to pass gets a line; what is not gets its trace."""
     if isinstance(error, SQSFifoMessageGroupCircuitBreakerError):
         return  # A follower of a failed message: that one has been logged.
-    if isinstance(error, HeadraceError) and error.retry != "never":
+    if isinstance(error, HeadraceError) and error.specific_code == SETTING_CHANGED:
+        logger.error("message stays in the queue: %s", error)
+    elif isinstance(error, HeadraceError) and error.retry != "never":
         logger.warning("message will come again: %s", error)
     else:
         logger.error("message failed", exc_info=error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from functions import wiring
 from functions.observability import logger
 from functions.processors.batches import report
 from functions.processors.last_deliveries import bury
@@ -27,6 +28,7 @@ _QUEUES = {queue.dead_letter_name: queue for queue in topology.QUEUES}
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
+    wiring.fixed_settings().check()
     name = record.event_source_arn.rpartition(":")[2]
     queue = _QUEUES.get(name)
     if queue is None:

@@ -50,6 +50,8 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
 
     # Powertools calls it with the keyword `record`: under any other name every message would fail.
     def handle_record(record: SQSRecord) -> None:
+        # Before the guard of the last delivery, which may write a letter and undo the request under the wrong numbers.
+        wiring.fixed_settings().check()
         with last_delivery(record, queue):
             body = message_body(record)
             try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
+    wiring.fixed_settings().check()
     with last_delivery(record, topology.SCALING_REPORTS_QUEUE):
         found = parse_report(message_body(record))
         outcome = wiring.auto_scaling_service().handle(found)

@@ -1,13 +1,16 @@
-"""API functions of a deployment whose fixed settings were changed refuse every request, and look only once."""
+"""Functions of a deployment whose fixed settings were changed refuse all requests and messages, and look only once."""
 
 from __future__ import annotations
 
+import json
+from types import ModuleType
 from typing import Any
 
 import pytest
 from stream_world import Calls, WatchedStore
 
 from functions import wiring
+from functions.processors import aborts, batches, commits, dead_letters, scaling_reports, stream_requests, tables
 from headrace import topology
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 
@@ -39,9 +42,8 @@ def test_a_process_asks_once(call: Any, calls: Calls):
     assert counts == [{"read": 1, "query": 1}, {"query": 1}, {"query": 1}]
 
 
-@pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("setting", FixedSetting)
-def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch, setting: FixedSetting):
+def _change(setting: FixedSetting, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A process starts with 9 of them; how many the deployment began with."""
     match setting:
         case FixedSetting.CONTAINERS:
             began_with = topology.CONTAINER_COUNT
@@ -49,7 +51,14 @@ def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest
         case FixedSetting.BUCKETS:
             began_with = topology.BUCKET_COUNT
             monkeypatch.setattr(topology, "BUCKET_COUNT", 9)
-    wiring.forget_services()  # as in a process that has just started
+    wiring.forget_services()
+    return began_with
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("setting", FixedSetting)
+def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch, setting: FixedSetting):
+    began_with = _change(setting, monkeypatch)
     before = world.contents()
     for _ in range(2):
         answer = call("POST", "/v1/scopes", {"scopeName": "s"})
@@ -65,3 +74,67 @@ def test_a_setting_that_is_recorded_later_is_found(call: Any, world: Any, calls:
     assert set(calls.counts) == {"read", "query"}
     check_fixed_setting(world.store, FixedSetting.BUCKETS, topology.BUCKET_COUNT + 1)
     assert call("GET", "/v1/scopes").code == "setting_changed"
+
+
+def _message(queue: topology.Queue, body: dict[str, Any], *, dead: bool = False) -> dict[str, Any]:
+    """A message at its last delivery."""
+    name = queue.dead_letter_name if dead else queue.name
+    return {
+        "messageId": "m-1",
+        "receiptHandle": "r-1",
+        "body": json.dumps(body),
+        "attributes": {"MessageGroupId": "s/t", "ApproximateReceiveCount": str(queue.max_receive_count)},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": f"arn:aws:sqs:us-east-1:123456789012:{name}",
+        "awsRegion": "us-east-1",
+    }
+
+
+_REQUEST = {"kind": "create_stream", "scope": "s", "stream": "t", "request": "create-0-0"}
+_REPORT = {"format": 1, "kind": "hot", "segment": "s/t/0.#epoch.0", "rate": 9.0}
+_MESSAGES = [
+    pytest.param(stream_requests, _message(topology.REQUESTS_QUEUE, _REQUEST), id="stream-requests"),
+    pytest.param(tables, _message(topology.TABLES_QUEUE, _REQUEST), id="tables"),
+    pytest.param(commits, _message(topology.COMMITS_QUEUE, {"scope": "s", "stream": "t"}), id="commits"),
+    pytest.param(aborts, _message(topology.ABORTS_QUEUE, {"scope": "s", "stream": "t"}), id="aborts"),
+    pytest.param(scaling_reports, _message(topology.SCALING_REPORTS_QUEUE, _REPORT), id="scaling-reports"),
+    pytest.param(dead_letters, _message(topology.REQUESTS_QUEUE, _REQUEST, dead=True), id="dead-letters"),
+]
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("setting", FixedSetting)
+@pytest.mark.parametrize(("processor", "message"), _MESSAGES)
+def test_a_message_stays_in_the_queue_while_a_setting_is_changed(
+    processor: ModuleType,
+    message: dict[str, Any],
+    setting: FixedSetting,
+    world: Any,
+    context: Any,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Also at its last delivery: no letter is written, and nothing is undone."""
+    logged: list[str] = []
+    monkeypatch.setattr(batches, "_try_again_soon", lambda _records: None)
+    monkeypatch.setattr(batches.logger, "error", lambda text, *values, **_: logged.append(text % values))
+    began_with = _change(setting, monkeypatch)
+    before = world.contents()
+    for _ in range(2):
+        answer = processor.handler({"Records": [message]}, context)
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
+    assert world.contents() == before
+    assert len(logged) == 2
+    expected = f"message stays in the queue: this deployment began with {began_with} {setting}, and is configured for 9"
+    assert logged[0].startswith(expected)
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_queue_processor_asks_once(context: Any, calls: Calls):
+    counts = []
+    message = _message(topology.REQUESTS_QUEUE, _REQUEST)
+    for _ in range(3):
+        assert stream_requests.handler({"Records": [message]}, context) == {"batchItemFailures": []}
+        counts.append(dict(calls.counts))
+        calls.counts.clear()
+    assert counts == [{"read": 3}, {"read": 2}, {"read": 2}]

@@ -10,6 +10,7 @@ import pytest
 from functions import wiring
 from functions.processors import scaling_reports
 from functions.processors.batches import retry_delay_s
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.scaling_report_message import report_message
 from headrace.controller.auto_scaling import ReportOutcome
 from headrace.model.errors import ConflictError
@@ -52,6 +53,9 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> FakeSqs:
     fake = FakeSqs()
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     monkeypatch.setattr(wiring, "sqs_client", lambda: fake)
+    store = MemoryMetadataStore()
+    monkeypatch.setattr(wiring, "metadata_store", lambda: store)
+    wiring.forget_services()
     return fake
 
 
