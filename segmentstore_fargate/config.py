@@ -1,39 +1,39 @@
-"""What a segment store process reads from its environment, and nothing else of it does.
+"""The configuration of a segment store process. Only this module reads the environment.
 
 | variable | meaning | default |
 |---|---|---|
 | HEADRACE_STORE_ID | name of this store in claims and logs, for example store-0 | required |
-| HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | what it takes of what nobody has: every COUNT-th from INDEX on | 0, 1 |
-| HEADRACE_CAPACITY | weight of a process against others when containers are shared out | 100 |
-| HEADRACE_TAKE_OVER_AFTER_S | how long the others wait for it to come back on its own disk when it is lost | 300 |
+| HEADRACE_STORE_INDEX, HEADRACE_STORE_COUNT | of unowned containers it takes every COUNT-th from INDEX on | 0, 1 |
+| HEADRACE_CAPACITY | weight of a process in the assignment of containers | 100 |
+| HEADRACE_TAKE_OVER_AFTER_S | how long other stores wait for it to return on its own disk when it is lost | 300 |
 | HEADRACE_PROCESSES | processes of this store; each has its share of containers and cache, and its ports | 1 |
-| HEADRACE_PROCESS | which of them this one is; set by the supervisor | 0 |
-| HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | 8 |
+| HEADRACE_PROCESS | index of this process among them; set by the supervisor | 0 |
+| HEADRACE_CONTAINER_COUNT | containers of the deployment; the number never changes | 8 |
 | HEADRACE_DATA_DIR | directory of the journal, on a volume of its own | required |
-| HEADRACE_LISTEN_HOST, HEADRACE_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 0 |
-| HEADRACE_ADVERTISED_HOST | the address that clients are told | the task's on ECS, else LISTEN_HOST |
+| HEADRACE_LISTEN_HOST, HEADRACE_LISTEN_PORT | address to listen on; port 0: the system chooses | 127.0.0.1, 0 |
+| HEADRACE_ADVERTISED_HOST | address that clients get | the task's on ECS, else LISTEN_HOST |
 | HEADRACE_ZONE | availability zone id | local |
 | HEADRACE_METADATA_TABLE, HEADRACE_CHUNK_BUCKET | DynamoDB table and S3 bucket | required |
 | HEADRACE_SCALING_REPORTS_QUEUE_URL | SQS queue for reports of hot and cold segments | none: they are only logged |
 | HEADRACE_CACHE_BYTES | memory for data: appended, and read from S3 | 512 MiB |
-| HEADRACE_READ_CACHE_BYTES | the part of it for what was read from S3 | an eighth |
-| HEADRACE_RECEIVE_BYTES | the part of it for commands that arrived in part | an eighth, at least 22 MiB a process |
+| HEADRACE_READ_CACHE_BYTES | the part of it for data read from S3 | an eighth |
+| HEADRACE_RECEIVE_BYTES | the part of it for partly received commands | an eighth, at least 22 MiB a process |
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
-| HEADRACE_OBJECT_BYTES | of one object that holds runs of many segments, at most | 32 MiB |
-| HEADRACE_STORAGE_RETRY_MAX_S | the longest pause between two tries while S3 or DynamoDB do not answer | 10 |
-| HEADRACE_SNAPSHOT_EVERY_S | between two snapshots of a container's metadata in S3, while anything changes | 30 |
-| HEADRACE_GARBAGE_EVERY_S | between two looks for objects that nobody uses any more | 21600 |
-| HEADRACE_GARBAGE_GRACE_S | how long such an object stays; links of the history service live for 900 s | 7200 |
+| HEADRACE_OBJECT_BYTES | maximum size of an object that holds runs of many segments | 32 MiB |
+| HEADRACE_STORAGE_RETRY_MAX_S | longest pause between two attempts while S3 or DynamoDB do not answer | 10 |
+| HEADRACE_SNAPSHOT_EVERY_S | interval of snapshots of a container's metadata in S3, while it changes | 30 |
+| HEADRACE_GARBAGE_EVERY_S | interval of the search for unused objects | 21600 |
+| HEADRACE_GARBAGE_GRACE_S | how long an unused object is kept; history links are valid for 900 s | 7200 |
 | HEADRACE_CHECKPOINT_BYTES | how much log a container writes between two checkpoints | 64 MiB |
-| HEADRACE_COMPACTION_BYTES_PER_S | for merging small runs in S3, of the whole process; 0: never | 8 MiB |
-| HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when segments leave memory, and how many stay | 600, 1000 |
-| HEADRACE_TABLE_MEMORY_BYTES | for what is in memory only of all tables of a process | 32 MiB |
-| HEADRACE_TABLE_CACHE_BYTES | for blocks of table indexes that a process remembers | 16 MiB |
+| HEADRACE_COMPACTION_BYTES_PER_S | rate of merging small runs in S3, of the whole process; 0: never | 8 MiB |
+| HEADRACE_IDLE_SEGMENT_S, HEADRACE_SEGMENTS_KEPT | when idle segments are evicted, and how many stay | 600, 1000 |
+| HEADRACE_TABLE_MEMORY_BYTES | memory for table entries that are not in S3, of a process | 32 MiB |
+| HEADRACE_TABLE_CACHE_BYTES | memory for cached blocks of table indexes, of a process | 16 MiB |
 | HEADRACE_CONNECTIONS_MAX | connections of a process; more are refused | 4096 |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
-| HEADRACE_STOP_DEADLINE_S | for storing what is in memory after SIGTERM | 60 |
-| HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
+| HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
+| HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
 
 Region, credentials and endpoints come from the standard AWS_* variables.
 """

@@ -68,7 +68,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "gauge",
         "headrace_containers_opening",
-        "containers that are not served yet, by whether their log or tier 2 is damaged",
+        "containers that are not served yet; `quarantined` says whether their log or tier 2 is damaged",
         lambda s: _openings(s.store),
         ("quarantined",),
     ),
@@ -88,7 +88,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "histogram",
         "headrace_append_seconds",
-        "from the receipt of an append until it is durable, of the oldest append of each acknowledgement",
+        "time from the receipt of an append until it is durable, of the oldest append of each acknowledgement",
         lambda s: s.store.metrics.append_seconds,
     ),
     Metric(
@@ -100,44 +100,44 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "histogram",
         "headrace_log_commit_bytes",
-        "what one group commit writes",
+        "bytes of one group commit",
         lambda s: s.journal_metrics.commit_bytes,
     ),
     Metric(
         "gauge",
         "headrace_log_queued_entries",
-        "log entries that wait for the commit under way to end",
+        "log entries that wait for the current commit to end",
         lambda s: s.journal.queued_entries,
     ),
     Metric(
         "gauge",
         "headrace_journal_bytes",
-        "what the files of the journal take on the volume, spare ones too",
+        "size of the journal's files on the volume, spare files included",
         lambda s: s.journal.space().volume_bytes,
     ),
     Metric(
         "gauge",
         "headrace_journal_log_bytes",
-        "the journal from its oldest file that is needed to its end",
+        "the journal from its oldest needed file to its end",
         lambda s: s.journal.space().log_bytes,
     ),
     Metric(
         "gauge",
         "headrace_journal_log_bytes_max",
-        "how long the journal may be: clients wait then",
+        "limit of the journal's size, at which clients wait",
         lambda s: s.journal.space().client_bytes,
     ),
     Metric(
         "gauge",
         "headrace_journal_oldest_file_bytes",
-        "what a container needs of the oldest journal file: no file is freed before",
+        "bytes of the oldest journal file that a container needs; no file is freed before",
         _oldest_file_bytes,
         ("container",),
     ),
     Metric(
         "counter",
         "headrace_journal_copied_bytes_total",
-        "entries that were copied into the newest journal file, so that the oldest could be freed",
+        "bytes of entries copied into the newest journal file, so that the oldest could be freed",
         lambda s: s.journal.copied_bytes,
     ),
     Metric(
@@ -151,25 +151,25 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "gauge",
         "headrace_cache_unstored_bytes",
-        "data in the cache that tier 2 does not have: never evicted",
+        "data in the cache that is not in tier 2: never evicted",
         lambda s: s.store.pool.unstored_bytes,
     ),
     Metric(
         "gauge",
         "headrace_cache_waiting_connections",
-        "connections that are not read because the cache is full of unstored data",
+        "connections that are not read because the cache is full of data that is not in tier 2",
         lambda s: s.store.pool.waiting,
     ),
     Metric(
         "gauge",
         "headrace_receive_capacity_bytes",
-        "memory for commands of which only a part has arrived",
+        "memory for partly received commands",
         lambda s: s.listener.receive_memory.total_bytes,
     ),
     Metric(
         "gauge",
         "headrace_receive_used_bytes",
-        "what connections hold of it",
+        "the part of that memory that connections use",
         lambda s: s.listener.receive_memory.used_bytes,
     ),
     Metric(
@@ -181,19 +181,19 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_cache_evictions_total",
-        "blocks of the cache that were given to newer data",
+        "cache blocks that were reused for newer data",
         lambda s: s.store.pool.evicted_blocks,
     ),
     Metric(
         "counter",
         "headrace_throttled_seconds_total",
-        "pauses of connections because tier 2 does not keep up, added up over all connections",
+        "total pauses of all connections because tier 2 does not keep up",
         lambda s: s.store.metrics.throttled_s,
     ),
     Metric(
         "gauge",
         "headrace_table_memory_bytes",
-        "what is in memory only of tables",
+        "memory of table entries that are not in tier 2",
         lambda s: s.store.table_memory.used_bytes,
     ),
     Metric(
@@ -206,7 +206,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_read_bytes_total",
-        "data in answers to reads",
+        "bytes of data in answers to reads",
         lambda s: _by_source(s.store.metrics.read_bytes, s.store.metrics.storage_read_bytes),
         ("source",),
     ),
@@ -228,7 +228,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_storage_bytes_total",
-        "bytes that S3 took or gave",
+        "bytes written to S3 or read from it",
         lambda s: {("put",): s.chunk_storage.put_bytes, ("read",): s.chunk_storage.read_bytes},
         ("operation",),
     ),
@@ -249,7 +249,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
     Metric(
         "counter",
         "headrace_scaling_reports_dropped_total",
-        "reports of hot and cold segments that the queue did not take in time",
+        "reports of hot and cold segments that the queue did not accept in time",
         lambda s: s.scaling_reports_dropped(),
     ),
 )
@@ -301,7 +301,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "gauge",
         "headrace_log_held_bytes",
-        "log that is kept because tier 2 lacks what is in it",
+        "bytes of log that are kept because their data is not in tier 2",
         lambda c: c.owned.container.log.ledger.held_bytes,
     ),
     Metric(
@@ -313,25 +313,25 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "counter",
         "headrace_segments_evicted_total",
-        "idle segments that left memory",
+        "idle segments that were evicted",
         lambda c: c.owned.container.metrics.evicted_segments,
     ),
     Metric(
         "gauge",
         "headrace_segments_dirty",
-        "segments with something to store or to remove in tier 2",
+        "segments with changes to write to tier 2",
         lambda c: len(c.owned.container.dirty),
     ),
     Metric(
         "gauge",
         "headrace_flush_lag_seconds",
-        "age of the oldest byte that tier 2 does not have",
+        "age of the oldest byte that is not in tier 2",
         lambda c: _flush_lag_s(c.store, c.owned),
     ),
     Metric(
         "counter",
         "headrace_flushes_total",
-        "objects that were stored and entered into the chunk directory",
+        "objects written to S3 and entered into the chunk directory",
         lambda c: c.owned.container.metrics.flushes,
     ),
     Metric(
@@ -343,31 +343,31 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
     Metric(
         "counter",
         "headrace_compacted_bytes_total",
-        "bytes of small runs that were written again as larger ones",
+        "bytes of small runs that were rewritten as larger ones",
         lambda c: c.owned.container.metrics.compacted_bytes,
     ),
     Metric(
         "counter",
         "headrace_storage_retries_total",
-        "rounds of the storage writer that failed and were tried again",
+        "passes of the storage writer that failed and were retried",
         lambda c: c.owned.container.metrics.storage_retries,
     ),
     Metric(
         "counter",
         "headrace_storage_refusals_total",
-        "attempts in tier 2 that S3 refused and that are repeated",
+        "attempts that S3 refused and that are retried",
         lambda c: c.owned.container.metrics.storage_refusals,
     ),
     Metric(
         "gauge",
         "headrace_recovery_seconds",
-        "how long the container's recovery took at the start, until it takes appends",
+        "duration of the container's recovery, until it accepted appends",
         lambda c: c.owned.container.metrics.recovery_s,
     ),
     Metric(
         "gauge",
         "headrace_segments_watched",
-        "segments whose rate is watched for their scaling policy",
+        "segments whose rate is measured for their scaling policy",
         lambda c: len(c.owned.container.rates),
     ),
     Metric(
