@@ -39,6 +39,10 @@ SCANNED = (
 """Tests, benchmarks, the demo and the fuzzers follow when the folders that they exercise are clean."""
 
 CLEAN = (
+    "docs/glossary.md",
+    "docs/internals",
+    "docs/operating",
+    "docs/using",
     "headrace/deployment_defaults.py",
     "headrace/ports",
     "headrace/spark",
@@ -46,6 +50,7 @@ CLEAN = (
     "glue_jobs",
     "CHANGELOG.md",
     "Makefile",
+    "README.md",
     "app.py",
     "pyproject.toml",
 )
