@@ -48,9 +48,13 @@ CLEAN = (
     "headrace/spark",
     "headrace/topology",
     "glue_jobs",
+    ".github",
+    "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "app.py",
     "pyproject.toml",
 )
