@@ -37,6 +37,15 @@ def test_links_exist(document: str):
     assert [link for link in LINK.findall((ROOT / document).read_text()) if not (ROOT / link).exists()] == []
 
 
+def test_modules_named_by_the_internals_exist():
+    """The page writes the modules of the library and of the segment store without their common folder."""
+    pages = [page.read_text() for page in sorted((ROOT / "docs" / "internals").glob("*.md"))]
+    modules = [span for page in pages for span in CODE_SPAN.findall(page) if "/" in span and span.endswith(".py")]
+    assert len(modules) > 50
+    folders = (ROOT, ROOT / "headrace", ROOT / "headrace" / "segmentstore")
+    assert [module for module in modules if not any((folder / module).exists() for folder in folders)] == []
+
+
 def test_links_of_the_manual_exist():
     missing = [
         f"{page.relative_to(ROOT)}: {link}"
