@@ -1,4 +1,4 @@
-"""Decision records: each has its own number (a gap is reserved) and the parts of the template, on about one page."""
+"""Decision records: each has its own number (a gap is reserved) and the parts of the template."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ DECISIONS = sorted((Path(__file__).resolve().parents[2] / "docs" / "decisions").
 PARTS = ["Context", "Decision", "Alternatives considered", "Consequences"]
 STATUS = re.compile(r"^- Status: (Proposed|Accepted|Superseded by \[\d{4}\]\([\w.-]+\))$", re.MULTILINE)
 DATE = re.compile(r"^- Date: \d{4}-\d{2}-\d{2}$", re.MULTILINE)
-WORDS_MAX = 800
-FIRST_UNCONVERTED = 44
+WORDS_MAX = 950
+"""About a page and a half. A record with more has two decisions, or measurements that belong to the benchmarks."""
+FIRST_UNCONVERTED = 46
 """Records from this number on may still have the older form, with the paragraphs Decision and Why."""
 
 
