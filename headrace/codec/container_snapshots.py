@@ -1,6 +1,6 @@
 """A container's metadata as bytes: a header line and one line of JSON per segment, cut into parts for the log.
 
-Segments that have left memory are not in it: each has a record of its own (`codec/records/segment_record.py`).
+Evicted segments are not in it: each has a record of its own (`codec/records/segment_record.py`).
 
 Attribute ids travel as hex text and values as JSON integers, which Python reads back exactly.
 """
@@ -18,7 +18,7 @@ _Kind = TypeVar("_Kind")
 
 FORMAT_VERSION: Final = 1
 FORMAT_VERSION_RECORDS: Final = 2
-"""Says that there are segments beside those in it: a reader that does not know of them must not go on with it."""
+"""The snapshot has evicted segments in addition to those in it. A reader that does not know of them must refuse it."""
 
 PART_BYTES: Final = 1 << 20
 """A part is closed once it holds this much; it exceeds it by at most one segment's line."""
@@ -251,6 +251,6 @@ def _place(name: Any, offset: Any) -> DirectoryPlace:
 
 
 def _typed(value: Any, kind: type[_Kind]) -> _Kind:
-    if type(value) is not kind:  # not isinstance: JSON's true is no number
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+    if type(value) is not kind:  # not isinstance: JSON's true is not a number
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value

@@ -1,4 +1,4 @@
-"""Operations of a segment container as they lie in its durable log, and the data frames that hold them.
+"""Operations of a segment container in its durable log, and the data frames that hold them.
 
 An operation is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are
 never copied here. Operations name segments by the number that the container gave them at creation. A frame is a header
@@ -77,7 +77,7 @@ class CreateOperation:
 
 
 class AppendOperation(NamedTuple):
-    """`data` lies at `offset` of the segment; `event_number` is the writer's last one in it."""
+    """`data` is at `offset` of the segment; `event_number` is the writer's last one in it."""
 
     number: int
     offset: int
@@ -160,9 +160,9 @@ class CheckpointOperation:
 
 @dataclass(frozen=True, slots=True)
 class EvictOperation:
-    """Segment `number` leaves memory: from here on its record in the metadata store is what there is of it.
+    """Segment `number` is evicted from memory: from here on only its record in the metadata store has its state.
 
-    NO_SEGMENT says that no segment has left yet, but that records may be written from here on.
+    NO_SEGMENT: no segment is evicted yet, but records may be written from here on.
     """
 
     number: int
@@ -228,7 +228,7 @@ def decode_frame(frame: memoryview) -> tuple[FrameHeader, memoryview]:
         CorruptError: these bytes are no frame.
     """
     if len(frame) <= FRAME_HEADER_BYTES or not is_frame(frame):
-        raise CorruptError(f"a log entry of {len(frame)} bytes is no data frame")
+        raise CorruptError(f"a log entry of {len(frame)} bytes is not a data frame")
     header = FrameHeader(*_FRAME_HEADER.unpack_from(frame)[1:])
     if header.continued_bytes > len(frame) - FRAME_HEADER_BYTES:
         raise CorruptError(f"a data frame of {len(frame)} bytes claims to continue with {header.continued_bytes}")

@@ -11,7 +11,7 @@ from headrace.wire.fields import WireFormatError
 
 _HEADER = struct.Struct(">ii")
 _HEADER_AS_ONE = struct.Struct(">q")
-"""With a type of 0 the header is its length, as one number; with any other it is none that an event could have."""
+"""With a type of 0 the header is its length, as one number. With any other type no event has that length."""
 
 _EVENT_TYPE = 0
 
@@ -49,7 +49,7 @@ def split_events(buffer: bytes | memoryview, position: int) -> tuple[list[Any], 
     Events are slices of the buffer: copies of bytes, views of a memoryview.
 
     Raises:
-        WireFormatError: something that is no event; bytes of a segment that was not written as events.
+        WireFormatError: the bytes are not an event; the segment was not written as events.
     """
     events: list[Any] = []
     append, unpack = events.append, _HEADER_AS_ONE.unpack_from
@@ -118,7 +118,7 @@ class EventAssembler:
         """The events that are complete now; `offset` moves behind them.
 
         Raises:
-            WireFormatError: something that is no event.
+            WireFormatError: the bytes are not an event.
         """
         if self._carry and not self._is_first_complete(len(data)):
             self._carry += data

@@ -22,7 +22,7 @@ def report_message(report: ScalingReport) -> dict[str, Any]:
 
 
 def parse_report(body: Mapping[str, Any]) -> ScalingReport:
-    """Raises InvalidRequestError: the body is no report; it will never be one."""
+    """Raises InvalidRequestError: the body is not a report; repeating does not help."""
     if set(body) != set(_FIELDS) or any(type(body[name]) is not kind for name, kind in _FIELDS.items()):
         raise InvalidRequestError("a scaling report holds exactly segment, kind, at, splits and silent")
     if body["kind"] not in ("hot", "cold") or body["at"] < 0 or body["splits"] < 0:

@@ -61,14 +61,14 @@ def parse_stream_cut_text(text: str) -> StreamCut:
 def _integers(field: str) -> list[int]:
     parts = field.split(",")
     if not all(part.isdecimal() and len(part) <= _INTEGER_CHARACTERS_MAX for part in parts):
-        raise invalid_cut("its text holds something that is no number")
+        raise invalid_cut("its text holds something that is not a number")
     return [int(part) for part in parts]
 
 
 def _gzip(plain: bytes) -> bytes:
     """Gzip with a header of zeros, as Java writes it: no time, no system."""
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    packed = packer.compress(plain) + packer.flush()
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = compressor.compress(plain) + compressor.flush()
     return _GZIP_HEADER + packed + _GZIP_TRAILER.pack(zlib.crc32(plain), len(plain))
 
 

@@ -1,8 +1,8 @@
-"""Entries of a table as they lie in its segment, one behind the other: a header, the key, the value.
+"""Entries of a table in its segment, one behind the other: a header, the key, the value.
 
 The header is `u8 kind, i64 version, u16 key length, i32 value length`, big-endian. An entry's version is the offset at
 which it was first written; OWN_OFFSET says "here", and only a copy that a compaction wrote says another one. A value
-length of REMOVED stands for a removal. Every append to a table's segment is a number of whole entries.
+length of REMOVED means a removal. Every append to a table's segment is a number of whole entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMOVED: Final = -1
 
 
 class Place(NamedTuple):
-    """Where the newest entry of a key lies, the version it has, and the length of its value (REMOVED for none)."""
+    """The place of a key's newest entry, its version, and the length of its value (REMOVED for none)."""
 
     offset: int
     version: int
@@ -52,7 +52,7 @@ def encode_entry(key: bytes, value: Buffer | None, version: int = OWN_OFFSET) ->
 
 
 def decode_entries(data: memoryview, offset: int) -> tuple[list[tuple[bytes, Place]], int]:
-    """The entries that lie whole in the bytes of a segment from `offset` on, and how many bytes they take.
+    """The complete entries in the bytes of a segment from `offset` on, and how many bytes they take.
 
     Raises:
         CorruptError: no entry starts there.

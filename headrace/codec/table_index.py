@@ -19,7 +19,7 @@ _BLOCK: Final = struct.Struct(">HQII")
 
 
 class IndexBlock(NamedTuple):
-    """Where a block lies in its object."""
+    """The position of a block in its object."""
 
     first_key: bytes
     position: int

@@ -1,6 +1,6 @@
 """The time block of a run in tier 2: its time points in a few bytes each, guarded by a checksum of their own.
 
-A version byte, the number of points, then three unsigned LEB128 numbers for each point: how far its offset lies behind
+A version byte, the number of points, then three unsigned LEB128 numbers for each point: the distance of its offset from
 the point before (the first: behind the start of the run), its first number behind the last one of the point before (the
 first: behind the first one of the run), and its last number behind its first. At the end a big-endian CRC-32C of all
 that. Offsets count from the start of the run, so that a block needs no change when its run moves.

@@ -24,7 +24,7 @@ def data_of_envelope(view: memoryview, *, version: int = 0) -> tuple[memoryview,
     """The data of an object's first revision, and what follows the object.
 
     Raises:
-        CorruptError: this is no object of that version, or it ends too early.
+        CorruptError: this is not an object of that version, or it ends too early.
     """
     if len(view) < _ENVELOPE.size:
         raise CorruptError(f"a stored object has {len(view)} bytes: that is less than its envelope")

@@ -1,4 +1,4 @@
-"""A watermark as it lies in a stream's mark segment: an event whose payload is Pravega's stored form of a watermark.
+"""A watermark in a stream's mark segment: an event whose payload is Pravega's stored form of a watermark.
 
 Payload: an object with lower time and upper time (8 bytes each) and a map from a segment, itself an object of id (8
 bytes) and two doubles, to an offset (8 bytes).
@@ -30,17 +30,17 @@ def watermark_payload(watermark: Watermark) -> bytes:
 
 
 def watermark_of_payload(payload: bytes | memoryview) -> Watermark:
-    """Raises CorruptError: the event is no watermark."""
+    """Raises CorruptError: the event is not a watermark."""
     data, rest = data_of_envelope(memoryview(payload))
     if rest or len(data) < _TIMES.size:
-        raise CorruptError("an event of a mark segment is no watermark: it has too many or too few bytes")
+        raise CorruptError("an event of a mark segment is not a watermark: it has too many or too few bytes")
     lower, upper = _TIMES.unpack_from(data)
     count, left = read_compact_int(data[_TIMES.size :])
     cut: dict[StreamSegment, int] = {}
     for _ in range(count):
         key, left = data_of_envelope(left)
         if len(key) < _SEGMENT.size or len(left) < _OFFSET.size:
-            raise CorruptError("an event of a mark segment is no watermark: it ends inside its cut")
+            raise CorruptError("an event of a mark segment is not a watermark: it ends inside its cut")
         identifier, low, high = _SEGMENT.unpack_from(key)
         try:
             segment = StreamSegment(identifier, KeyRange(low, high))

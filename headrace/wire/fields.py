@@ -78,7 +78,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A field of fixed size: its `struct` format and, where the value is no plain number, the conversions."""
+    """A field of fixed size: its `struct` format and, where the value is not a plain number, the conversions."""
 
     format: str
     read: Callable[[Any], Any] | None = None
@@ -145,7 +145,7 @@ class CountedDataStep:
 
 
 class TokenStep:
-    """i32 length and a few bytes, copied: whoever keeps a token does not keep the data it came with."""
+    """i32 length and a few bytes, copied: a stored token does not keep its command's data in memory."""
 
     bytes_min = _INT32.size
     count = 1
@@ -292,7 +292,7 @@ C = TypeVar("C")
 
 
 class Layout:
-    """How one command lies in a payload."""
+    """The order of a command's fields in its payload."""
 
     def __init__(self, command: type[Any], optional_from: str | None) -> None:
         """`optional_from` names the first field that old peers leave out; it and all after it need defaults."""

@@ -161,7 +161,7 @@ class _PayloadBuffers:
         self._kept: list[bytearray] = []
 
     def take(self, length_bytes: int) -> memoryview:
-        """A buffer of that length which nobody looks at."""
+        """A buffer of that length without views of it."""
         for kept in self._kept:
             if len(kept) >= length_bytes and _is_free(kept):
                 return memoryview(kept)[:length_bytes]
@@ -175,7 +175,7 @@ class _PayloadBuffers:
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Python refuses to resize what a memoryview looks at."""
+    """Python refuses to resize a buffer while a memoryview of it exists."""
     try:
         buffer.append(0)
     except BufferError:
@@ -185,7 +185,7 @@ def _is_free(buffer: bytearray) -> bool:
 
 
 class _AbsentDataSink(Sink):
-    """Counts data that somebody else will send."""
+    """Counts data that is sent separately."""
 
     __slots__ = ("_data_bytes",)
 

@@ -1,8 +1,8 @@
 """Commands that read a segment or ask about it, and their replies. Offsets and lengths are in bytes.
 
-Ordering numbers say how bytes of different segments of a store lie in time (Pravega's PDP 28): microseconds since the
-Unix epoch by the store's clock, never going back, 0 where nobody knows. They and the tokens are trailing fields that
-older peers neither send nor miss.
+Ordering numbers order the bytes of different segments of a store by time (Pravega's PDP 28): microseconds since the
+Unix epoch by the store's clock, never decreasing, 0 where the time is unknown. They and the tokens are trailing
+fields that older peers neither send nor miss.
 """
 
 from __future__ import annotations

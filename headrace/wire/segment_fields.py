@@ -1,4 +1,4 @@
-"""Changes of attributes and merged sources as they lie in a frame, alone and in lists."""
+"""Changes of attributes and merged sources within a frame, alone and in lists."""
 
 from __future__ import annotations
 

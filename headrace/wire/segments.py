@@ -1,4 +1,4 @@
-"""Commands on whole segments: life cycle, policy, attributes, merging; and their replies."""
+"""Commands on whole segments: lifecycle, policy, attributes, merging; and their replies."""
 
 from __future__ import annotations
 

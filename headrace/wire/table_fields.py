@@ -1,4 +1,4 @@
-"""Keys and entries of tables as they lie in a frame.
+"""Keys and entries of tables within a frame.
 
 A key is `i32 total, i32 n, n bytes, i64 version` with total = n + 12, a value `i32 total, i32 n, n bytes` with
 total = n + 4, an entry a key and a value. Keys are read as `bytes`, since all that one does with them is look them up;
@@ -23,7 +23,7 @@ TABLE_LIST_ELEMENTS_MAX = 100_000
 """Keys or entries in one command (ours; clients send a few hundred at once)."""
 
 NO_VERSION = -(1 << 63)
-"""Of a key in a request: whatever version there is, and if there is none."""
+"""Of a key in a request: unconditional, with any version or none."""
 
 NOT_EXISTS = -1
 """Of a key in a request: only if there is no such key. In a reply: there is none."""

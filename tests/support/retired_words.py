@@ -44,6 +44,7 @@ CLEAN = (
     "headrace/ports",
     "headrace/spark",
     "headrace/topology",
+    "headrace/wire",
     "glue_jobs",
     ".github",
     "ARCHITECTURE.md",

@@ -11,7 +11,7 @@ CONTAINER_MAP_SORT: Final = "map"
 
 
 def container_map_body(container_map: ContainerMap) -> dict[str, Any]:
-    """Containers by store, in their order; logs that were given up as [container, epoch]."""
+    """Containers by store, in their order; discarded logs as [container, epoch]."""
     owners = sorted(set(container_map.stores.values()))
     return versioned(
         stores={owner: list(container_map.containers_of(owner)) for owner in owners},

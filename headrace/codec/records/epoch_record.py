@@ -8,7 +8,7 @@ from headrace.codec.records.bodies import Body, decoded, segments_body, segments
 from headrace.model.epochs import Epoch
 
 TRANSITION_SORT = "transition"
-"""Where the epoch lies that a running scale leads to, until it is done."""
+"""The place of the epoch that a running scale creates, until the scale is done."""
 
 _PREFIX = "epoch/"
 

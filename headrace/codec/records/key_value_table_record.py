@@ -1,7 +1,8 @@
 """The current record of a key-value table: state, configuration and pending request, in one read.
 
-A deleted table leaves a tombstone: the first segment number for the next table of that name, and a version that goes on
-growing, so that nobody who read the record in a former life of the name can write it in the present one.
+A deleted table leaves a tombstone: the first segment number for the next table of that name, and a version that
+continues to grow, so that a process that read the record of an earlier incarnation cannot write that of the present
+one.
 """
 
 from __future__ import annotations

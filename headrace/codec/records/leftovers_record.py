@@ -1,4 +1,4 @@
-"""Ids of segments that scales which were given up may have created: empty, and of no epoch yet."""
+"""Ids of segments that rolled-back scales may have created: empty, and of no epoch yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The current record of a reader group: configuration, generation, state and pending request, in one read.
 
-A deleted group leaves a tombstone, whose version goes on growing, so that nobody who read the record in a former life
-of the name can write it in the present one. The entry in the list of a scope's groups goes with the group.
+A deleted group leaves a tombstone, whose version continues to grow, so that a process that read the record of an
+earlier incarnation cannot write that of the present one. The entry in the list of a scope's groups is deleted.
 """
 
 from __future__ import annotations

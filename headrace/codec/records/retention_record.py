@@ -1,7 +1,7 @@
 """Retention of a stream: its state, the cuts of its retention set, and its entry in the index of what is due.
 
-State and cuts carry the first segment number of the stream's life in their keys: who slept through the end of one life
-cannot write into the next.
+State and cuts carry the first segment number of the stream's incarnation in their keys: a process that was delayed
+beyond the end of an incarnation cannot write into the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def retention_due_partition(bucket: int) -> str:
 
 
 def retention_due_sort(due: DueStream) -> str:
-    """Two lives of a stream have two entries: to forget one never takes the other."""
+    """Two incarnations of a stream have two entries: removing one never removes the other."""
     return f"{retention_due_last(due.due_ms)}{due.scope}/{due.stream}/{due.first_segment_number:010d}"
 
 

@@ -1,7 +1,7 @@
 """A scope: its entry in the list of scopes, and its guard, which tells whether it is there.
 
-The guard outlives the scope. Its version grows with everything that happens to the name, so that nobody who read it in
-a former life of the scope can take the present one for it.
+The guard outlives the scope. Its version grows with everything that happens to the name, so that a process
+that read it in an earlier incarnation of the scope cannot confuse it with the present one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOORS = 16
 
 
 class ScopeState(StrEnum):
-    """DELETING marks that somebody is looking whether the scope is empty; creating a stream takes the mark away.
+    """DELETING: a process is checking whether the scope is empty; creating a stream removes this mark.
 
     CLOSING is for good: the scope is being deleted with everything in it, and nothing is created in it any more.
     """

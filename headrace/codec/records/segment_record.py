@@ -1,4 +1,4 @@
-"""A segment that has left memory: its whole state, in the partition of its chunk directory.
+"""An evicted segment: its whole state, in the partition of its chunk directory.
 
 The record counts only while the segment is not in its container's memory; what it says of a segment that is there is
 out of date and harmless. It goes with the last run of a removed segment.
@@ -34,7 +34,7 @@ def segment_record_body(record: SegmentRecord) -> dict[str, Any]:
 
 
 def segment_record_of_body(body: Body) -> SegmentRecord:
-    """Raises CorruptError: the body is no such record."""
+    """Raises CorruptError: the body is not such a record."""
     return decoded(
         "segment", body, lambda fields: SegmentRecord(segment_of_body(fields["segment"]), int(fields["epoch"]))
     )

@@ -3,9 +3,9 @@
 Every operation checks or replaces this record, and what that costs grows with its size. So an epoch of many segments is
 not part of it: the record then names the epoch, whose own record never changes and is kept in memory.
 
-A deleted stream leaves a tombstone in its place: the first segment number for the next stream of that name, so that no
-segment name is ever used twice, and a version that goes on growing, so that nobody who read the record in a former life
-of the name can write it in the present one.
+A deleted stream leaves a tombstone in its place: the first segment number for the next stream of that name, so that
+segment names are never reused, and a version that continues to grow, so that a process that read the record of an
+earlier incarnation cannot write that of the present one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A subscriber of a stream: how far a reader group has read it, in the partition of the stream.
 
-The key carries the first segment number of the stream's life, so that no subscriber outlives its stream.
+The key carries the first segment number of the stream's incarnation, so that no subscriber outlives its stream.
 """
 
 from __future__ import annotations

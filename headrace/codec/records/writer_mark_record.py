@@ -1,6 +1,6 @@
 """The last mark of each writer of a stream, in the stream's partition.
 
-A record says of which life of the stream it is, since one of a former life may be written late.
+A record has the incarnation of its stream, since one of an earlier incarnation may be written late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def writer_mark_body(mark: WriterMark, first_segment_number: int) -> dict[str, A
 
 
 def writer_mark_of_body(body: Body) -> tuple[WriterMark, int]:
-    """The mark, and the first segment number of the life of the stream that it speaks of."""
+    """The mark, and the first segment number of the incarnation of its stream."""
     return decoded("writer mark", body, _writer_mark)
 
 
