@@ -14,11 +14,16 @@ from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, source_files
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _READABLE_FILE = 0o100644 << 16
 
+_NOT_FOR_JOBS = ("headrace/bridge/", "headrace/local/")
+"""Processes of their own, whose requirements a job does not have."""
+
 
 def write_spark_archive(target: Path) -> None:
-    """Zip the package `headrace` into the file `target`."""
+    """Zip the package `headrace`, without the processes in it, into the file `target`."""
     with zipfile.ZipFile(target, "w", compression=zipfile.ZIP_DEFLATED) as archive:
         for relative, file in source_files("headrace"):
+            if relative.startswith(_NOT_FOR_JOBS):
+                continue
             entry = zipfile.ZipInfo(relative, date_time=_LONG_AGO)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = _READABLE_FILE
