@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from functions.environment import Environment
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
-from headrace.model.requests import Noun
+from headrace.model.requests import ResourceKind
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -168,8 +168,8 @@ def transaction_queues() -> TransactionQueues:
 
 
 def request_queues() -> RequestQueues:
-    """The queue that takes the requests on each noun."""
-    return dict.fromkeys(Noun, request_queue()) | {Noun.KEY_VALUE_TABLE: table_queue()}
+    """The queue of the requests on each kind of resource."""
+    return dict.fromkeys(ResourceKind, request_queue()) | {ResourceKind.KEY_VALUE_TABLE: table_queue()}
 
 
 @_once

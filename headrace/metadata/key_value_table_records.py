@@ -15,7 +15,7 @@ from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.key_value_tables import KeyValueTable, TableState
-from headrace.model.requests import Noun, PendingRequest
+from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace, Write
 
 
@@ -93,4 +93,4 @@ def _replace(stored: StoredTable, after: KeyValueTable) -> Replace:
 
 
 def _delete_intent(table: KeyValueTable) -> Delete:
-    return delete_intent_write(Noun.KEY_VALUE_TABLE, table.scope, table.name)
+    return delete_intent_write(ResourceKind.KEY_VALUE_TABLE, table.scope, table.name)

@@ -12,7 +12,7 @@ from headrace import topology
 from headrace.codec.records import history_record, leftovers_record, listing_record, scope_record
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.names import check_known_name, scoped_stream_name
-from headrace.model.requests import Noun, scoped_subject_name
+from headrace.model.requests import ResourceKind, scoped_resource_name
 from headrace.model.writer_marks import check_writer_name
 from headrace.ports.metadata_store import Key
 
@@ -173,13 +173,13 @@ def watermark_schedule_key(scope: str, stream: str) -> Key:
     return Key(watermark_schedule_record.watermark_schedule_partition(bucket), scoped_name)
 
 
-def intent_key(scope: str, name: str, noun: Noun = Noun.STREAM) -> Key:
+def intent_key(scope: str, name: str, resource: ResourceKind = ResourceKind.STREAM) -> Key:
     """A stream, as anything else, has at most one intent, since at most one operation runs on it."""
     from headrace.codec.records import intent_record
 
-    scoped_name = scoped_subject_name(noun, scope, name)
+    scoped_name = scoped_resource_name(resource, scope, name)
     bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
-    return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(noun, scoped_name))
+    return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(resource, scoped_name))
 
 
 def bucket_lease_key(kind: str, bucket: int) -> Key:

@@ -15,7 +15,7 @@ from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.model.errors import CorruptError, NotFoundError
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupState
-from headrace.model.requests import Noun, PendingRequest
+from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Record, Replace, Write
 
 
@@ -97,4 +97,4 @@ def _replace(stored: StoredGroup, after: ReaderGroup) -> Replace:
 
 
 def _delete_intent(group: ReaderGroup) -> Delete:
-    return delete_intent_write(Noun.READER_GROUP, group.scope, group.name)
+    return delete_intent_write(ResourceKind.READER_GROUP, group.scope, group.name)

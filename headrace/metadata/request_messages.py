@@ -9,13 +9,13 @@ from typing import Any
 from headrace.codec.records.intent_record import Intent, intent_sort, request_fields, request_of_fields
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
-from headrace.model.requests import Noun, PendingRequest, RequestKind
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.request_queue import RequestQueue
 
 _REQUEST_ID_CHARACTERS_MAX = 200
 
-RequestQueues = Mapping[Noun, RequestQueue]
-"""The queue that takes the requests on each noun."""
+RequestQueues = Mapping[ResourceKind, RequestQueue]
+"""The queue of the requests on each kind of resource."""
 
 
 def send_intent(queue: RequestQueue, intent: Intent) -> None:
@@ -50,10 +50,10 @@ def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
     if len(request.request_id) > _REQUEST_ID_CHARACTERS_MAX:
         raise InvalidRequestError(f"a request id has at most {_REQUEST_ID_CHARACTERS_MAX} characters")
     check_known_name("scope", scope)
-    return scope, name if kind.noun is Noun.SCOPE else check_known_name(str(kind.noun), name), request
+    return scope, name if kind.resource is ResourceKind.SCOPE else check_known_name(str(kind.resource), name), request
 
 
 def _deduplication_id(intent: Intent) -> str:
     """A hash, since names may be longer than what a queue takes as an id."""
-    text = f"{intent_sort(intent.noun, intent.scoped_name)}:{intent.request.request_id}"
+    text = f"{intent_sort(intent.resource, intent.scoped_name)}:{intent.request.request_id}"
     return hashlib.sha256(text.encode()).hexdigest()

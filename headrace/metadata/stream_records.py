@@ -28,7 +28,7 @@ from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError, NotFoundError
-from headrace.model.requests import Noun
+from headrace.model.requests import ResourceKind
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation
@@ -221,7 +221,7 @@ def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
 
 def delete_intent(stream: Stream) -> Delete:
     """Unconditional: it is written together with the current record, whose version decides."""
-    return delete_intent_write(Noun.STREAM, stream.scope, stream.name)
+    return delete_intent_write(ResourceKind.STREAM, stream.scope, stream.name)
 
 
 def no_such_stream(scope: str, stream: str) -> NotFoundError:

@@ -1,4 +1,4 @@
-"""Requests that run as workflows: what they are called, on which noun they work, and how one is told from another."""
+"""Requests that run as workflows: their kinds, the kinds of resources that they change, and their identity."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Noun(StrEnum):
-    """What a request works on. The values are part of stored keys and of messages."""
+class ResourceKind(StrEnum):
+    """The kinds of resources that a request changes. The values are part of stored keys and of messages."""
 
     STREAM = "stream"
     SCOPE = "scope"
@@ -33,29 +33,29 @@ class RequestKind(StrEnum):
     DELETE_KEY_VALUE_TABLE = "delete_key_value_table"
 
     @property
-    def noun(self) -> Noun:
-        """The kind decides the noun, so that neither intents nor messages need to say it."""
-        return _OTHER_NOUNS.get(self, Noun.STREAM)
+    def resource(self) -> ResourceKind:
+        """The kind of resource that such a request changes. Intents and messages do not store it, as it follows."""
+        return _OTHER_RESOURCES.get(self, ResourceKind.STREAM)
 
 
-_OTHER_NOUNS = {
-    RequestKind.DELETE_SCOPE: Noun.SCOPE,
-    RequestKind.CREATE_READER_GROUP: Noun.READER_GROUP,
-    RequestKind.UPDATE_READER_GROUP: Noun.READER_GROUP,
-    RequestKind.DELETE_READER_GROUP: Noun.READER_GROUP,
-    RequestKind.CREATE_KEY_VALUE_TABLE: Noun.KEY_VALUE_TABLE,
-    RequestKind.DELETE_KEY_VALUE_TABLE: Noun.KEY_VALUE_TABLE,
+_OTHER_RESOURCES = {
+    RequestKind.DELETE_SCOPE: ResourceKind.SCOPE,
+    RequestKind.CREATE_READER_GROUP: ResourceKind.READER_GROUP,
+    RequestKind.UPDATE_READER_GROUP: ResourceKind.READER_GROUP,
+    RequestKind.DELETE_READER_GROUP: ResourceKind.READER_GROUP,
+    RequestKind.CREATE_KEY_VALUE_TABLE: ResourceKind.KEY_VALUE_TABLE,
+    RequestKind.DELETE_KEY_VALUE_TABLE: ResourceKind.KEY_VALUE_TABLE,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """The operation that runs; `request_id` is never used twice for one name of a noun."""
+    """The running operation; `request_id` is never reused for a resource of the same kind and name."""
 
     kind: RequestKind
     request_id: str
 
 
-def scoped_subject_name(noun: Noun, scope: str, name: str) -> str:
-    """How messages are grouped and buckets chosen: `scope/name`, or `scope` for a scope, whose own name is empty."""
-    return scope if noun is Noun.SCOPE else f"{scope}/{name}"
+def scoped_resource_name(resource: ResourceKind, scope: str, name: str) -> str:
+    """The name for message groups and the choice of buckets: `scope/name`, or `scope` for a scope (`name` is "")."""
+    return scope if resource is ResourceKind.SCOPE else f"{scope}/{name}"

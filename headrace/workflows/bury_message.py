@@ -21,7 +21,7 @@ from headrace.metadata.transaction_messages import ABORT, COMMIT
 from headrace.metadata.transaction_messages import parse_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError
-from headrace.model.requests import Noun, PendingRequest
+from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.metadata_store import ANY_VERSION, Check, Key, MetadataStore
 from headrace.workflows.abandon_request import undo_request, write_undo
 
@@ -53,7 +53,7 @@ def _try_to_bury(
     request = _request_of(letter)
     if request is None:
         return _bury_other_message(store, known, letter)
-    bury = _bury_stream_request if request[2].kind.noun is Noun.STREAM else _bury_other_request
+    bury = _bury_stream_request if request[2].kind.resource is ResourceKind.STREAM else _bury_other_request
     return bury(store, known, letter, *request)
 
 
@@ -97,7 +97,7 @@ def _bury_other_request(
     request: PendingRequest,
 ) -> DeadLetter | None:
     """Of a scope, reader group or table: it runs as long as its intent stands, and is never taken back."""
-    place = keys.intent_key(scope, name, request.kind.noun)
+    place = keys.intent_key(scope, name, request.kind.resource)
     intent = store.get(place)
     if intent is None or intent_of_body(intent.body).request != request:
         return None

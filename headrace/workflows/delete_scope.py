@@ -22,7 +22,7 @@ from headrace.metadata.reader_group_records import ReaderGroupRecords
 from headrace.metadata.request_messages import parse_message
 from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
-from headrace.model.requests import Noun, PendingRequest
+from headrace.model.requests import PendingRequest, ResourceKind
 from headrace.ports.clock import Clock
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Check, Delete, MetadataStore, Record, Replace
@@ -78,31 +78,31 @@ class ScopeDeletion:
             return
         condition = Check(guard.key, guard.version)
         remove = {
-            Noun.READER_GROUP: self._remove_group,
-            Noun.STREAM: self._remove_stream,
-            Noun.KEY_VALUE_TABLE: self._remove_table,
+            ResourceKind.READER_GROUP: self._remove_group,
+            ResourceKind.STREAM: self._remove_stream,
+            ResourceKind.KEY_VALUE_TABLE: self._remove_table,
         }
         things = self._things(scope)
-        for index, (noun, name) in enumerate(things[:THINGS_PER_PIECE]):
+        for index, (resource, name) in enumerate(things[:THINGS_PER_PIECE]):
             if index:
                 require_time_for_piece(f"deletion of scope {scope}")
-            remove[noun](scope, name, condition)
+            remove[resource](scope, name, condition)
         if len(things) > THINGS_PER_PIECE:
             self._queue_rest(message_body, scope, request, things[-1])
         else:
             self._forget(scope, guard)
 
-    def _things(self, scope: str) -> list[tuple[Noun, str]]:
+    def _things(self, scope: str) -> list[tuple[ResourceKind, str]]:
         """What is in the scope, one more than a piece at most. Groups first: they subscribe to streams."""
-        things: list[tuple[Noun, str]] = []
-        for noun, partition in (
-            (Noun.READER_GROUP, keys.reader_groups_partition(scope)),
-            (Noun.STREAM, keys.listing_partition(scope)),
-            (Noun.KEY_VALUE_TABLE, keys.tables_partition(scope)),
+        things: list[tuple[ResourceKind, str]] = []
+        for resource, partition in (
+            (ResourceKind.READER_GROUP, keys.reader_groups_partition(scope)),
+            (ResourceKind.STREAM, keys.listing_partition(scope)),
+            (ResourceKind.KEY_VALUE_TABLE, keys.tables_partition(scope)),
         ):
             wanted = THINGS_PER_PIECE + 1 - len(things)
             if wanted > 0:
-                things += [(noun, record.key.sort) for record in self._store.query(partition, limit=wanted).records]
+                things += [(resource, record.key.sort) for record in self._store.query(partition, limit=wanted).records]
         return things
 
     def _remove_stream(self, scope: str, name: str, condition: Check) -> None:
@@ -119,7 +119,7 @@ class ScopeDeletion:
                 self._groups.start(stored, after, self._intent(scope, name, after.pending), condition)
                 pending = after.pending
             self._finish(scope, name, pending)
-        raise _busy(Noun.READER_GROUP, scope, name)
+        raise _busy(ResourceKind.READER_GROUP, scope, name)
 
     def _remove_table(self, scope: str, name: str, condition: Check) -> None:
         for _ in range(_TURNS_MAX):
@@ -132,7 +132,7 @@ class ScopeDeletion:
                 self._tables.start(stored, after, self._intent(scope, name, after.pending), condition)
                 pending = after.pending
             self._finish(scope, name, pending)
-        raise _busy(Noun.KEY_VALUE_TABLE, scope, name)
+        raise _busy(ResourceKind.KEY_VALUE_TABLE, scope, name)
 
     def _intent(self, scope: str, name: str, pending: PendingRequest | None) -> Intent:
         if pending is None:
@@ -144,20 +144,24 @@ class ScopeDeletion:
             self._process(request_fields(scope, name, pending))
 
     def _queue_rest(
-        self, message_body: Mapping[str, Any], scope: str, request: PendingRequest, next_thing: tuple[Noun, str]
+        self,
+        message_body: Mapping[str, Any],
+        scope: str,
+        request: PendingRequest,
+        next_thing: tuple[ResourceKind, str],
     ) -> None:
         """The queue drops a message that it has seen: what comes next tells this one from those before."""
-        noun, name = next_thing
-        identity = hashlib.sha256(f"{scope}:{request.request_id}:{noun}:{name}".encode()).hexdigest()
+        resource, name = next_thing
+        identity = hashlib.sha256(f"{scope}:{request.request_id}:{resource}:{name}".encode()).hexdigest()
         self._queue().send(group=scope, body=message_body, deduplication_id=identity)
 
     def _forget(self, scope: str, guard: Record) -> None:
         self._store.write(
             Replace(guard.key, guard_body(ScopeState.GONE), guard.version),
             Delete(keys.scope_entry_key(scope), None),
-            delete_intent_write(Noun.SCOPE, scope, ""),
+            delete_intent_write(ResourceKind.SCOPE, scope, ""),
         )
 
 
-def _busy(noun: Noun, scope: str, name: str) -> ConflictError:
-    return ConflictError(f"{noun} {scope}/{name} is busy: others are working on it", details={"name": name})
+def _busy(resource: ResourceKind, scope: str, name: str) -> ConflictError:
+    return ConflictError(f"{resource} {scope}/{name} is busy: others are working on it", details={"name": name})

@@ -79,7 +79,7 @@ class IntentSweep:
 
     def _send(self, stored: StoredIntent) -> None:
         intent = stored.intent
-        send_intent(self._queues[intent.noun], intent)
+        send_intent(self._queues[intent.resource], intent)
         self._sent.append(intent.scoped_name)
 
     def _put_off(self, stored: StoredIntent, error: HeadraceError) -> None:

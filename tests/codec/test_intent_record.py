@@ -10,7 +10,7 @@ from headrace.codec.records import (
     intent_record,
 )
 from headrace.codec.records.intent_record import Intent
-from headrace.model.requests import Noun, PendingRequest, RequestKind
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 
 INTENT = Intent("s", "t", PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-0-3"), 99)
 GROUP_INTENT = Intent("s", "g", PendingRequest(RequestKind.CREATE_READER_GROUP, "create_reader_group-0"), 7)
@@ -39,12 +39,12 @@ class TestIntentRecord(GoldenRecords):
 
 def test_keys_are_where_they_always_were():
     assert intent_record.intents_partition(3) == "requests/0003"
-    assert intent_record.intent_sort(Noun.STREAM, "s/t") == "s/t"
-    assert intent_record.intent_sort(Noun.READER_GROUP, "s/t") == "reader-group:s/t"
+    assert intent_record.intent_sort(ResourceKind.STREAM, "s/t") == "s/t"
+    assert intent_record.intent_sort(ResourceKind.READER_GROUP, "s/t") == "reader-group:s/t"
 
 
 def test_an_intent_names_what_it_is_on():
-    """The golden value of an intent on a stream is what was stored before there were requests on other nouns."""
+    """The golden value of an intent on a stream is from a version without requests on other resources."""
     body = intent_record.intent_body(GROUP_INTENT)
     assert body == {
         "format": 1,

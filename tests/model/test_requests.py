@@ -1,15 +1,15 @@
-"""Kinds of requests and their nouns."""
+"""Kinds of requests and the kinds of resources that they change."""
 
 from __future__ import annotations
 
 import pytest
 
-from headrace.model.requests import Noun, RequestKind
+from headrace.model.requests import RequestKind, ResourceKind
 
 
-@pytest.mark.parametrize("noun", [noun for noun in Noun if noun is not Noun.STREAM])
-def test_a_kind_that_is_named_after_a_noun_works_on_it(noun: Noun):
+@pytest.mark.parametrize("resource", [resource for resource in ResourceKind if resource is not ResourceKind.STREAM])
+def test_request_kind_ends_with_its_resource_kind(resource: ResourceKind):
     """Nobody can add `move_reader_group` and forget to say that it works on reader groups."""
-    ending = str(noun).replace("-", "_")
+    ending = str(resource).replace("-", "_")
     for kind in RequestKind:
-        assert (kind.noun is noun) == kind.endswith(ending), kind
+        assert (kind.resource is resource) == kind.endswith(ending), kind

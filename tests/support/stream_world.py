@@ -28,7 +28,7 @@ from headrace.controller.transactions import TransactionService
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
-from headrace.model.requests import Noun
+from headrace.model.requests import ResourceKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Key, Page, Record, Write
@@ -215,7 +215,7 @@ class StreamWorld:
         self.bare_segment_stores = MemorySegmentStores(self.clock)
         self.store = WatchedStore(self.bare_store, self.calls)
         self.queue = WatchedQueue(self.bare_queue, self.calls)
-        self.queues = dict.fromkeys(Noun, self.queue)
+        self.queues = dict.fromkeys(ResourceKind, self.queue)
         self.reader_groups = ReaderGroupService(self.store, self.queue, self.clock)
         self.tables = KeyValueTableService(self.store, self.queue, self.clock)
         self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)

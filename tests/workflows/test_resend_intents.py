@@ -11,7 +11,7 @@ from headrace.codec.records.intent_record import Intent, intent_body, intents_pa
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import BACK_OFF_FIRST_MS
 from headrace.model.errors import UnavailableError
-from headrace.model.requests import Noun, PendingRequest, RequestKind
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.ports.deadlines import PIECE_S
@@ -87,7 +87,7 @@ def test_an_intent_that_fails_gives_way_to_healthy_ones(world: Any):
             if group == "s/dead":
                 raise UnavailableError("this message is not taken")
 
-    sweep = IntentSweep(world.store, dict.fromkeys(Noun, Queue()), world.clock, OLDER_THAN_MS)
+    sweep = IntentSweep(world.store, dict.fromkeys(ResourceKind, Queue()), world.clock, OLDER_THAN_MS)
     every_ms, ticks = 10_000, 26
     for _ in range(ticks):
         sweep.run(BUCKET)
@@ -124,7 +124,7 @@ def test_a_tick_ends_in_time_and_the_next_one_goes_on(world: Any):
             sent.append(group)
             world.clock.advance(int((WORK_S_MAX - PIECE_S) * 1000 / per_tick) + 1)
 
-    sweep = IntentSweep(world.store, dict.fromkeys(Noun, SlowQueue()), world.clock, OLDER_THAN_MS)
+    sweep = IntentSweep(world.store, dict.fromkeys(ResourceKind, SlowQueue()), world.clock, OLDER_THAN_MS)
     outcomes = [sweep.run(BUCKET) for _ in range(stuck // per_tick + 1)]
     assert outcomes[:-1] == [(per_tick, True)] * (stuck // per_tick)
     assert sent[:stuck] == sorted(sent[:stuck])

@@ -24,7 +24,7 @@ from headrace.model.errors import (
     NotFoundError,
 )
 from headrace.model.key_value_tables import TableConfiguration, TableState
-from headrace.model.requests import Noun
+from headrace.model.requests import ResourceKind
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.workflows.table_lifecycle import TableLifecycle
 
@@ -202,4 +202,4 @@ def test_only_a_table_under_deletion_is_buried(world: Any):
 def test_the_message_goes_to_the_group_of_the_table(world: Any):
     _accept_create(world)
     (message,) = world.bare_queue.receive()
-    assert (message.group, message.body[str(Noun.KEY_VALUE_TABLE)]) == ("s/k", "k")
+    assert (message.group, message.body[str(ResourceKind.KEY_VALUE_TABLE)]) == ("s/k", "k")

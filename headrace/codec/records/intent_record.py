@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
-from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_subject_name
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,21 @@ class Intent:
     not_before_ms: int = 0
 
     @property
-    def noun(self) -> Noun:
-        return self.request.kind.noun
+    def resource(self) -> ResourceKind:
+        return self.request.kind.resource
 
     @property
     def scoped_name(self) -> str:
-        return scoped_subject_name(self.noun, self.scope, self.name)
+        return scoped_resource_name(self.resource, self.scope, self.name)
 
 
 def intents_partition(bucket: int) -> str:
     return f"requests/{bucket:04d}"
 
 
-def intent_sort(noun: Noun, scoped_name: str) -> str:
-    """Two nouns may share a name; those of streams came first and carry no noun."""
-    return scoped_name if noun is Noun.STREAM else f"{noun}:{scoped_name}"
+def intent_sort(resource: ResourceKind, scoped_name: str) -> str:
+    """Resources of different kinds may share a name. The sort key of a stream has no kind, as in the first version."""
+    return scoped_name if resource is ResourceKind.STREAM else f"{resource}:{scoped_name}"
 
 
 def intent_body(intent: Intent) -> dict[str, Any]:
@@ -61,14 +61,17 @@ def _intent(body: Body) -> Intent:
 
 
 def request_fields(scope: str, name: str, request: PendingRequest) -> dict[str, str]:
-    """A request as part of a body: the name lies under its noun, and a scope has no name beside its own."""
-    noun = request.kind.noun
-    subject = {} if noun is Noun.SCOPE else {str(noun): name}
-    return {"kind": str(request.kind), "scope": scope, **subject, "request": request.request_id}
+    """A request as part of a body: the field of the name is called after the kind of the resource.
+
+    A request on a scope has no such field.
+    """
+    resource = request.kind.resource
+    named = {} if resource is ResourceKind.SCOPE else {str(resource): name}
+    return {"kind": str(request.kind), "scope": scope, **named, "request": request.request_id}
 
 
 def request_of_fields(fields: Body) -> tuple[str, str, PendingRequest]:
     """Scope, name and request; KeyError or ValueError for what is no request."""
     request = PendingRequest(RequestKind(fields["kind"]), str(fields["request"]))
-    noun = request.kind.noun
-    return str(fields["scope"]), "" if noun is Noun.SCOPE else str(fields[str(noun)]), request
+    resource = request.kind.resource
+    return str(fields["scope"]), "" if resource is ResourceKind.SCOPE else str(fields[str(resource)]), request

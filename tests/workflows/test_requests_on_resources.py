@@ -1,4 +1,4 @@
-"""Requests on different nouns: their intents and messages do not meet, and one table knows who does the work."""
+"""Requests on different kinds of resources have separate intents and messages, and a workflow each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.metadata.keys import intent_key
 from headrace.metadata.request_messages import message_body, parse_message, send_intent
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import InvalidRequestError
-from headrace.model.requests import Noun, PendingRequest, RequestKind, scoped_subject_name
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
 from headrace.workflows.bury_message import bury_message
 from headrace.workflows.request_processor import RequestProcessor
 from headrace.workflows.resend_intents import resend_intents
@@ -39,7 +39,7 @@ def _sweep(world: Any, queues: Any) -> int:
 
 @pytest.mark.parametrize("kind", RequestKind)
 def test_a_message_of_every_kind_comes_back(kind: RequestKind):
-    intent = Intent("s", "" if kind.noun is Noun.SCOPE else "t", PendingRequest(kind, "id-1"), 5)
+    intent = Intent("s", "" if kind.resource is ResourceKind.SCOPE else "t", PendingRequest(kind, "id-1"), 5)
     assert parse_message(message_body(intent)) == (intent.scope, intent.name, intent.request)
 
 
@@ -52,22 +52,28 @@ def test_a_message_of_every_kind_comes_back(kind: RequestKind):
         {**GROUP_MESSAGE, "reader-group": ""},
     ],
 )
-def test_a_message_names_its_own_noun_and_nothing_else(body: dict[str, str]):
+def test_message_names_only_its_own_resource(body: dict[str, str]):
     with pytest.raises(InvalidRequestError):
         parse_message(body)
 
 
 def test_a_scope_goes_by_its_own_name():
-    assert scoped_subject_name(Noun.SCOPE, "s", "") == "s"
-    assert scoped_subject_name(Noun.KEY_VALUE_TABLE, "s", "t") == "s/t"
+    assert scoped_resource_name(ResourceKind.SCOPE, "s", "") == "s"
+    assert scoped_resource_name(ResourceKind.KEY_VALUE_TABLE, "s", "t") == "s/t"
 
 
-def test_nouns_of_one_name_have_intents_of_their_own(world: Any):
-    assert len({intent_key("s", "t", noun) for noun in Noun if noun is not Noun.SCOPE} | {intent_key("s", "t")}) == 3
+def test_resources_of_one_name_have_separate_intents(world: Any):
+    assert (
+        len(
+            {intent_key("s", "t", resource) for resource in ResourceKind if resource is not ResourceKind.SCOPE}
+            | {intent_key("s", "t")}
+        )
+        == 3
+    )
     _lost(world, STREAM_REQUEST, GROUP_REQUEST)
-    world.bare_store.write(delete_intent_write(Noun.STREAM, "s", "t"))
+    world.bare_store.write(delete_intent_write(ResourceKind.STREAM, "s", "t"))
     assert world.bare_store.get(intent_key("s", "t")) is None
-    assert world.bare_store.get(intent_key("s", "t", Noun.READER_GROUP)) is not None
+    assert world.bare_store.get(intent_key("s", "t", ResourceKind.READER_GROUP)) is not None
 
 
 def test_messages_of_one_name_are_not_taken_for_each_other(world: Any):
@@ -76,10 +82,10 @@ def test_messages_of_one_name_are_not_taken_for_each_other(world: Any):
     assert {message.body["kind"] for message in world.bare_queue.receive(10)} == {"seal_stream", "create_reader_group"}
 
 
-def test_the_sweeper_sends_to_the_queue_of_the_noun(world: Any, stream_world: Any):
+def test_sweeper_sends_to_the_queue_of_the_resource_kind(world: Any, stream_world: Any):
     other = stream_world.StreamWorld()
     _lost(world, STREAM_REQUEST, GROUP_REQUEST)
-    assert _sweep(world, dict.fromkeys(Noun, world.queue) | {Noun.READER_GROUP: other.queue}) == 2
+    assert _sweep(world, dict.fromkeys(ResourceKind, world.queue) | {ResourceKind.READER_GROUP: other.queue}) == 2
     assert [message.body["kind"] for message in world.bare_queue.receive(10)] == ["seal_stream"]
     assert [message.body for message in other.bare_queue.receive(10)] == [GROUP_MESSAGE]
 
@@ -94,12 +100,12 @@ def test_the_table_finds_the_processor_of_a_kind():
     assert done == [GROUP_MESSAGE]
 
 
-def test_the_request_of_another_noun_is_stuck_while_its_intent_stands(world: Any):
+def test_request_is_stuck_while_its_intent_exists(world: Any):
     _lost(world, GROUP_REQUEST)
     letter = _bury(world)
     assert (letter.status, letter.subject, letter.kind) == (DeadLetterStatus.STUCK, "s/t", "create_reader_group")
     assert world.dead_letters.get_letter(letter.letter_id) == letter
-    world.bare_store.write(delete_intent_write(Noun.READER_GROUP, "s", "t"))
+    world.bare_store.write(delete_intent_write(ResourceKind.READER_GROUP, "s", "t"))
     assert world.dead_letters.get_letter(letter.letter_id).status is DeadLetterStatus.DONE
     assert _bury(world) is None
 
