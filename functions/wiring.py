@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from headrace.controller.transactions import TransactionService
     from headrace.controller.watermarks import WatermarkService
     from headrace.metadata.fixed_settings import FixedSettingsReader
-    from headrace.metadata.lost_races import ConflictBackOff
+    from headrace.metadata.optimistic_retry import ConflictBackOff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
     from headrace.ports.clock import Clock
@@ -366,7 +366,7 @@ def dead_letter_service() -> DeadLetterService:
 
 
 def _conflict_back_off() -> ConflictBackOff:
-    from headrace.metadata.lost_races import ConflictBackOff
+    from headrace.metadata.optimistic_retry import ConflictBackOff
 
     return ConflictBackOff(time.sleep, random.random)
 

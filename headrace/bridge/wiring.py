@@ -34,7 +34,7 @@ from headrace.controller.streams import StreamService
 from headrace.controller.subscribers import SubscriberService
 from headrace.controller.transactions import TransactionService
 from headrace.controller.watermarks import WatermarkService
-from headrace.metadata.lost_races import ConflictBackOff
+from headrace.metadata.optimistic_retry import ConflictBackOff
 from headrace.metadata.transaction_messages import TransactionQueues
 
 

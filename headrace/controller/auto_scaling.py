@@ -13,7 +13,7 @@ from enum import StrEnum
 from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of_body
 from headrace.controller.streams import StreamService
 from headrace.metadata import keys
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError
 from headrace.model.names import StreamSegmentName, parse_segment_name

@@ -14,7 +14,7 @@ from headrace.controller.paging import check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.key_value_table_records import KeyValueTableRecords, no_such_table, stored_table
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.model.errors import AlreadyExistsError, CorruptError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState, new_table, start_deleting
 from headrace.model.limits import PAGE_BYTES_MAX

@@ -14,7 +14,7 @@ from headrace.controller.acceptance import send_or_leave
 from headrace.controller.paging import check_page_limit, first_after
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
 from headrace.metadata.stream_records import StreamRecords

@@ -8,7 +8,7 @@ from headrace.controller.acceptance import send_or_leave
 from headrace.controller.scopes import mark_doors, no_such_scope, scope_exists
 from headrace.metadata import keys
 from headrace.metadata.intents import create_intent_write
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Replace

@@ -19,7 +19,7 @@ from headrace.controller.paging import PageRoom, check_page_limit, names_with_pr
 from headrace.controller.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ConflictBackOff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (

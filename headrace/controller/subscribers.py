@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from headrace.api.pages import Listing
 from headrace.controller.paging import check_page_limit
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber_records import (

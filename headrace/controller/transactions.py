@@ -18,7 +18,7 @@ from headrace.controller.paging import check_page_limit
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
-from headrace.metadata.lost_races import ConflictBackOff, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ConflictBackOff, repeat_on_conflict
 from headrace.metadata.stream_records import StreamRecords, is_stream, no_such_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords

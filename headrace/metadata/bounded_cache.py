@@ -1,4 +1,4 @@
-"""A cache of values within a bound on their total weight; the least recently used leave first."""
+"""A cache with a bound on the total weight of its values. It evicts the least recently used value first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Safe for any number of threads. `weigh` gives the weight of a value in whatever unit `weight_max` has."""
+    """Safe for any number of threads. `weigh` returns the weight of a value in the unit of `weight_max`."""
 
     def __init__(self, weight_max: int, weigh: Callable[[V], int]) -> None:
         self._weight_max = weight_max

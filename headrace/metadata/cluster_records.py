@@ -1,4 +1,4 @@
-"""The records of the cluster: leases of stores, the container map, and where the logs of containers lie."""
+"""The records of the cluster: leases of stores, the container map, and claims and snapshot pointers of containers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StoredLease:
 
 @dataclass(frozen=True, slots=True)
 class StoredMap:
-    """The container map as it was read; `version` is None while there is none."""
+    """The container map as it was read; `version` is None while there is no record of it."""
 
     map: ContainerMap
     version: int | None
@@ -57,9 +57,10 @@ class StoredMap:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """Who claimed a container with which epoch, and whose log of it is needed; `claim` is None before the first.
+    """The claim of a container, its epoch, and the store whose log is needed to recover it (`hold`).
 
-    `pointer_version` is that of the record with the snapshot pointer.
+    `claim` and `epoch` are None before the first claim. `pointer_version` is the version of the record with the
+    snapshot pointer.
     """
 
     container: int
@@ -71,13 +72,13 @@ class ContainerState:
 
 
 class ClusterRecords:
-    """Reads and writes what the cluster is."""
+    """Reads the records of the cluster."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
 
     def leases(self) -> list[StoredLease]:
-        """All stores by id; one query.
+        """The leases of all stores, ordered by store id; one query.
 
         Raises:
             IllegalStateError: there are more than STORES_MAX.
@@ -131,7 +132,7 @@ def lease_key(store_id: str) -> Key:
 
 
 def write_lease(lease: StoreLease, version: int | None) -> Write:
-    """The write that replaces the lease of this version, or makes the first one."""
+    """The write that replaces the lease of this version, or creates the first lease if `version` is None."""
     key, body = lease_key(lease.store_id), store_lease_body(lease)
     return Create(key, body) if version is None else Replace(key, body, version)
 
@@ -141,25 +142,26 @@ def delete_lease(stored: StoredLease) -> Write:
 
 
 def check_lease(store_id: str, stored: StoredLease | None) -> Write:
-    """A check that the lease of a store is the one that was read, or still does not exist."""
+    """A check that the lease of a store is still the one that was read, or still does not exist."""
     return Check(lease_key(store_id), None if stored is None else stored.version)
 
 
 def check_snapshot(state: ContainerState) -> Write:
-    """A check that the snapshot pointer of a container is the one that was read, or still does not exist."""
+    """A check that the snapshot pointer of a container is still the one that was read, or still does not exist."""
     return Check(Key(CLUSTER_PARTITION, snapshot_sort(state.container)), state.pointer_version)
 
 
 def write_map(container_map: ContainerMap, version: int | None) -> Write:
-    """The write that replaces the map of this version, or makes the first one."""
+    """The write that replaces the map of this version, or creates the first map if `version` is None."""
     body = container_map_body(container_map)
     return Create(MAP_KEY, body) if version is None else Replace(MAP_KEY, body, version)
 
 
 def _state(container: int, claim_record: Record | None, pointer_record: Record | None) -> ContainerState:
-    """After a clean shutdown the newest snapshot says all that the log does: then no store's log is needed.
+    """The state of a container.
 
-    That stays so for those that claim the container next, until one of them is about to serve it.
+    After a clean shutdown no store's log is needed, because the newest snapshot has everything that the log has. This
+    stays true for later claims of the container, until a store is about to serve it.
     """
     pointer = None if pointer_record is None else snapshot_pointer(pointer_record.body)
     version = None if pointer_record is None else pointer_record.version

@@ -1,4 +1,4 @@
-"""The records of dead letters: each in the list, and found by the identity of its message."""
+"""The records of dead letters: one in the list, and one that finds the letter by the identity of its message."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Pa
 
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
-    """A letter as it was read, and the version of its record."""
+    """A dead letter as it was read, and the version of its record."""
 
     letter: DeadLetter
     version: int
 
 
 class DeadLetterRecords:
-    """Reads letters."""
+    """Reads dead letters."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     def find(self, letter_id: str) -> StoredLetter | None:
-        """One read; None if there is no such letter."""
+        """The letter of this id, or None; one read."""
         record = self._store.get(_letter_key(letter_id))
         return StoredLetter(dead_letter_of_body(record.body), record.version) if record else None
 
     def find_by_identity(self, identity: str) -> StoredLetter | None:
-        """The letter of a message: one read if there is none, else two."""
+        """The letter of a message, or None; two reads if there is one, else one read."""
         pointer = self._store.get(_pointer_key(identity))
         return self.find(letter_id_of_body(pointer.body)) if pointer else None
 
     def page(self, first: str, limit: int) -> Page:
-        """Letters by id, which is by the time of their first death; one query."""
+        """Letters ordered by id, which is the order in which they first became dead letters; one query."""
         return self._store.query(DEAD_LETTERS_PARTITION, first=first, limit=limit, bytes_max=PAGE_BYTES_MAX)
 
 
 def put_letter(known: StoredLetter | None, letter: DeadLetter) -> tuple[Write, ...]:
-    """The writes that put a letter on record, or that tell the known one of the same request that it died again."""
+    """The writes that record a letter, or add its failure to `known`, an earlier letter of the same request."""
     if known is None:
         return (
             Create(_letter_key(letter.letter_id), dead_letter_body(letter)),

@@ -1,7 +1,7 @@
-"""Settings that are chosen once for a deployment: the first process that uses one records its value.
+"""Settings that are chosen once for a deployment. The first process that uses a setting records its value.
 
-With another number of containers segments would be looked for in the wrong container; with another number of buckets
-due work would be looked for in the wrong partition. A process that is started with another value refuses to work.
+A process with another number of containers would look for segments in the wrong container. With another number of
+buckets it would look for due work in the wrong partition. So a process with another value refuses to work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
     """One read; the first process of a deployment also writes the record.
 
     Raises:
-        IllegalStateError: code "setting_changed": the deployment has begun with another value.
+        IllegalStateError: code "setting_changed": the deployment was started with another value.
         UnavailableError, ThrottledError: the metadata store does not answer.
     """
     key = _key(setting)
@@ -41,15 +41,16 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
         try:
             store.write(Create(key, fixed_setting_body(value)))
         except WriteConflictError:
-            record = store.get(key)  # another process was faster
+            record = store.get(key)  # another process wrote the record first
     if record is not None:
         _check_value(setting, value, fixed_setting_of_body(record.body))
 
 
 class FixedSettingsReader:
-    """Checks what a process was started with against what is on record, and writes nothing: some may only read.
+    """Checks the settings of a process against the recorded ones. It never writes: some functions may only read.
 
-    One read in a process, once every setting is on record. Safe for any number of threads.
+    A check costs one batch read, and nothing once a check has found every setting recorded. Safe for any number of
+    threads.
     """
 
     def __init__(self, store: MetadataStore, settings: Mapping[FixedSetting, int]) -> None:
@@ -75,8 +76,8 @@ def _key(setting: FixedSetting) -> Key:
 def _check_value(setting: FixedSetting, value: int, recorded: int) -> None:
     if recorded != value:
         raise IllegalStateError(
-            f"this deployment began with {recorded} {setting}, and is configured for {value} now: the number is fixed "
-            f"for its life, since stored data is found by it; deploy again with -c {setting}={recorded}",
+            f"this deployment was started with {recorded} {setting} and is now configured for {value}: the number "
+            f"must not change, because stored data is located by it; deploy again with -c {setting}={recorded}",
             details={"setting": str(setting), "recorded": recorded, "configured": value},
             code=SETTING_CHANGED,
         )

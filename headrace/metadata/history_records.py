@@ -1,7 +1,7 @@
-"""The records of a stream that never change once written: epochs, and what is known of sealed segments.
+"""The records of a stream that never change once written: its epochs and its sealed segments.
 
-They are kept in memory, within a bound. What is kept is keyed by the life of the stream, so that a stream which is
-deleted and created again never sees the records of its former life.
+They are cached in memory, within a bound. The cache is keyed by the incarnation of the stream, so that a stream that is
+deleted and created again never sees the records of its former incarnation.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ CACHED_SEGMENTS_MAX = 100_000
 CACHED_SEALED_SEGMENTS_MAX = 200_000
 RECORDS_PER_READ = 100
 
-_Life = tuple[str, int]
-"""The scoped name of a stream and the first segment number of this life of it."""
+_Incarnation = tuple[str, int]
+"""The scoped name of a stream and the first segment number of this incarnation of it."""
 
 
 class HistoryRecords:
-    """Reads of what a stream was, each at most once per process as long as the cache holds it."""
+    """Reads the history of streams through a cache: a record that is in the cache is not read again."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._epochs: BoundedCache[tuple[_Life, int], Epoch] = BoundedCache(CACHED_SEGMENTS_MAX, _epoch_weight)
-        self._sealed: BoundedCache[tuple[_Life, int], SealedSegment] = BoundedCache(
+        self._epochs: BoundedCache[tuple[_Incarnation, int], Epoch] = BoundedCache(CACHED_SEGMENTS_MAX, _epoch_weight)
+        self._sealed: BoundedCache[tuple[_Incarnation, int], SealedSegment] = BoundedCache(
             CACHED_SEALED_SEGMENTS_MAX, lambda _: 1
         )
 
     def active_epoch(self, reference: EpochReference) -> Epoch | None:
-        """The epoch that a current record names: a read the first time. None if it is not there any more."""
+        """The epoch that a current record names; one read unless it is cached. None if it no longer exists."""
         name = scoped_stream_name(reference.scope, reference.stream)
         place = (name, reference.first_segment_number), reference.number
         known = self._epochs.get(place)
@@ -55,20 +55,20 @@ class HistoryRecords:
         return epoch
 
     def remember(self, stream: Stream) -> None:
-        """Keep the active epoch of a stream whose record was just written."""
-        self._epochs.put((_life(stream), stream.epoch.number), stream.epoch)
+        """Cache the active epoch of a stream whose record was just written."""
+        self._epochs.put((_incarnation(stream), stream.epoch.number), stream.epoch)
 
     def epoch(self, stream: Stream, number: int) -> Epoch:
         """Raises NotFoundError if the stream never had this epoch, or no longer has it because it is being deleted."""
         return next(self.epochs(stream, range(number, number + 1)))
 
     def epochs(self, stream: Stream, numbers: Sequence[int]) -> Iterator[Epoch]:
-        """These epochs in this order, read in batches as they are asked for. Raises NotFoundError as `epoch` does."""
+        """These epochs in this order, read in batches during the iteration. Raises NotFoundError as `epoch` does."""
         for start in range(0, len(numbers), RECORDS_PER_READ):
             yield from self._epoch_batch(stream, numbers[start : start + RECORDS_PER_READ])
 
     def epoch_at(self, stream: Stream, time_ms: int) -> Epoch:
-        """The epoch that was active at `time_ms` since the Unix epoch; before the beginning, the first."""
+        """The epoch that was active at `time_ms` since the Unix epoch; the first one for a time before the creation."""
         if time_ms >= stream.epoch.creation_time_ms:
             return stream.epoch
         page = self._store.query(
@@ -83,11 +83,11 @@ class HistoryRecords:
         return self.epoch(stream, history_of_body(page.records[0].body))
 
     def sealed_segments(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
-        """What is known of these segments, if they are sealed; unknown ones are left out."""
-        life = _life(stream)
+        """The sealed segments among these, by id. Segments without a record of their sealing are left out."""
+        incarnation = _incarnation(stream)
         found: dict[int, SealedSegment] = {}
         for identifier in identifiers:
-            cached = self._sealed.get((life, identifier))
+            cached = self._sealed.get((incarnation, identifier))
             if cached is not None:
                 found[identifier] = cached
         missing = [identifier for identifier in identifiers if identifier not in found]
@@ -104,14 +104,14 @@ class HistoryRecords:
                 [keys.sealed_segments_key(stream.scope, stream.name, shard) for shard in batch]
             ):
                 for identifier, sealed in sealed_segments_of_body(record.body).items() if record else ():
-                    self._sealed.put((_life(stream), identifier), sealed)
+                    self._sealed.put((_incarnation(stream), identifier), sealed)
                     if identifier in wanted:
                         found[identifier] = sealed
         return found
 
     def _epoch_batch(self, stream: Stream, numbers: Sequence[int]) -> list[Epoch]:
-        life = _life(stream)
-        found = {number: self._epochs.get((life, number)) for number in numbers}
+        incarnation = _incarnation(stream)
+        found = {number: self._epochs.get((incarnation, number)) for number in numbers}
         if stream.epoch.number in found:
             found[stream.epoch.number] = stream.epoch
         missing = [number for number, known in found.items() if known is None]
@@ -122,30 +122,33 @@ class HistoryRecords:
         )
         for number, record in zip(missing, records, strict=True):
             epoch = epoch_of_body(record.body) if record else None
-            if epoch is None or _is_of_a_later_life(stream, epoch):
+            if epoch is None or _is_of_later_incarnation(stream, epoch):
                 raise NotFoundError(
                     f"stream {stream.scoped_name} has no epoch {number}",
                     details={"epoch": number, "currentEpoch": stream.epoch.number},
                 )
-            self._epochs.put((life, number), epoch)
+            self._epochs.put((incarnation, number), epoch)
             found[number] = epoch
         return [known for number in numbers if (known := found[number]) is not None]
 
 
 def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:
-    """The writes that put an epoch on record: itself, and when it began."""
+    """The writes that record an epoch: the epoch itself, and its entry in the index by time."""
     return (
         Create(keys.epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
         Create(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
     )
 
 
-def _is_of_a_later_life(stream: Stream, epoch: Epoch) -> bool:
-    """Whoever read the stream long ago may find what a stream created anew has put there: numbers only grow."""
+def _is_of_later_incarnation(stream: Stream, epoch: Epoch) -> bool:
+    """Whether a stream that was deleted and created again since `stream` was read has written this epoch.
+
+    Its segment numbers tell: they continue to grow from one incarnation to the next.
+    """
     return epoch.number <= stream.epoch.number and epoch.next_segment_number > stream.epoch.next_segment_number
 
 
-def _life(stream: Stream) -> _Life:
+def _incarnation(stream: Stream) -> _Incarnation:
     return stream.scoped_name, stream.first_segment_number
 
 

@@ -1,4 +1,7 @@
-"""The writes that make an accepted request durable work, and that end it, whatever resource it is on."""
+"""The writes that create and delete the intent of an accepted request, for every kind of resource.
+
+An intent makes the request durable: it exists until the request is complete.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from headrace.ports.metadata_store import Create, Delete
 
 
 def create_intent_write(intent: Intent) -> Create:
-    """Fails if a request already runs on the subject."""
+    """The write of the intent. It fails if a request already runs on the resource."""
     return Create(keys.intent_key(intent.scope, intent.name, intent.resource), intent_body(intent))
 
 
 def delete_intent_write(resource: ResourceKind, scope: str, name: str) -> Delete:
-    """Unconditional: it is written together with the subject's record, whose version decides."""
+    """Unconditional: its transaction also writes the resource's record, whose version is checked."""
     return Delete(keys.intent_key(scope, name, resource), None)

@@ -1,4 +1,4 @@
-"""The records of key-value tables. The current record is written here and nowhere else."""
+"""The records of key-value tables. Only this module writes the current record."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KeyValueTableRecords:
         return found
 
     def create(self, table: KeyValueTable, tombstone: Record | None, intent: Intent, *others: Write) -> None:
-        """Write a table that begins, in the place of the tombstone of its forerunner if there is one."""
+        """Write a new table. It replaces the tombstone that a deleted table of this name left, if there is one."""
         key, body = keys.table_key(table.scope, table.name), table_body(table)
         self.store.write(
             Create(key, body) if tombstone is None else Replace(key, body, tombstone.version),
@@ -58,18 +58,22 @@ class KeyValueTableRecords:
         )
 
     def start(self, stored: StoredTable, after: KeyValueTable, intent: Intent, *others: Write) -> None:
-        """Write the table with an operation that begins; raises WriteConflictError if somebody else was faster."""
+        """Write the table and the intent of an operation that starts.
+
+        Raises:
+            WriteConflictError: the table has changed since it was read.
+        """
         self.store.write(_replace(stored, after), create_intent_write(intent), *others)
 
     def finish(self, stored: StoredTable, after: KeyValueTable) -> None:
-        """Write the table whose operation is done; raises as `start` does."""
+        """Write the table whose operation is complete, and delete the intent; raises as `start` does."""
         self.store.write(_replace(stored, after), _delete_intent(after))
 
-    def bury(self, stored: StoredTable) -> None:
-        """End the table; raises as `start` does, and CorruptError if the table is not being deleted."""
+    def replace_with_tombstone(self, stored: StoredTable) -> None:
+        """Complete the deletion; raises as `start` does, and CorruptError if the table is not being deleted."""
         table = stored.table
         if table.state is not TableState.DELETING:
-            raise CorruptError(f"refusing to bury key-value table {table.scoped_name}: it is {table.state}")
+            raise CorruptError(f"refusing to remove key-value table {table.scoped_name}: it is {table.state}")
         tombstone = table_tombstone_body(table.next_segment_number)
         self.store.write(
             Replace(keys.table_key(table.scope, table.name), tombstone, stored.version),

@@ -1,7 +1,7 @@
 """Where each record of stream metadata is stored.
 
-A record's module is imported by the functions that need it, because it brings the model of its record: a cold start of
-a function that reads scopes does not build the classes of retention, reader groups, tables and watermarks.
+Each function imports the module of its record itself, because that module also imports the record's model. A cold
+start that only reads scopes then does not load the classes of retention, reader groups, tables and watermarks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 
 def scope_guard_key(scope: str) -> Key:
-    """Raises InvalidRequestError, code "invalid_name", as all of these do for names that cannot exist."""
+    """Raises InvalidRequestError, code "invalid_name", for an invalid name, as every function of this module does."""
     return Key(scope_record.guard_partition(check_known_name("scope", scope)), scope_record.GUARD_SORT)
 
 
 def scope_door_key(scope: str, name: str) -> Key:
-    """The door through which a stream, reader group or table of that name comes into the scope."""
+    """The door record that a creation of a stream, reader group or table of this name checks.
+
+    A scope has several doors, so that concurrent creations in one scope rarely check the same record.
+    """
     return scope_door_keys(scope)[bucket_of_stream(f"{scope}/{name}", scope_record.DOORS)]
 
 
@@ -174,7 +177,7 @@ def watermark_schedule_key(scope: str, stream: str) -> Key:
 
 
 def intent_key(scope: str, name: str, resource: ResourceKind = ResourceKind.STREAM) -> Key:
-    """A stream, as anything else, has at most one intent, since at most one operation runs on it."""
+    """Each resource has one key, and so at most one intent: at most one operation runs on it."""
     from headrace.codec.records import intent_record
 
     scoped_name = scoped_resource_name(resource, scope, name)

@@ -1,8 +1,8 @@
-"""The mark segment of a stream: making it when it is first needed, and deleting it with its stream.
+"""The mark segment of a stream: created when it is first needed, and deleted with its stream.
 
-Its name is the same for every incarnation of a stream, so that an attribute says which incarnation it belongs to. It
-only grows. A deletion, a truncation or a revision mark that is late leaves the segment of a later incarnation alone:
-the store compares and acts in one step.
+Its name is the same for every incarnation of a stream, so an attribute of the segment records the incarnation that it
+belongs to. The value only grows. A late deletion, truncation or revision mark cannot change the segment of a later
+incarnation, because the store compares the attribute and acts in one step.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from headrace.model.streams import Stream
 from headrace.ports.segment_stores import AttributeBound, SegmentScaleRate, SegmentStores
 
 INCARNATION = 0x3C1D6A0F58E24B7A9D02C46B7E91F385
-"""The attribute with the first segment number of the incarnation that the mark segment belongs to."""
+"""The id of the attribute whose value is the first segment number of the incarnation that owns the mark segment."""
 
 _ATTEMPTS_MAX = 5
-"""Each is spoiled by another call that was late: by a deletion, or by a claim for a former incarnation."""
+"""An attempt fails only because of another late call: a deletion, or a claim for a former incarnation."""
 
 
 def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, stream: Stream) -> bool:
-    """Whether this incarnation of the stream is still there, and the mark segment its own; two requests and a read.
+    """Create the mark segment and claim it for this incarnation of the stream; two requests and a read.
 
-    The stream is looked at after the segment was made: a deletion that has begun before may have passed it.
+    The stream is read after the segment was created, because a deletion that started earlier may already be past the
+    step that deletes the mark segment.
+
+    Returns:
+        False if this incarnation of the stream is deleted or being deleted.
 
     Raises:
-        UnavailableError: others keep spoiling it; repeat.
+        UnavailableError: late calls of others made every attempt fail; repeat.
     """
     name = mark_segment_name(stream.scope, stream.name)
     for _ in range(_ATTEMPTS_MAX):
@@ -46,16 +50,16 @@ def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, str
             if segment_stores.compare_and_set_attribute(name, INCARNATION, own, owner):
                 return True
         except NotFoundError:
-            continue  # a late deletion has found the segment before it was claimed
-    raise UnavailableError(f"the mark segment of {stream.scoped_name} cannot be made now: repeat")
+            continue  # a late deletion has removed the segment before it was claimed
+    raise UnavailableError(f"the mark segment of {stream.scoped_name} cannot be created now: repeat")
 
 
 def delete_mark_segment(segment_stores: SegmentStores, stream: Stream) -> None:
-    """Unless it belongs to a later incarnation of the stream."""
+    """Delete the mark segment unless it belongs to a later incarnation of the stream."""
     name = mark_segment_name(stream.scope, stream.name)
     segment_stores.delete_segment_up_to(name, up_to_incarnation(stream))
 
 
 def up_to_incarnation(stream: Stream) -> AttributeBound:
-    """Met unless the mark segment belongs to a later incarnation of the stream."""
+    """A condition that holds unless the mark segment belongs to a later incarnation of the stream."""
     return AttributeBound(INCARNATION, stream.first_segment_number)

@@ -1,6 +1,6 @@
-"""Stream cuts against a stream's history: which segments they name, where a walk from them begins, whether they hold.
+"""Stream cuts compared with a stream's history: their segments, the epoch where a walk from them starts, and validity.
 
-What it costs depends on the cut alone, not on how many epochs the stream has had.
+The cost depends on the cut alone, not on the number of epochs of the stream.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from headrace.model.truncation import Truncation
 
 
 class PlacedCuts:
-    """Questions about cuts of one stream; safe for any number of threads."""
+    """Looks up and validates cuts; safe for any number of threads."""
 
     def __init__(self, history: HistoryRecords) -> None:
         self._history = history
 
     def place(self, stream: Stream, cut: StreamCut) -> PlacedCut:
-        """The cut with its segments: a read for each hundred epochs that it names and nobody has asked for.
+        """The cut with its segments; one read for each hundred epochs that it names and that are not cached.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut": it names unknown segments or does not cover the key space.
         """
         if cut.last_epoch > stream.recorded_epoch:
-            raise invalid_cut(f"it knows epoch {cut.last_epoch}, but the stream is in epoch {stream.epoch.number}")
+            raise invalid_cut(f"it names epoch {cut.last_epoch}, but the stream is in epoch {stream.epoch.number}")
         active = stream.epoch.by_id
         numbers = sorted({segment_epoch(identifier) for identifier, _ in cut.positions if identifier not in active})
         epochs = dict(zip(numbers, self._history.epochs(stream, numbers), strict=True))
@@ -44,7 +44,7 @@ class PlacedCuts:
         return PlacedCut(cut, tuple(segments))
 
     def first_epoch(self, stream: Stream, cut: StreamCut) -> int:
-        """The newest epoch in which no segment lies behind the cut: where a walk from the cut begins."""
+        """The newest epoch without a segment that is entirely after the cut: a walk from the cut starts there."""
         first = min(cut.last_epoch, stream.epoch.number)
         ended = [identifier for identifier, _ in cut.positions if identifier not in stream.epoch.by_id]
         for sealed in self._history.sealed_segments(stream, ended).values():
@@ -53,39 +53,39 @@ class PlacedCuts:
         return first
 
     def check(self, stream: Stream, cut: StreamCut) -> PlacedCut:
-        """The cut with its segments, if it is one of the stream; how far active segments are is not looked at.
+        """The cut with its segments, if it is a cut of the stream. The lengths of active segments are not checked.
 
         Raises:
-            InvalidRequestError: code "invalid_stream_cut", and as `place`: it lies on both sides of a segment, or
-                beyond the end of one that is sealed.
+            InvalidRequestError: code "invalid_stream_cut", as `place`, or because the cut is on both sides of a
+                segment, or beyond the end of a sealed segment.
         """
         placed = self.place(stream, cut)
         epochs = epochs_between(cut, cut, self.first_epoch(stream, cut))
         if len(epochs) > EPOCHS_BETWEEN_MAX:
             raise InvalidRequestError(
-                f"the segments of the cut are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} can be looked at"
+                f"the segments of the cut are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} are allowed"
             )
         segments_between(cut, cut, self._history.epochs(stream, epochs), lambda _: {})
         self.check_ends(stream, cut)
         return placed
 
     def check_left(self, stream: Stream, cut: StreamCut, truncation: Truncation | None) -> None:
-        """Nothing behind the cut was truncated; without a truncation it is not even placed.
+        """Check that no byte after the cut was truncated. It reads nothing if the stream was never truncated.
 
         Raises:
             InvalidRequestError: as `place`.
-            TruncatedError: some of it lies before the head.
+            TruncatedError: a part of the cut is before the head of the stream.
         """
         if truncation is None or truncation.cut == cut:
             return
         if compare_cuts(self.place(stream, cut), truncation.head) is not CutOrder.EQUAL_OR_AFTER:
             raise TruncatedError(
-                f"stream {stream.scoped_name} was truncated behind this cut: choose one that is not before its head",
+                f"stream {stream.scoped_name} was truncated beyond this cut: choose one that is not before its head",
                 details={"head": {str(segment): offset for segment, offset in truncation.cut.positions}},
             )
 
     def check_ends(self, stream: Stream, cut: StreamCut) -> None:
-        """A sealed segment has no bytes beyond its end, and never will; what an active one has is not asked for.
+        """Check that the cut is not beyond the end of a sealed segment. Active segments are not checked: they grow.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut".

@@ -1,4 +1,4 @@
-"""The records of reader groups. The current record is written here and nowhere else."""
+"""The records of reader groups. Only this module writes the current record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredGroup:
 
     @property
     def unchanged(self) -> Check:
-        """The condition that the record is still the one that was read."""
+        """A check that the record is still the one that was read."""
         return Check(keys.reader_group_key(self.group.scope, self.group.name), self.version)
 
 
@@ -53,7 +53,7 @@ class ReaderGroupRecords:
         return found
 
     def create(self, group: ReaderGroup, tombstone: Record | None, intent: Intent, *others: Write) -> None:
-        """Write a group that begins, in the place of the tombstone of its forerunner if there is one."""
+        """Write a new group. It replaces the tombstone that a deleted group of this name left, if there is one."""
         key, body = keys.reader_group_key(group.scope, group.name), group_body(group)
         self.store.write(
             Create(key, body) if tombstone is None else Replace(key, body, tombstone.version),
@@ -63,18 +63,22 @@ class ReaderGroupRecords:
         )
 
     def start(self, stored: StoredGroup, after: ReaderGroup, intent: Intent, *others: Write) -> None:
-        """Write the group with an operation that begins; raises WriteConflictError if somebody else was faster."""
+        """Write the group and the intent of an operation that starts.
+
+        Raises:
+            WriteConflictError: the group has changed since it was read.
+        """
         self.store.write(_replace(stored, after), create_intent_write(intent), *others)
 
     def finish(self, stored: StoredGroup, after: ReaderGroup) -> None:
-        """Write the group whose operation is done; raises as `start` does."""
+        """Write the group whose operation is complete, and delete the intent; raises as `start` does."""
         self.store.write(_replace(stored, after), _delete_intent(after))
 
-    def bury(self, stored: StoredGroup) -> None:
-        """End the group; raises as `start` does, and CorruptError if the group is not being deleted."""
+    def replace_with_tombstone(self, stored: StoredGroup) -> None:
+        """Complete the deletion; raises as `start` does, and CorruptError if the group is not being deleted."""
         group = stored.group
         if group.state is not ReaderGroupState.DELETING:
-            raise CorruptError(f"refusing to bury reader group {group.scoped_name}: it is {group.state}")
+            raise CorruptError(f"refusing to remove reader group {group.scoped_name}: it is {group.state}")
         self.store.write(
             Replace(keys.reader_group_key(group.scope, group.name), group_tombstone_body(), stored.version),
             Delete(keys.reader_group_listing_key(group.scope, group.name), None),

@@ -1,4 +1,4 @@
-"""Queue messages of requests: what an intent says, on its way to a processor."""
+"""Queue messages of requests. A message carries the request of an intent to a processor."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RequestQueues = Mapping[ResourceKind, RequestQueue]
 
 
 def send_intent(queue: RequestQueue, intent: Intent) -> None:
-    """Queue the message of an intent; the queue drops it if the same was sent minutes ago.
+    """Queue the message of an intent. The queue drops it if the same message was sent within the last minutes.
 
     Raises:
-        UnavailableError, ThrottledError: the message may not have been taken.
+        UnavailableError, ThrottledError: the queue may not have accepted the message.
     """
     queue.send(group=intent.scoped_name, body=message_body(intent), deduplication_id=_deduplication_id(intent))
 
@@ -32,10 +32,10 @@ def message_body(intent: Intent) -> dict[str, str]:
 
 
 def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
-    """Scope, name and request of a message; the name is empty when the request is on the scope.
+    """Scope, name and request of a message; the name is empty if the request concerns the scope itself.
 
     Raises:
-        InvalidRequestError: the body is no request message.
+        InvalidRequestError: the body is not a request message.
     """
     if not all(isinstance(text, str) for text in body.values()) or "kind" not in body:
         raise InvalidRequestError("a request message holds texts, among them its kind")
@@ -54,6 +54,6 @@ def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
 
 
 def _deduplication_id(intent: Intent) -> str:
-    """A hash, since names may be longer than what a queue takes as an id."""
+    """A hash, since names may be longer than the ids that a queue accepts."""
     text = f"{intent_sort(intent.resource, intent.scoped_name)}:{intent.request.request_id}"
     return hashlib.sha256(text.encode()).hexdigest()

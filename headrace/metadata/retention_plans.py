@@ -1,8 +1,8 @@
-"""Where a stream would be truncated now: the retention set and the subscribers, read as far as the rules ask.
+"""Where a stream would be truncated now: applies the retention rules to the retention set and the subscribers.
 
-A plan costs one query for the subscribers, and reads only those cuts of the set that matter: without subscribers one,
-with them about two for each doubling of the set. Where the head of the stream lies behind a cut in some key ranges, one
-more for each doubling, and the epochs between that nobody has asked for.
+A plan costs one query for the subscribers, and reads only the cuts of the set that matter. Without subscribers this is
+one cut; with subscribers it is about two for each doubling of the set. If the head of the stream is after a cut in some
+key ranges, a plan reads one cut more for each doubling, and the epochs in between that are not cached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Find = Callable[[RetentionCut], Truncation]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Truncate at `target`, before which `size_bytes` lie since the stream's creation; None: nothing is to go."""
+    """Truncate the stream at `target`, or not at all if `target` is None.
+
+    `size_bytes` is the number of bytes before `target`, counted since the creation of the stream.
+    """
 
     decision: Decision
     target: PlacedCut | None = None
@@ -48,12 +51,12 @@ class RetentionPlanner:
         self._history = HistoryRecords(store)
 
     def size_at(self, stream: Stream, place: PlacedCut, before: Truncation | None) -> int:
-        """What lies before `place` since the stream's creation, counted on from `before` (None: the beginning).
+        """The bytes before `place`, since the stream's creation. The count starts at `before`, or at the creation.
 
-        It costs a read for each hundred epochs between the two that nobody has asked for.
+        It costs one read for each hundred epochs between the two that are not cached.
 
         Raises:
-            UnavailableError: a segment between is just being sealed.
+            UnavailableError: a segment between the two is just being sealed.
         """
         counting = start_counting(place, 0, before)
         while not counting.is_done:
@@ -61,7 +64,7 @@ class RetentionPlanner:
         return counting.size_bytes
 
     def count_piece(self, stream: Stream, counting: Counting, before: Truncation | None) -> Counting:
-        """Count the bytes of some epochs more; `before` is where the count has begun. Raises as `size_at` does."""
+        """Count the bytes of some more epochs; `before` is where the count started. Raises as `size_at` does."""
         running = running_truncation(counting.place, 0, before)
         numbers = range(counting.next_epoch, min(counting.next_epoch + _EPOCHS_PER_PIECE, running.epochs.stop))
         epochs = self._history.epochs(stream, numbers)
@@ -73,12 +76,12 @@ class RetentionPlanner:
         return replace(counting, next_epoch=numbers.stop, size_bytes=counting.size_bytes + size)
 
     def plan(self, retained: RetainedStream, cuts: Cuts, known: Mapping[RetentionCut, Truncation], now_ms: int) -> Plan:
-        """What is to go now. `cuts` lie after the head; `known` holds those of them whose positions are at hand.
+        """The truncation that is due now. `cuts` are after the head; `known` has the positions that were already read.
 
-        Without cuts nobody asks for subscribers.
+        Without cuts the plan does not read the subscribers.
 
         Raises:
-            ConflictError: the retention set was changed meanwhile.
+            ConflictError: the retention set has changed since it was read.
         """
         policy = retained.stream.configuration.retention
         if policy is None or not cuts:
@@ -98,7 +101,7 @@ class RetentionPlanner:
             return self.size_at(retained.stream, _not_before_head(retained, place.head), place)
 
         bound = None
-        if subscribers:  # How far the tail is beyond the newest cut is unknown.
+        if subscribers:  # The newest cut is the upper limit of the bound: the plan does not read the tail.
             positions = [one.position for one in subscribers]
             bound = _not_before_head(retained, lower_bound([*positions, find(cuts[-1]).head]))
         at_bound = _AtBound(self, retained, cuts, bound, find) if bound else None
@@ -120,7 +123,7 @@ class RetentionPlanner:
 
 
 class _AtBound:
-    """The lower bound of the subscribers, and what lies before it; with a cut, before the earlier of the two."""
+    """The lower bound of the subscribers and the bytes before it; given a cut, the earlier of bound and cut."""
 
     def __init__(
         self, planner: RetentionPlanner, retained: RetainedStream, cuts: Cuts, bound: PlacedCut, find: Find
@@ -138,13 +141,16 @@ class _AtBound:
         return _not_before_head(self._retained, lower_bound([self._find(cut).head, self._bound]))
 
     def size_before(self, cut: RetentionCut | None) -> int:
-        """In bytes, since the stream's creation: counted from the nearest cut that lies nowhere behind the place."""
+        """The bytes before `place(cut)`, since the stream's creation.
+
+        The count starts at the newest cut that is not after the place in any key range.
+        """
         passed = self._cuts_passed() if cut is None else min(self._cuts_passed(), self._cuts.index(cut) + 1)
         before = self._find(self._cuts[passed - 1]) if passed else self._retained.truncation
         return self._planner.size_at(self._retained.stream, self.place(cut), before)
 
     def _cuts_passed(self) -> int:
-        """How many cuts lie nowhere behind the lower bound."""
+        """The number of cuts that are not after the lower bound in any key range."""
         if self._passed is None:
             self._passed = bisect_left(
                 self._cuts,
@@ -155,16 +161,16 @@ class _AtBound:
 
 
 def start_counting(place: PlacedCut, first_epoch: int, before: Truncation | None) -> Counting:
-    """A count of what lies before `place`, on from `before` (None: the beginning), that has come nowhere yet."""
+    """A new count of the bytes between `before` (None: the stream's creation) and `place`, before its first piece."""
     running = running_truncation(place, first_epoch, before)
     before_bytes = before.size_bytes if before else 0
     return Counting(place, first_epoch, before_bytes, running.epochs.start, before_bytes + bytes_cut_off(running))
 
 
 def tail_of(segment_stores: SegmentStores, stream: Stream) -> PlacedCut:
-    """The cut at the ends of the active segments, one question to each store.
+    """The cut at the ends of the active segments; one request to each store.
 
-    While segments are being replaced it may lie a little before the tail; it is a cut all the same.
+    While segments are being replaced it may be a little before the tail, but it is always a valid cut.
     """
     segments = stream.epoch.segments
     names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]

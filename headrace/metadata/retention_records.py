@@ -1,4 +1,4 @@
-"""The records of a stream's retention: state and index entry, which change together, and the cuts of the set."""
+"""The records of a stream's retention: the state and its index entry, written together, and the cuts of the set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DUE_AT_ONCE_MS = 0
 
 @dataclass(frozen=True, slots=True)
 class StoredRetention:
-    """A state as it was read, and the version of its record."""
+    """A retention state as it was read, and the version of its record."""
 
     state: RetentionState
     version: int
@@ -39,7 +39,7 @@ class StoredRetention:
 
 @dataclass(frozen=True, slots=True)
 class StoredDue:
-    """An entry of the index, and where it is stored."""
+    """An entry of the index, and the key of its record."""
 
     due: DueStream
     key: Key
@@ -47,7 +47,10 @@ class StoredDue:
 
 @dataclass(frozen=True, slots=True)
 class RetainedStream:
-    """What one read tells of a stream and its retention; `retention` is None if it never had a policy."""
+    """A stream, its head and its retention state from one batch read.
+
+    `retention` is None if the stream never had a retention policy.
+    """
 
     stored: StoredStream
     truncation: Truncation | None
@@ -59,7 +62,7 @@ class RetainedStream:
 
     @property
     def head_bytes(self) -> int:
-        """What lay before the head, since the creation of the stream."""
+        """The bytes before the head, counted since the creation of the stream."""
         return self.truncation.size_bytes if self.truncation else 0
 
 
@@ -71,12 +74,12 @@ class RetentionRecords:
         self._streams = StreamRecords(store)
 
     def due(self, bucket: int, now_ms: int, after: str, limit: int) -> Page:
-        """The index entries of at most `limit` streams of a bucket that are due, longest due first; one query."""
+        """The index entries of at most `limit` due streams of a bucket, the longest overdue first; one query."""
         first, last = f"{after}\0" if after else "", retention_due_last(now_ms + 1)
         return self._store.query(retention_due_partition(bucket), first=first, last=last, limit=limit)
 
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
-        """A stream in the life with this first segment number; one batch read. None if that life is over."""
+        """The incarnation of a stream with this first segment number, or None if it was deleted; one batch read."""
         stored, (truncation, retention) = self._streams.find_with(
             scope, stream, keys.truncation_key(scope, stream), keys.retention_key(scope, stream, first_segment_number)
         )
@@ -90,7 +93,7 @@ class RetentionRecords:
         """A cut of the set with its positions; one read.
 
         Raises:
-            ConflictError: the set was changed since it was read.
+            ConflictError: the set has changed since it was read.
         """
         record = self._store.get(
             keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
@@ -100,25 +103,25 @@ class RetentionRecords:
         return retention_cut_of_body(record.body)
 
     def replace(self, stream: Stream, before: StoredRetention, after: RetentionState, *others: Write) -> None:
-        """Write state and index entry, and the others with them, if nobody else was faster.
+        """Write the state, its index entry and `others` in one transaction.
 
         Raises:
-            WriteConflictError: the state is not the one that was read.
+            WriteConflictError: the state has changed since it was read, or a condition of `others` failed.
         """
         self._store.write(*writes_of_state(stream, before, after), *others)
 
     def put_off(self, stream: Stream, before: StoredRetention, due_ms: int, failures: int) -> None:
-        """Look at the stream again at `due_ms`; `failures` looks in a row have failed. Raises as `replace` does."""
+        """Make the stream due at `due_ms`, after `failures` failed attempts in a row. Raises as `replace` does."""
         after = dataclass_replace(before.state, due_ms=due_ms)
         self._store.write(*writes_of_state(stream, before, after, failures))
 
     def forget_due(self, due: StoredDue) -> None:
-        """Remove an entry that no state leads to: its incarnation is over, or the number of buckets has changed."""
+        """Remove a stale entry: its incarnation was deleted, or the number of buckets has changed."""
         self._store.write(Delete(due.key, None))
 
 
 def check_retention(stream: Stream, retention: StoredRetention) -> Check:
-    """That neither the state has changed nor anything registered as a subscriber since it was read."""
+    """A check that the state has not changed and no subscriber was registered since it was read."""
     return Check(keys.retention_key(stream.scope, stream.name, stream.first_segment_number), retention.version)
 
 
@@ -135,16 +138,16 @@ def delete_cuts(stream: Stream, cuts: Sequence[RetentionCut]) -> list[Write]:
 
 
 def retention_writes_of_creation(stream: Stream) -> list[Write]:
-    """What is written together with a new stream."""
+    """The writes for retention in the transaction that creates a stream."""
     if stream.configuration.retention is None:
         return []
     return writes_of_state(stream, None, RetentionState(DUE_AT_ONCE_MS, stream.creation_time_ms))
 
 
 def retention_writes_of_update(store: MetadataStore, stream: Stream, after: StreamConfiguration) -> list[Write]:
-    """What is written together with a new configuration; one read if the policy changes.
+    """The writes for retention in the transaction that sets a new configuration; one read if the policy changes.
 
-    Without a policy the set stays, in case there is one again.
+    If the new configuration has no policy, the set is kept for the case that a later one has a policy again.
     """
     if stream.configuration.retention == after.retention:
         return []
@@ -156,7 +159,7 @@ def retention_writes_of_update(store: MetadataStore, stream: Stream, after: Stre
 
 
 def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]:
-    """What takes a stream out of the index for good; one read."""
+    """The writes that remove a stream from the index for good; one read."""
     found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
     if found is None or found.state.due_ms is None:
         return []
@@ -166,7 +169,7 @@ def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]
 def writes_of_state(
     stream: Stream, before: StoredRetention | None, after: RetentionState, failures: int = 0
 ) -> list[Write]:
-    """The state, and its entry in the index if that moves."""
+    """The writes of the state, and of its index entry if the due time changes."""
     key = keys.retention_key(stream.scope, stream.name, stream.first_segment_number)
     body = retention_body(after)
     writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]

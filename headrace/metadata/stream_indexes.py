@@ -1,10 +1,11 @@
-"""The indexes in which streams are found, and the writes that keep them true to a stream's configuration.
+"""The indexes of streams, and the writes that keep them consistent with each stream's configuration.
 
-The list of a scope's streams says which tags a stream has; it changes in the same write as the configuration. The index
-of a tag only says which streams may have it: there can be more tags than one write holds, so that its entries come
-before the tag does and go after it.
+The list of a scope's streams has the tags of each stream and changes in the same transaction as the configuration. The
+index of a tag only lists streams that may have the tag, because a stream can have more tags than one transaction can
+write. An entry is therefore written before the stream gets the tag, and removed after the stream has lost it.
 
-Only creations, updates and deletions need the records of retention: they import them, and a cold start does not.
+Creations, updates and deletions import the records of retention in their functions: other calls do not need them, and
+a cold start is shorter without them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _RECORDS_PER_WRITE = 90
 
 
 def writes_of_creation(stream: Stream) -> list[Write]:
-    """What is written together with a new stream."""
+    """The writes for the indexes in the transaction that creates a stream."""
     from headrace.metadata.retention_records import retention_writes_of_creation
 
     listed = Create(keys.listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))
@@ -33,7 +34,10 @@ def writes_of_creation(stream: Stream) -> list[Write]:
 
 
 def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfiguration) -> list[Write]:
-    """What is written together with a new configuration; one read, and one more if the retention policy changes."""
+    """The writes for the indexes in the transaction that sets a new configuration.
+
+    One read, and one more if the retention policy changes.
+    """
     from headrace.metadata.retention_records import retention_writes_of_update
 
     key = keys.listing_key(stream.scope, stream.name)
@@ -41,14 +45,14 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
     if listed is None:
         found = records.find(stream.scope, stream.name)
         if found is None or found.stream.first_segment_number != stream.first_segment_number:
-            raise ConflictError(f"stream {stream.scoped_name} was deleted meanwhile: reading again")
-        raise CorruptError(f"stream {stream.scoped_name} is missing in the list of its scope")
+            raise ConflictError(f"stream {stream.scoped_name} was deleted meanwhile: read it again")
+        raise CorruptError(f"stream {stream.scoped_name} is missing from the list of its scope")
     retention = retention_writes_of_update(records.store, stream, after)
     return [Replace(key, listing_body(after.tags), listed.version), *retention]
 
 
 def writes_of_deletion(stream: Stream) -> list[Write]:
-    """What is written when the stream is gone."""
+    """The writes for the indexes in the transaction that completes the deletion of a stream."""
     return [
         Delete(keys.listing_key(stream.scope, stream.name), None),
         Delete(keys.watermark_schedule_key(stream.scope, stream.name), None),
@@ -56,7 +60,7 @@ def writes_of_deletion(stream: Stream) -> list[Write]:
 
 
 def leave_due_index(records: StreamRecords, stored: StoredStream) -> None:
-    """Take a stream that is to be deleted out of the index of streams whose retention is due; one read."""
+    """Remove a stream that will be deleted from the index of streams whose retention is due; one read."""
     from headrace.metadata.retention_records import retention_writes_of_end
 
     writes = retention_writes_of_end(records.store, stored.stream)
@@ -65,7 +69,7 @@ def leave_due_index(records: StreamRecords, stored: StoredStream) -> None:
 
 
 def index_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]) -> None:
-    """Make sure that the stream is found by each of these tags."""
+    """Add the stream to the index of each of these tags, unless it is there already."""
     wanted = _tag_keys(stored.stream, tags)
     batches = [wanted[start : start + _RECORDS_PER_READ] for start in range(0, len(wanted), _RECORDS_PER_READ)]
     present = {found.key for batch in batches for found in records.store.get_many(batch) if found is not None}
@@ -76,7 +80,7 @@ def index_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]
 
 
 def unindex_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]) -> None:
-    """Take the stream out of the index of each of these tags."""
+    """Remove the stream from the index of each of these tags."""
     gone = _tag_keys(stored.stream, tags)
     for start in range(0, len(gone), _RECORDS_PER_WRITE):
         writes = [Delete(key, None) for key in gone[start : start + _RECORDS_PER_WRITE]]

@@ -1,4 +1,4 @@
-"""The mutable records of a stream. The current record is written here and nowhere else, always under the invariants."""
+"""The mutable records of a stream. Only this module writes the current record, and it always checks the invariants."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataSt
 class StoredStream:
     """A stream as it was read, and the versions of its record and of all records that were read with it.
 
-    A batch read is no snapshot: what is decided on it holds only if nothing of it has changed when that is written. So
-    every write that goes through `StreamRecords` checks all of these versions.
+    A batch read is not a snapshot: a decision that is based on it holds only if no record of it has changed when the
+    decision is written. So every write through `StreamRecords` checks all of these versions.
     """
 
     stream: Stream
@@ -48,23 +48,30 @@ class StoredStream:
     read_with: tuple[Check, ...] = ()
 
     def unchanged(self, *others: Write) -> list[Write]:
-        """Writes that take effect only if everything is as it was read: `others`, and a check of what they leave."""
+        """`others`, with a check of each record that was read and that they do not write.
+
+        The transaction of these writes takes effect only if no record has changed since it was read.
+        """
         return [Check(keys.current_key(self.stream.scope, self.stream.name), self.version), *self.with_checks(*others)]
 
     def with_checks(self, *others: Write) -> list[Write]:
-        """`others`, and a check of each record that was read with the stream and that they do not write."""
+        """`others`, with a check of each record that was read with the stream and that they do not write."""
         written = {write.key for write in others}
         return [*others, *(check for check in self.read_with if check.key not in written)]
 
 
 _READS_OF_EPOCH_MAX = 5
-"""How often a current record is read again whose epoch has just gone: a stream can't be made again more quickly."""
+"""How often a current record is read again because the epoch that it names was not found.
+
+Each repeat means that the stream was deleted and perhaps created again since the last read. A stream cannot be
+created again often enough to use up all of them.
+"""
 
 
 class StreamRecords:
-    """Reads and writes the records of streams that change.
+    """Reads and writes the mutable records of streams.
 
-    A read of a stream with many segments takes one more as long as `history` does not know its active epoch.
+    A read of a stream with many segments needs a second read unless its active epoch is in the cache of `history`.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -88,7 +95,7 @@ class StreamRecords:
             epoch = self.history.active_epoch(reference) if reference else None
             if reference is None or epoch is not None:
                 break
-            # The stream has gone since its record was read, or the record is corrupt: the newest one tells.
+            # The stream was deleted since its record was read, or the record is corrupt: read the newest record.
             record = self.store.get(record.key)
         stream = stream_of_body(record.body, epoch) if record else None
         return StoredStream(stream, record.version) if record and stream else None
@@ -110,7 +117,7 @@ class StreamRecords:
     def get_with_truncations(
         self, scope: str, stream: str
     ) -> tuple[StoredStream, Truncation | None, RunningTruncation | None]:
-        """The stream, its head, and the truncation that runs on it: one batch read; raises NotFoundError."""
+        """The stream, its head, and its running truncation; one batch read. Raises NotFoundError."""
         stored, (truncation, running) = self.find_with(
             scope, stream, keys.truncation_key(scope, stream), keys.running_truncation_key(scope, stream)
         )
@@ -123,7 +130,7 @@ class StreamRecords:
         )
 
     def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
-        """The stream and the records at other keys: one batch read, whose versions the stream carries."""
+        """The stream and the records at other keys; one batch read. The `StoredStream` has the versions of all."""
         current, *found = self.store.get_many([keys.current_key(scope, stream), *others])
         stored = self.stored(current)
         if stored is None:
@@ -137,21 +144,21 @@ class StreamRecords:
         return epoch_of_body(record.body) if record else None
 
     def configuration_update(self, stream: Stream) -> ConfigurationUpdate | None:
-        """The update that runs; one read."""
+        """The running update of the configuration; one read."""
         record = self.store.get(keys.configuration_update_key(stream.scope, stream.name))
         return configuration_update_of_body(record.body) if record else None
 
     def running_truncation(self, stream: Stream) -> tuple[RunningTruncation, int] | None:
-        """The truncation that runs and the version of its record; one read."""
+        """The running truncation and the version of its record; one read."""
         record = self.store.get(keys.running_truncation_key(stream.scope, stream.name))
         return (running_truncation_of_body(record.body), record.version) if record else None
 
     def replace(self, stored: StoredStream, after: Stream, *others: Write) -> None:
-        """Write the current record again, and the others with it, if everything is as it was read.
+        """Write the current record and `others` in one transaction, if no record has changed since it was read.
 
         Raises:
-            WriteConflictError: a record is not the one that was read, or a condition of another write failed.
-            CorruptError: an invariant would be broken; nothing was written.
+            WriteConflictError: a record has changed since it was read, or a condition of another write failed.
+            CorruptError: the write would break an invariant; nothing was written.
         """
         check_write(stored.stream, after)
         key = keys.current_key(after.scope, after.name)
@@ -159,35 +166,37 @@ class StreamRecords:
         self.history.remember(after)
 
     def while_unchanged(self, stored: StoredStream, *writes: Write) -> None:
-        """Write if everything is still as it was read."""
+        """Write in one transaction, if no record has changed since it was read; else raise WriteConflictError."""
         self.store.write(*stored.unchanged(*writes))
 
 
 def is_stream(record: Record | None) -> bool:
-    """Whether a current record is that of a stream: there is one, and no tombstone."""
+    """Whether a current record exists and is not a tombstone."""
     return record is not None and not is_tombstone(record.body)
 
 
 def create_current(stream: Stream, tombstone: Record | None) -> Create | Replace:
-    """The write that begins a stream, in the place of the tombstone of its forerunner if there is one.
+    """The write of a new stream. It replaces the tombstone that a deleted stream of this name left, if there is one.
 
     Raises:
-        CorruptError: an invariant would be broken.
+        CorruptError: the write would break an invariant.
     """
     check_write(None, stream)
     key, body = keys.current_key(stream.scope, stream.name), stream_body(stream)
     return Create(key, body) if tombstone is None else Replace(key, body, tombstone.version)
 
 
-def bury_current(stored: StoredStream) -> Replace:
-    """The write that ends a stream.
+def replace_with_tombstone(stored: StoredStream) -> Replace:
+    """The write that completes the deletion of a stream.
 
     Raises:
-        CorruptError: the stream is not under deletion.
+        CorruptError: the stream is not being deleted.
     """
     stream = stored.stream
     if not stream.is_deleting:
-        raise CorruptError(f"refusing to bury stream {stream.scoped_name}: it is {stream.state} and not being deleted")
+        raise CorruptError(
+            f"refusing to remove stream {stream.scoped_name}: it is {stream.state} and not being deleted"
+        )
     return Replace(
         keys.current_key(stream.scope, stream.name),
         tombstone_body(stream.epoch.next_segment_number),
@@ -212,7 +221,7 @@ def replace_running_truncation(stream: Stream, running: RunningTruncation, versi
 
 
 def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
-    """The write that makes the request of `stream` that was accepted last durable work, and the intent itself."""
+    """The write that makes the newest accepted request of `stream` durable, and its intent."""
     if stream.newest_request is None:
         raise CorruptError(f"stream {stream.scoped_name} has no pending request to write an intent for")
     intent = Intent(stream.scope, stream.name, stream.newest_request, now_ms)
@@ -220,7 +229,7 @@ def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
 
 
 def delete_intent(stream: Stream) -> Delete:
-    """Unconditional: it is written together with the current record, whose version decides."""
+    """Unconditional: its transaction also writes the current record, whose version is checked."""
     return delete_intent_write(ResourceKind.STREAM, stream.scope, stream.name)
 
 

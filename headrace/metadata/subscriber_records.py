@@ -1,4 +1,4 @@
-"""The subscribers of a stream: what registers, moves and removes one, as writes for the transactions of others."""
+"""The records of a stream's subscribers, and the writes that register and remove one in a caller's transaction."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SubscriberRecords:
         return found
 
     def find_with_retention(self, stream: Stream, name: str) -> tuple[StoredSubscriber | None, Record | None]:
-        """The subscriber, and the record of the stream's retention state: one batch read."""
+        """The subscriber, and the record of the stream's retention state; one batch read."""
         number = stream.first_segment_number
         subscriber, retention = self.store.get_many(
             [
@@ -64,7 +64,7 @@ class SubscriberRecords:
         return StoredSubscriber(subscriber_of_body(subscriber.body), subscriber.version), retention
 
     def page(self, stream: Stream, limit: int, after: str | None = None) -> SubscriberPage:
-        """At most `limit` subscribers and about PAGE_BYTES_MAX, those after the name `after`; one query."""
+        """The subscribers whose names follow `after`, at most `limit` and about PAGE_BYTES_MAX bytes; one query."""
         prefix = subscribers_prefix(stream.first_segment_number)
         partition = keys.stream_partition(stream.scope, stream.name)
         first = prefix if after is None else f"{prefix}{after}\0"
@@ -75,7 +75,7 @@ class SubscriberRecords:
         return SubscriberPage(tuple(subscriber_of_body(record.body) for record in found.records), next_after)
 
     def all(self, stream: Stream) -> list[Subscriber]:
-        """One query for each thousand of them."""
+        """All subscribers of the stream; one query for each thousand."""
         page = self.page(stream, _RECORDS_PER_READ)
         found = list(page.subscribers)
         while page.next_after is not None:
@@ -97,14 +97,14 @@ def register_writes(
     *,
     from_start: bool,
 ) -> list[Write]:
-    """What makes a reader group of a generation a subscriber: `after`, with the position where it begins.
+    """The writes that register a reader group in a generation as a subscriber: `after`, with its first position.
 
-    One that is there keeps its position, unless its generation grows and the group begins again (`from_start`). The
-    same generation again writes nothing. `retention` is the record of the stream's retention state. It is written
-    unchanged, so that no truncation is accepted that was planned without this subscriber.
+    A registered subscriber keeps its position, unless its generation grows and the group starts again (`from_start`).
+    Registering the same generation again writes nothing. `retention` is the record of the stream's retention state. It
+    is written again unchanged: its new version makes a truncation fail that was planned without this subscriber.
 
     Raises:
-        IllegalStateError: code "generation_mismatch": the group has gone on since.
+        IllegalStateError: code "generation_mismatch": the group is in a later generation.
     """
     registered = after
     if before is not None:
@@ -117,10 +117,10 @@ def register_writes(
 def subscribe_writes(
     stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, retention: Record | None
 ) -> list[Write]:
-    """What the group itself writes to be a subscriber, on condition that its own record is unchanged.
+    """The writes with which a group's own workflow subscribes it, on condition that the group's record is unchanged.
 
-    Its record says in which generation it is. What another caller has registered under its name, in any generation,
-    gives way; the same generation writes nothing. `retention` is as in `register_writes`.
+    The group's record has its generation. So a subscriber that another caller has registered under this name in another
+    generation is replaced. The same generation writes nothing. `retention` is as in `register_writes`.
     """
     if before is not None and before.subscriber.generation == after.generation:
         return []
@@ -130,22 +130,22 @@ def subscribe_writes(
 def _position_writes(
     stored: StoredStream, before: StoredSubscriber | None, after: Subscriber, retention: Record | None
 ) -> list[Write]:
-    """The subscriber with the position where it begins, in the place of the one that was read."""
+    """The writes that put the subscriber with its first position in the place of the one that was read."""
     stream = stored.stream
     key = keys.subscriber_key(stream.scope, stream.name, stream.first_segment_number, after.name)
     body = subscriber_body(after)
     writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]
     if retention is not None:
         writes.append(Replace(retention.key, retention.body, retention.version))
-    # Nothing may appear in the partition of a stream that is gone, and no position before a head that has moved.
+    # Without these checks a record could be written for a deleted stream, or a position before a head that has moved.
     return stored.unchanged(*writes)
 
 
 def unregister_writes(stream: Stream, before: StoredSubscriber | None, generation: int) -> list[Write]:
-    """What ends a subscription; nothing if there is none.
+    """The writes that remove a subscriber; empty if there is none.
 
     Raises:
-        IllegalStateError: code "generation_mismatch": the group has gone on since.
+        IllegalStateError: code "generation_mismatch": the group is in a later generation.
     """
     if before is None:
         return []
@@ -154,7 +154,7 @@ def unregister_writes(stream: Stream, before: StoredSubscriber | None, generatio
 
 
 def unsubscribe_writes(stream: Stream, before: StoredSubscriber | None) -> list[Write]:
-    """What the group itself writes to be a subscriber no longer, in whatever generation; nothing if it is none."""
+    """The writes with which a group's own workflow unsubscribes it, in any generation; empty if there is none."""
     if before is None:
         return []
     name = before.subscriber.name

@@ -1,4 +1,4 @@
-"""Where subscribers of a stream are in it, and the subscriptions of reader groups as their workflows change them."""
+"""The positions of a stream's subscribers, and the changes of workflows to the subscriptions of reader groups."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ _ATTEMPTS_MAX = 8
 
 
 class SubscriberPlaces:
-    """Makes of offsets, as readers publish them, a cut with its segments; safe for any number of threads."""
+    """Converts the offsets that readers publish to a cut with its segments; safe for any number of threads."""
 
     def __init__(self, history: HistoryRecords) -> None:
         self._history = history
         self._cuts = PlacedCuts(history)
 
     def place(self, stream: Stream, offsets: Mapping[int, int]) -> PlacedCut:
-        """The cut at these offsets, with its segments; those that are not reached yet give way to what they follow.
+        """The cut at these offsets, with its segments.
+
+        A segment that the readers have not reached yet is replaced by the ends of its predecessors.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
@@ -48,9 +50,9 @@ class SubscriberPlaces:
         running: RunningTruncation | None,
         start: Mapping[int, int] | None,
     ) -> PlacedCut:
-        """Where a new subscriber begins: at `start` (offset by segment id), or else at the head of the stream.
+        """Where a new subscriber starts: at `start` (offset by segment id), or else at the head of the stream.
 
-        It is in no key range before the place to which the stream is being truncated: that was decided without it.
+        In no key range is this before the target of a running truncation, which was planned without the subscriber.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
@@ -89,9 +91,9 @@ class SubscriberPlaces:
 class Subscriptions:
     """Subscribes reader groups to streams on behalf of their workflows; every step may be repeated.
 
-    A stream that is gone has no subscribers: then nothing happens. `condition` is that the group's own record, which
-    says in which generation it is, is still the one that was read. Both methods raise WriteConflictError when it is
-    not. While it is, no generation under which another caller registered the group's name stands in the way.
+    If the stream was deleted, nothing happens. `condition` is a check that the group's own record, which has its
+    generation, is still the one that was read. Both methods raise WriteConflictError if it is not. If it is, they
+    replace a subscriber that another caller registered under the group's name, in any generation.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
@@ -102,10 +104,10 @@ class Subscriptions:
         self._clock = clock
 
     def subscribe(self, stream: GroupStream, subscriber: str, generation: int, condition: Check) -> None:
-        """The stream's retention waits for the group from its start in the stream on, the head if it has none.
+        """Make the stream's retention wait for the group, from the group's start in the stream, or from the head.
 
-        So it does again in each later generation: the group may have been reset, and its readers begin anew. A start
-        that is no cut of the stream, which may have been made anew since, counts as its head.
+        Each later generation starts there again, because the group may have been reset and its readers start again. A
+        start that is not a cut of the stream is replaced by the head: the stream may have been created again since.
         """
 
         def writes() -> list[Write]:
@@ -122,7 +124,7 @@ class Subscriptions:
         self._write(condition, writes)
 
     def unsubscribe(self, scope: str, stream: str, subscriber: str, condition: Check) -> None:
-        """The stream's retention no longer waits for the group."""
+        """Make the stream's retention no longer wait for the group."""
 
         def writes() -> list[Write]:
             found = self._streams.get(scope, stream).stream

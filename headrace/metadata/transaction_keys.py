@@ -1,6 +1,6 @@
-"""Where each record of a stream's transactions is stored: in a partition of its own, apart from the stream's.
+"""Where each record of a stream's transactions is stored: in a partition apart from the stream's other records.
 
-Records' modules are imported where they are needed, as in `keys`.
+Each function imports the module of its record itself, for the reason given in `keys`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def transactions_partition(scope: str, stream: str) -> str:
-    """Raises InvalidRequestError, code "invalid_name", as all of these do for names that cannot exist."""
+    """Raises InvalidRequestError, code "invalid_name", for an invalid name, as every function of this module does."""
     from headrace.codec.records import transaction_record
 
     return transaction_record.transactions_partition(

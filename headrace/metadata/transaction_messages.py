@@ -1,7 +1,8 @@
 """Queue messages about transactions: commits, one group per stream, and aborts, one group per transaction.
 
-A stream has one commit message at a time, whatever waits: that of the oldest mark. Messages only say that there is
-something to do; what, the records tell. So a message may come twice, late or in vain.
+A stream has one commit message at a time, that of its oldest mark, however many transactions wait. A message only
+announces work; the processor reads from the records what the work is. So a message may arrive twice, late, or when
+there is no work left.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class TransactionMessage:
 
 @dataclass(frozen=True, slots=True)
 class TransactionQueues:
-    """Where the two kinds of messages go."""
+    """The queues of the two kinds of messages."""
 
     commits: RequestQueue
     aborts: RequestQueue
 
     def send(self, message: TransactionMessage, attempt: int = 0) -> None:
-        """Queue the message; a queue drops what it got minutes ago, so that a later `attempt` must have its own number.
+        """Queue the message. A queue drops a message that it got minutes ago, so each `attempt` needs its own number.
 
         Raises:
-            UnavailableError, ThrottledError: the message may not have been taken.
+            UnavailableError, ThrottledError: the queue may not have accepted the message.
         """
         scoped_name = scoped_stream_name(message.scope, message.stream)
         text = transaction_text(message.transaction_id)
@@ -65,7 +66,7 @@ def parse_message(body: Mapping[str, Any], kind: str) -> TransactionMessage:
     """A message of that kind.
 
     Raises:
-        InvalidRequestError: the body is no such message; it will never be one.
+        InvalidRequestError: the body is not such a message, so a repeat cannot succeed.
     """
     if set(body) != {"kind", "scope", "stream", "transaction"} or not all(
         isinstance(one, str) for one in body.values()

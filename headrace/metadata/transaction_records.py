@@ -62,22 +62,22 @@ class StoredTransaction:
 
 
 class TransactionRecords:
-    """Of all streams; what belongs together is written together, by those who call."""
+    """Reads the transactions of all streams. Callers combine the writes of this module and write them together."""
 
     def __init__(self, store: MetadataStore, streams: StreamRecords | None = None) -> None:
         self.store = store
         self._streams = streams or StreamRecords(store)
 
     def find(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction | None:
-        """One batch read; None if there is no such transaction, or none any more."""
+        """The transaction, or None if it does not exist or its record has been removed; one batch read."""
         return self.find_to_mark(scope, stream, [transaction_id])[0][0]
 
     def find_to_mark(
         self, scope: str, stream: str, transaction_ids: Sequence[int], *others: Key
     ) -> tuple[list[StoredTransaction | None], list[Record | None]]:
-        """The transactions, completed ones too, and the `others`: one batch read.
+        """The transactions, also completed ones, and the records at the keys `others`; one batch read.
 
-        A batch is no snapshot: a transaction that is completed meanwhile may be found neither open nor done.
+        A batch read is not a snapshot: a transaction that is completed meanwhile may be found neither open nor done.
         """
         wanted = [transaction_keys.open_key(scope, stream, one) for one in transaction_ids]
         wanted += [transaction_keys.done_key(scope, stream, one) for one in transaction_ids]
@@ -89,7 +89,10 @@ class TransactionRecords:
         return found, records[2 * count :]
 
     def find_many(self, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], StoredTransaction]:
-        """Transactions by scope, stream and id, those that exist and decode; at most 50 of them, in one batch read."""
+        """Transactions by scope, stream and id; at most 50, in one batch read.
+
+        Those that do not exist or cannot be decoded are left out.
+        """
         if not wanted:
             return {}
         opened = [transaction_keys.open_key(*one) for one in wanted]
@@ -97,14 +100,14 @@ class TransactionRecords:
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
         found: dict[tuple[str, str, int], StoredTransaction] = {}
         for one, open_record, done in either:
-            with contextlib.suppress(CorruptError):  # One that is read by itself tells why.
+            with contextlib.suppress(CorruptError):  # A read of this transaction alone reports the error.
                 stored = _stored(open_record or done)
                 if stored is not None:
                     found[one] = stored
         return found
 
     def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:
-        """Streams by scope and name, at most 100, in one batch read; those that do not decode are left out."""
+        """Streams by scope and name; at most 100, in one batch read. Those that cannot be decoded are left out."""
         places = list(dict.fromkeys(wanted))
         records = self.store.get_many([keys.current_key(*one) for one in places]) if places else []
         found: dict[tuple[str, str], Stream | None] = {}
@@ -117,7 +120,10 @@ class TransactionRecords:
     def open_transactions(
         self, scope: str, stream: str, limit: int, after: int | None = None
     ) -> tuple[list[StoredTransaction], bool]:
-        """Those that are not completed, by id, behind `after`, and whether more may follow; bounded by bytes too."""
+        """The transactions that are not completed, ordered by id, after `after`; and whether more may follow.
+
+        At most `limit` transactions and about PAGE_BYTES_MAX bytes; one query.
+        """
         first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit, bytes_max=PAGE_BYTES_MAX)
@@ -125,16 +131,16 @@ class TransactionRecords:
         return found, page.next_after is not None
 
     def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:
-        """Id and outcome of those that were completed last, the newest first."""
+        """Id and outcome of the transactions that were completed last, the newest first; one query."""
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=COMPLETED_FIRST, last=COMPLETED_LAST, limit=limit, descending=True)
         return [completed_of_body(record.body) for record in page.records]
 
     def find_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
-        """The stream and the commit that runs on it: one batch read.
+        """The stream and its running commit; one batch read, and a second one if a commit runs.
 
-        Where a run is found it takes a second one. All runs have the same key and begin at version 0, so that the
-        records do not tell whether both are of the same run. Two equal reads do.
+        All runs have the same key and start at version 0, so the two records alone do not show that they belong to the
+        same run. Two equal reads in a row show it.
 
         Raises:
             WriteConflictError: a run began or ended between the two.
@@ -151,10 +157,10 @@ class TransactionRecords:
         return self._streams.stored(current), commit_run_of_body(run.body) if run else None
 
     def forget_set(self, scope: str, stream: str, key: str, marked_ms: int) -> list[Write]:
-        """What forgets the commit set that was marked at `marked_ms`; one batch read.
+        """The writes that remove the commit set that was marked at `marked_ms`; one batch read.
 
-        A set of a later incarnation of the stream may have the same key. It stays, and the version of the stream's
-        record, which grows over all incarnations, is checked so that none slips in.
+        A later incarnation of the stream may have a set of the same key, which must stay. The writes therefore check
+        the version of the stream's record, which grows over all incarnations.
         """
         current, record = self.store.get_many(
             [keys.current_key(scope, stream), transaction_keys.commit_set_key(scope, stream, key)]
@@ -165,28 +171,29 @@ class TransactionRecords:
         return [unchanged, Delete(record.key, record.version)]
 
     def marked(self, scope: str, stream: str, limit: int) -> list[int]:
-        """The transactions that wait for their commit, in order; one query."""
+        """The transactions that wait for their commit, in commit order; one query."""
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=limit)
         return [order_of_body(record.body).transaction_id for record in page.records]
 
     def oldest_mark(self, scope: str, stream: str) -> WaitingMark | None:
-        """The one whose turn it is, None if none waits; one query."""
+        """The mark of the transaction that is committed next, or None if no transaction waits; one query."""
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1)
         return order_of_body(page.records[0].body) if page.records else None
 
     def next_number(self, scope: str, stream: str) -> int:
-        """A number above those of all marks that wait; one query.
+        """A number above the numbers of all waiting marks; one query.
 
-        So a mark comes behind every mark that was written before this was asked: that one waits, or its commit is done.
+        A mark with this number is ordered after every mark that was written before the query: such a mark either still
+        waits, or its commit is complete.
         """
         partition = transaction_keys.transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1, descending=True)
         return number_of_order_sort(page.records[0].key.sort) + 1 if page.records else 0
 
     def still_open(self, scope: str, stream: str, transaction_ids: Sequence[int]) -> list[StoredTransaction]:
-        """Those of the transactions that are not completed, in the order given."""
+        """The transactions among these that are not completed, in the given order."""
         found: list[StoredTransaction] = []
         for start in range(0, len(transaction_ids), READS_PER_BATCH_MAX):
             batch = transaction_ids[start : start + READS_PER_BATCH_MAX]
@@ -204,7 +211,7 @@ def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
 
 
 def delete_begun(scope: str, stream: str, transaction: Transaction) -> Delete:
-    """Takes back what `create_open` wrote, unless it has changed since."""
+    """The write that rolls back `create_open`. It fails if the transaction has changed since."""
     return Delete(transaction_keys.open_key(scope, stream, transaction.transaction_id), 0)
 
 
@@ -221,7 +228,7 @@ def create_run(scope: str, stream: str, run: CommitRun) -> Create:
 
 
 def delete_run(scope: str, stream: str) -> Delete:
-    """Unconditional: it is written together with the current record, whose version decides."""
+    """Unconditional: its transaction also writes the current record, whose version is checked."""
     return Delete(transaction_keys.commit_run_key(scope, stream), None)
 
 
@@ -233,7 +240,7 @@ def replace_open(scope: str, stream: str, stored: StoredTransaction, after: Tran
 def mark_for_commit(
     scope: str, stream: str, stored: StoredTransaction, after: Transaction, now_ms: int
 ) -> tuple[Replace, Create]:
-    """The marked transaction and its place in the order. No other mark writes to either."""
+    """The writes of the marked transaction and its place in the commit order. No other mark writes these records."""
     if after.order is None:
         raise CorruptError(f"refusing to mark transaction {after.transaction_id:032x} without a place in the order")
     entry = Create(
@@ -243,7 +250,7 @@ def mark_for_commit(
 
 
 def complete(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> list[Write]:
-    """The transaction leaves the open ones for the completed ones. At most WRITES_PER_COMPLETION writes."""
+    """The writes that move a transaction from the open to the completed ones; at most WRITES_PER_COMPLETION."""
     if after.completed_ms is None:
         raise CorruptError(f"refusing to complete transaction {after.transaction_id:032x} without a time")
     identifier = after.transaction_id
@@ -258,7 +265,7 @@ def complete(scope: str, stream: str, stored: StoredTransaction, after: Transact
 
 
 def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:
-    """A completed transaction is known no longer."""
+    """The writes that remove the records of a completed transaction."""
     writes: list[Write] = [Delete(transaction_keys.done_key(scope, stream, transaction.transaction_id), None)]
     if transaction.completed_ms is not None:
         key = transaction_keys.completed_key(scope, stream, transaction.completed_ms, transaction.transaction_id)
@@ -267,7 +274,7 @@ def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:
 
 
 def remove(scope: str, stream: str, stored: StoredTransaction) -> list[Write]:
-    """A transaction that no incarnation of the stream has goes, in whichever state it is."""
+    """The writes that remove a transaction in any state, whose incarnation of the stream no longer exists."""
     transaction = stored.transaction
     if transaction.completed_ms is not None:
         return forget(scope, stream, transaction)

@@ -1,7 +1,7 @@
-"""Noting a writer's time and position: what the service does for writers, and the commit of transactions for theirs.
+"""Records of writers' times and positions, written for the service and for the commit of a writer's transactions.
 
-The first mark of a writer puts the stream on the schedule of its bucket in the same transaction; a later one is a
-single conditional write.
+The first mark of a writer also puts the stream on the schedule of its bucket, in the same transaction. A later mark is
+a single conditional write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.codec.records.watermark_schedule_record import (
 )
 from headrace.codec.records.writer_mark_record import writer_mark_body, writer_mark_of_body
 from headrace.metadata import keys
-from headrace.metadata.lost_races import repeat_on_conflict
+from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream
 from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
@@ -27,11 +27,11 @@ from headrace.model.writer_marks import Positions, WriterMark, invalid_position,
 from headrace.ports.metadata_store import Create, MetadataStore, Record, Replace, Write
 
 _ATTEMPTS_MAX = 5
-"""Fewer than of other calls: a commit notes marks too, within attempts of its own."""
+"""Fewer than for other calls, because a commit also notes marks and repeats the whole on a conflict."""
 
 
 class WriterMarkRecords:
-    """Safe for any number of threads; keeps what it has read of epochs, which never change."""
+    """Writes marks; safe for any number of threads. It caches the epochs that it has read, which never change."""
 
     def __init__(self, store: MetadataStore, streams: StreamRecords) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class WriterMarkRecords:
         self._history = streams.history
 
     def note(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
-        """Remember that `writer` has written everything before `time` in front of these offsets, by segment id.
+        """Record that all events of `writer` before `time` are before these offsets, given by segment id.
 
         One read and one write; the first mark of a writer needs one more read and a transaction.
 
@@ -47,17 +47,17 @@ class WriterMarkRecords:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "invalid_time" or "invalid_position", see `writer_marks.noted`, or a segment that
                 the stream never had; code "too_many_writers".
-            UnavailableError: the stream is being created; or the store does not answer.
-            ConflictError: others were faster too often; repeat.
+            UnavailableError: the stream is being created, or the metadata store does not answer.
+            ConflictError: other processes changed the records during every attempt; repeat.
         """
         writer_marks.check_time(time)
         writer_marks.check_offsets(offsets)
         repeat_on_conflict(lambda: self._try_to_note(scope, stream, writer, time, offsets), _ATTEMPTS_MAX)
 
     def note_commit(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> bool:
-        """As `note`, for where a transaction of the writer was committed; whether that is news.
+        """As `note`, for the position where a transaction of the writer was committed; False if the mark is refused.
 
-        A repeated or late commit tells old news, and nobody is there any more to whom it could be refused.
+        A repeated or late commit may have an outdated mark. No client waits for the answer any more, so it is ignored.
         """
         try:
             self.note(scope, stream, writer, time, offsets)
@@ -66,7 +66,7 @@ class WriterMarkRecords:
         return True
 
     def shut_down(self, scope: str, stream: str, writer: str) -> None:
-        """Nobody waits for this writer any more, until it notes its time again.
+        """Deregister the writer, so that watermarks do not wait for it until it notes its time again.
 
         Raises:
             NotFoundError: there is no such stream; or, with code "writer_not_found", the writer has no mark.
@@ -79,7 +79,7 @@ class WriterMarkRecords:
         previous = _mark_of(record, stream)
         mark = noted(previous, WriterMark(writer, time, self._positions(stream, offsets)))
         if mark == previous:
-            return  # A commit that was interrupted is noted twice.
+            return  # A commit that was interrupted notes its mark again.
         body = writer_mark_body(mark, stream.first_segment_number)
         key = keys.writer_mark_key(scope, name, writer)
         write = Create(key, body) if record is None else Replace(key, body, record.version)
@@ -113,11 +113,11 @@ class WriterMarkRecords:
         return stored, record
 
     def _positions(self, stream: Stream, offsets: Mapping[int, int]) -> Positions:
-        """The positions with their segments; most are of the active epoch, the others are looked up in theirs."""
+        """The positions with their segments. A segment outside the active epoch is looked up in the epoch of its id."""
         found: dict[int, StreamSegment] = {one: stream.epoch.by_id[one] for one in offsets if one in stream.epoch.by_id}
         epochs = sorted({segment_epoch(identifier) for identifier in offsets if identifier not in found})
         if epochs and epochs[-1] > stream.recorded_epoch:
-            raise invalid_position(f"it knows epoch {epochs[-1]}, but the stream is in epoch {stream.epoch.number}")
+            raise invalid_position(f"it names epoch {epochs[-1]}, but the stream is in epoch {stream.epoch.number}")
         for epoch in self._history.epochs(stream, epochs):
             found |= {one.segment_id: one for one in epoch.created}
         for identifier in offsets:
@@ -126,7 +126,7 @@ class WriterMarkRecords:
         return positions_of({found[identifier]: offset for identifier, offset in offsets.items()})
 
     def _schedule(self, stream: Stream) -> Write:
-        """The write that counts one more writer. It changes the entry, so that no tick takes it away meanwhile."""
+        """The write that counts one more writer. It changes the entry's version, so no tick removes it meanwhile."""
         key = keys.watermark_schedule_key(stream.scope, stream.name)
         record = self._store.get(key)
         scheduled = watermark_schedule_of_body(record.body) if record else None
@@ -145,7 +145,7 @@ class WriterMarkRecords:
 
 
 def _mark_of(record: Record | None, stream: Stream) -> WriterMark | None:
-    """The mark, unless it is one of a former life of the stream."""
+    """The mark, or None if it belongs to a former incarnation of the stream."""
     if record is None:
         return None
     mark, first_segment_number = writer_mark_of_body(record.body)

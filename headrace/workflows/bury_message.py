@@ -13,7 +13,7 @@ from dataclasses import replace
 from headrace.codec.records.intent_record import intent_of_body
 from headrace.metadata import keys
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, put_letter
-from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_keys import open_key

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction_messages import COMMIT, parse_message
 from headrace.metadata.transaction_records import (

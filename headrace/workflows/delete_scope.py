@@ -17,7 +17,7 @@ from headrace.codec.records.scope_record import ScopeState, closing_request_of_b
 from headrace.metadata import keys
 from headrace.metadata.intents import delete_intent_write
 from headrace.metadata.key_value_table_records import KeyValueTableRecords
-from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.reader_group_records import ReaderGroupRecords
 from headrace.metadata.request_messages import parse_message
 from headrace.model import key_value_tables, reader_groups

@@ -15,7 +15,7 @@ from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
-from headrace.metadata.stream_records import StoredStream, bury_current, delete_intent
+from headrace.metadata.stream_records import StoredStream, delete_intent, replace_with_tombstone
 from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
@@ -132,7 +132,7 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
     """The stream is gone, its name is free, its segment numbers are not."""
     stream = stored.stream
     tools.records.store.write(
-        bury_current(stored),
+        replace_with_tombstone(stored),
         Delete(keys.epoch_key(stream.scope, stream.name, stream.epoch.number), None),
         *writes_of_deletion(stream),
         delete_intent(stream),

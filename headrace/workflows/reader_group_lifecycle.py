@@ -56,7 +56,7 @@ class ReaderGroupLifecycle:
             RequestKind.DELETE_READER_GROUP: (
                 SubjectStep("leave all streams", self._leave_all),
                 SubjectStep("delete state stream", self._delete_stream),
-                SubjectStep("forget", self._records.bury),
+                SubjectStep("forget", self._records.replace_with_tombstone),
             ),
         }
         return SubjectRequestProcessor(self._records.find, steps)

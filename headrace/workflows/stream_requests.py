@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError, NotFoundError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.metadata.lost_races import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind

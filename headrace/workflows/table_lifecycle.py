@@ -30,7 +30,7 @@ class TableLifecycle:
             ),
             RequestKind.DELETE_KEY_VALUE_TABLE: (
                 SubjectStep("delete segments", self._delete_segments),
-                SubjectStep("forget", self._records.bury),
+                SubjectStep("forget", self._records.replace_with_tombstone),
             ),
         }
         return SubjectRequestProcessor(self._records.find, steps)

@@ -63,7 +63,7 @@ def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest
     for _ in range(2):
         answer = call("POST", "/v1/scopes", {"scopeName": "s"})
         assert (answer.status, answer.code) == (503, "setting_changed")
-        assert f"began with {began_with} {setting}, and is configured for 9" in answer.body["error"]["message"]
+        assert f"was started with {began_with} {setting} and is now configured for 9" in answer.body["error"]["message"]
     assert world.contents() == before
     monkeypatch.undo()
 

@@ -1,4 +1,4 @@
-"""The cache keeps to its bound."""
+"""The total weight of a cache stays within its bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.metadata.bounded_cache import BoundedCache
 
 
-def test_the_least_recently_used_leaves_first():
+def test_least_recently_used_value_is_evicted_first():
     cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
     cache.put("a", 4)
     cache.put("b", 4)
@@ -18,14 +18,14 @@ def test_the_least_recently_used_leaves_first():
     assert cache.weight == 8
 
 
-def test_what_is_heavier_than_the_bound_is_not_kept():
+def test_value_above_the_bound_is_not_kept():
     cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
     cache.put("a", 11)
     assert cache.get("a") is None
     assert cache.weight == 0
 
 
-def test_the_last_put_counts():
+def test_put_replaces_the_value_and_its_weight():
     cache: BoundedCache[str, int] = BoundedCache(10, lambda value: value)
     cache.put("a", 4)
     cache.put("b", 5)
@@ -39,7 +39,7 @@ def test_the_last_put_counts():
 
 
 @given(puts=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), max_size=50))
-def test_the_weight_is_the_sum_and_within_the_bound(puts: list[tuple[int, int]]):
+def test_weight_is_the_sum_and_within_the_bound(puts: list[tuple[int, int]]):
     cache: BoundedCache[int, tuple[int, int]] = BoundedCache(12, lambda value: value[1])
     for key, weight in puts:
         cache.put(key, (key, weight))

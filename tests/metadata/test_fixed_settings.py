@@ -1,4 +1,4 @@
-"""Settings that are chosen once: the first value is recorded, another one is refused."""
+"""Settings that are chosen once: the first value is recorded, and another value is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.model.errors import IllegalStateError
 
 
-def test_the_first_value_is_recorded_and_another_refused():
+def test_first_value_is_recorded_and_another_refused():
     world = StreamWorld()
     world.calls.counts.clear()
     check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
@@ -18,16 +18,16 @@ def test_the_first_value_is_recorded_and_another_refused():
     world.calls.counts.clear()
     check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
     assert dict(world.calls.counts) == {"read": 1}
-    with pytest.raises(IllegalStateError, match=r"began with 8 containers.* for 9 now.* -c containers=8") as error:
+    with pytest.raises(IllegalStateError, match=r"was started with 8 containers.* for 9.* -c containers=8") as error:
         check_fixed_setting(world.store, FixedSetting.CONTAINERS, 9)
     assert error.value.specific_code == "setting_changed"
     check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
 
 
-def test_of_two_first_values_one_is_refused():
+def test_one_of_two_concurrent_first_values_is_refused():
     world = StreamWorld()
     with (
         world.calls.overtaken("write", lambda: check_fixed_setting(world.store, FixedSetting.BUCKETS, 8)),
-        pytest.raises(IllegalStateError, match="began with 8 buckets"),
+        pytest.raises(IllegalStateError, match="was started with 8 buckets"),
     ):
         check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)

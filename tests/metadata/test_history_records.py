@@ -1,4 +1,4 @@
-"""Immutable records are read once per life of a stream, and never of another life."""
+"""Immutable records are read once per incarnation of a stream, and never from another incarnation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.ports.metadata_store import Create, Delete
 CONFIGURATION = StreamConfiguration(ScalingPolicy.fixed(1))
 
 
-def _life(first_number: int) -> tuple[Stream, list[Epoch]]:
+def _incarnation(first_number: int) -> tuple[Stream, list[Epoch]]:
     """A stream of one segment after three scales, and its epochs."""
     stream = streams.created(streams.new_stream("s", "t", CONFIGURATION, first_number, 1_000))
     epochs = [stream.epoch]
@@ -40,8 +40,8 @@ def history(store: MemoryMetadataStore) -> HistoryRecords:
     return HistoryRecords(store)
 
 
-def test_epochs_come_in_the_order_asked_for(store: MemoryMetadataStore, history: HistoryRecords):
-    stream, epochs = _life(0)
+def test_epochs_are_returned_in_the_requested_order(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, epochs = _incarnation(0)
     for epoch in epochs[:3]:
         store.write(*create_epoch(stream, epoch))
     assert list(history.epochs(stream, [2, 0, 3, 1])) == [epochs[2], epochs[0], epochs[3], epochs[1]]
@@ -49,8 +49,8 @@ def test_epochs_come_in_the_order_asked_for(store: MemoryMetadataStore, history:
         history.epoch(stream, 4)
 
 
-def test_what_was_read_once_is_not_read_again(store: MemoryMetadataStore, history: HistoryRecords):
-    stream, epochs = _life(0)
+def test_cached_record_is_not_read_again(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, epochs = _incarnation(0)
     key = keys.sealed_segments_key("s", "t", (0, 0))
     for epoch in epochs[:3]:
         store.write(*create_epoch(stream, epoch))
@@ -62,9 +62,9 @@ def test_what_was_read_once_is_not_read_again(store: MemoryMetadataStore, histor
     assert history.sealed_segments(stream, [0, 1]) == {0: SealedSegment(7, 1)}
 
 
-def test_another_life_of_the_name_is_another_stream(store: MemoryMetadataStore, history: HistoryRecords):
-    first, first_epochs = _life(0)
-    second, second_epochs = _life(4)
+def test_new_incarnation_does_not_see_cached_records(store: MemoryMetadataStore, history: HistoryRecords):
+    first, first_epochs = _incarnation(0)
+    second, second_epochs = _incarnation(4)
     for epoch in first_epochs[:3]:
         store.write(*create_epoch(first, epoch))
     assert history.epoch(first, 1) == first_epochs[1]
@@ -76,26 +76,24 @@ def test_another_life_of_the_name_is_another_stream(store: MemoryMetadataStore, 
     assert history.epoch(second, 1) != first_epochs[1]
 
 
-def test_a_stream_read_in_a_former_life_gets_no_epoch_of_the_present_one(
-    store: MemoryMetadataStore, history: HistoryRecords
-):
-    first, _ = _life(0)
-    second, second_epochs = _life(4)
+def test_old_incarnation_gets_no_epoch_of_the_new_one(store: MemoryMetadataStore, history: HistoryRecords):
+    first, _ = _incarnation(0)
+    second, second_epochs = _incarnation(4)
     store.write(*create_epoch(second, second_epochs[0]))
     with pytest.raises(NotFoundError):
         history.epoch(first, 0)
     assert history.epoch(second, 0) == second_epochs[0]
 
 
-def test_sizes_that_come_later_are_seen(store: MemoryMetadataStore, history: HistoryRecords):
-    stream, _ = _life(0)
+def test_later_recorded_sizes_are_found(store: MemoryMetadataStore, history: HistoryRecords):
+    stream, _ = _incarnation(0)
     assert history.sealed_segments(stream, [0]) == {}
     store.write(Create(keys.sealed_segments_key("s", "t", (0, 0)), sealed_segments_body({0: SealedSegment(7, 1)})))
     assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
 
 
 def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: HistoryRecords):
-    stream, _ = _life(0)
+    stream, _ = _incarnation(0)
     sealed = {number: SealedSegment(number, 1) for number in range(0, 80_000, 200)}
     for shard in range(200):
         part = {number: one for number, one in sealed.items() if number // 400 == shard}
@@ -103,8 +101,8 @@ def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: His
     assert history.sealed_segments(stream, list(sealed)) == sealed
 
 
-def test_history_that_is_gone_is_not_found(history: HistoryRecords):
-    stream, epochs = _life(0)
+def test_deleted_history_is_not_found(history: HistoryRecords):
+    stream, epochs = _incarnation(0)
     assert history.epoch_at(stream, epochs[3].creation_time_ms) == epochs[3]
     with pytest.raises(NotFoundError, match="being deleted"):
         history.epoch_at(stream, 1_000)

@@ -12,7 +12,7 @@ from headrace.ports.segment_stores import SegmentInfo, SegmentScaleRate
 RATE = SegmentScaleRate(2, 100)
 
 
-def test_the_life_of_a_segment():
+def test_segment_operations_may_be_repeated():
     clock = ManualClock(1_000)
     stores = MemorySegmentStores(clock)
     stores.create_segment("a", RATE, 7)
@@ -37,7 +37,7 @@ def test_the_life_of_a_segment():
     assert stores.names() == []
 
 
-def test_what_is_not_there_is_not_found():
+def test_missing_segment_is_not_found():
     stores = MemorySegmentStores()
     for operation in (
         lambda: stores.segment_info("a"),

@@ -272,7 +272,7 @@ def test_a_changed_number_of_containers_is_refused(aws, config):
 
     async def scenario() -> None:
         process = SegmentStoreProcess(config, {})
-        with pytest.raises(IllegalStateError, match="began with 8 containers, and is configured for 2"):
+        with pytest.raises(IllegalStateError, match="was started with 8 containers and is now configured for 2"):
             await asyncio.wait_for(process.start(), WAIT_S)
         await process._health.stop()
 

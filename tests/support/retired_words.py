@@ -41,6 +41,7 @@ SCANNED = (
 CLEAN = (
     "docs",
     "headrace/deployment_defaults.py",
+    "headrace/metadata",
     "headrace/ports",
     "headrace/spark",
     "headrace/topology",

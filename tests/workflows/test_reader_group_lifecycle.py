@@ -395,4 +395,4 @@ def test_only_a_group_under_deletion_is_buried(groups_world: Any):
     _create(groups_world)
     records = ReaderGroupRecords(groups_world.bare_store)
     with pytest.raises(CorruptError):
-        records.bury(records.get("s", "g"))
+        records.replace_with_tombstone(records.get("s", "g"))

@@ -196,7 +196,7 @@ def test_only_a_table_under_deletion_is_buried(world: Any):
     _create(world)
     records = KeyValueTableRecords(world.bare_store)
     with pytest.raises(CorruptError):
-        records.bury(records.get("s", "k"))
+        records.replace_with_tombstone(records.get("s", "k"))
 
 
 def test_the_message_goes_to_the_group_of_the_table(world: Any):

@@ -1,4 +1,4 @@
-"""Repeating what lost to another writer: what others have written is read again, and decides what is left to do."""
+"""Optimistic retries: an operation that conflicts with another writer reads the records again and is repeated."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from headrace.ports.metadata_store import WriteConflictError
 _T = TypeVar("_T")
 
 ATTEMPTS_PER_CALL_MAX = 12
-"""After the last one the caller has to repeat the call. The pauses between them are at most 3.1 s together."""
+"""After the last attempt the caller must repeat the call. The pauses between them are at most 3.1 s together."""
 
 ATTEMPTS_PER_MESSAGE_MAX = 5
-"""After the last one the message is delivered again, a while later."""
+"""After the last attempt the queue delivers the message again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictBackOff:
-    """Pauses that double up to a bound, with full jitter, so that writers which met once do not meet again.
+    """Pauses that double up to a bound, with full jitter, so that writers that conflicted once rarely conflict again.
 
-    `sleep` takes seconds, `jitter` is uniform in [0, 1).
+    `sleep` takes seconds; `jitter` returns uniform values in [0, 1).
     """
 
     sleep: Callable[[float], None]
@@ -41,12 +41,14 @@ def repeat_on_conflict(
     conflict: type[ConflictError] = WriteConflictError,
     back_off: ConflictBackOff | None = None,
 ) -> _T:
-    """What `attempt` returns, which reads again each time; the last conflict is raised, and any other error at once.
+    """Call `attempt` until it raises no conflict. It must read the records again each time.
+
+    The conflict of the last attempt is raised, and any other error at once.
 
     Args:
-        conflict: What a repeat may settle: conflicts of writes; `ConflictError` where others say in that way, too, that
-            they work on the same thing, and may be done with it by now.
-        back_off: How long to wait between attempts; without it the next one follows at once.
+        conflict: The errors to repeat after. `ConflictError` also includes operations that are refused because
+            another one runs on the same resource: it may be complete at the next attempt.
+        back_off: The pauses between attempts; without it the next attempt follows at once.
     """
     for failures in range(1, attempts_max):
         try:

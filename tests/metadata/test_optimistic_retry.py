@@ -1,10 +1,10 @@
-"""A lost race is run again, so many times at most, and nothing but a lost race is."""
+"""An operation is repeated after a conflict, a bounded number of times, and after no other error."""
 
 from __future__ import annotations
 
 import pytest
 
-from headrace.metadata.lost_races import (
+from headrace.metadata.optimistic_retry import (
     ATTEMPTS_PER_CALL_MAX,
     ATTEMPTS_PER_MESSAGE_MAX,
     ConflictBackOff,
@@ -34,14 +34,14 @@ class Attempts:
 
 
 @pytest.mark.parametrize("failures", [0, 1, ATTEMPTS_PER_CALL_MAX - 1])
-def test_what_succeeds_in_the_end_is_done_once(failures: int):
+def test_attempts_are_repeated_until_one_succeeds(failures: int):
     attempts = Attempts(failures)
     assert repeat_on_conflict(attempts) == "done"
     assert attempts.made == failures + 1
 
 
 @pytest.mark.parametrize("attempts_max", [1, ATTEMPTS_PER_MESSAGE_MAX, ATTEMPTS_PER_CALL_MAX])
-def test_the_last_conflict_is_raised(attempts_max: int):
+def test_conflict_of_the_last_attempt_is_raised(attempts_max: int):
     attempts = Attempts(100)
     with pytest.raises(WriteConflictError):
         repeat_on_conflict(attempts, attempts_max)
@@ -59,7 +59,7 @@ def test_pauses_double_up_to_a_bound_with_full_jitter():
 
 
 @pytest.mark.parametrize("error", [BUSY, UnavailableError("away"), RuntimeError("a mistake")])
-def test_any_other_error_is_raised_at_once(error: Exception):
+def test_other_error_is_raised_at_once(error: Exception):
     attempts = Attempts(1, error)
     with pytest.raises(type(error)):
         repeat_on_conflict(attempts)
@@ -67,7 +67,7 @@ def test_any_other_error_is_raised_at_once(error: Exception):
 
 
 @pytest.mark.parametrize("error", [BUSY, LOST])
-def test_any_conflict_is_repeated_where_others_tell_of_their_work_by_it(error: Exception):
+def test_any_conflict_error_is_repeated_on_request(error: Exception):
     attempts = Attempts(2, error)
     assert repeat_on_conflict(attempts, ATTEMPTS_PER_MESSAGE_MAX, ConflictError) == "done"
     assert attempts.made == 3
