@@ -1,6 +1,6 @@
-"""What a function is told by its environment, typed, with an error that names what is missing.
+"""The environment variables of a function as typed values. An error names the variable that is missing or invalid.
 
-A function is given only what it may use, so each value is read when it is needed and not before.
+A function gets only the variables of what it may use, so each variable is read when it is needed, not earlier.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 
 
 class EnvironmentVariableError(RuntimeError):
-    """A variable that this function needs is missing or makes no sense: the deployment is wrong, not the request."""
+    """A variable that this function needs is missing or invalid: the deployment is wrong, not the request."""
 
 
 class Environment:
-    """Reads `variables`; those of the process if none are given."""
+    """Reads `variables`, by default those of the process."""
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = os.environ if variables is None else variables
@@ -63,17 +63,17 @@ class Environment:
 
     @property
     def container_count(self) -> int:
-        """Segment containers of this deployment; the topology's where nothing else is said."""
+        """Segment containers of this deployment; by default the number in the topology."""
         return self._number(CONTAINER_COUNT, topology.CONTAINER_COUNT)
 
     @property
     def retention_period_ms(self) -> int:
-        """How often retention looks at a stream; half an hour where nothing else is said."""
+        """How often retention checks a stream; by default every half hour."""
         return self._number(RETENTION_PERIOD_S, RETENTION_PERIOD_MS // 1_000) * 1_000
 
     @property
     def completed_transactions_kept_ms(self) -> int:
-        """How long the outcome of a transaction can be asked for; a day where nothing else is said."""
+        """How long the outcome of a completed transaction can be queried; by default a day."""
         return self._number(COMPLETED_TRANSACTIONS_KEPT_S, COMPLETED_TRANSACTIONS_KEPT_MS // 1_000) * 1_000
 
     def _number(self, name: str, default: int) -> int:

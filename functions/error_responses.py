@@ -1,7 +1,7 @@
-"""The error tree as HTTP: one table, one shape.
+"""The error tree as HTTP responses: one table of statuses and one JSON shape.
 
-Every error of the API looks like `{"error": {"code", "message", "retry", "details"}}`. What is no error of the tree is
-a fault of ours: it is answered 500 without a word about the inside, and logged by the caller.
+Every error of the API has the shape `{"error": {"code", "message", "retry", "details"}}`. An exception outside the
+error tree is a fault of the service. Its response is a 500 without internal details, and the caller logs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STATUS_BY_CODE = {
     SETTING_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,  # a fault of the deployment, not of the client
 }
 
-_INTERNAL_MESSAGE = "something went wrong inside; the details are in the log of the function"
+_INTERNAL_MESSAGE = "an internal error occurred; the details are in the log of the function"
 
 
 def status_of(error: errors.HeadraceError) -> HTTPStatus:
@@ -48,14 +48,14 @@ def status_of(error: errors.HeadraceError) -> HTTPStatus:
 
 
 def error_body(error: errors.HeadraceError) -> dict[str, Any]:
-    """The body of the answer; errors that are answered 500 tell their code and nothing else."""
+    """The body of the response; an error with status 500 shows its code but no message or details of its own."""
     if status_of(error) is HTTPStatus.INTERNAL_SERVER_ERROR:
         return _body(error.code, _INTERNAL_MESSAGE, error.retry, {})
     return _body(error.specific_code, error.message, error.retry, error.details)
 
 
 def unexpected_error_body() -> dict[str, Any]:
-    """The body for an exception that nobody foresaw: repeating may help, since it may be a passing fault of ours."""
+    """The body for an unexpected exception. It asks clients to retry later, because the fault may be temporary."""
     return _body(errors.HeadraceError.code, _INTERNAL_MESSAGE, "later", {})
 
 

@@ -1,7 +1,7 @@
-"""The HTTP face that all controller functions share: Powertools' resolver, request checks before it, errors after it.
+"""The HTTP layer that all controller functions share: request checks, Powertools' resolver, and error responses.
 
-The API speaks JSON and nothing else. A body is bounded and parsed before anything looks at it, so that what is not
-JSON, is too large or is nested without end is answered as the client's mistake, never as a fault of ours.
+The API accepts only JSON. A body is bounded and parsed before the resolver gets it. So a body that is not JSON, too
+large or nested too deeply is answered as a mistake of the client, never as a fault of the service.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 
 
 class HttpResolver(APIGatewayHttpResolver):
-    """Powertools' resolver for several requests at a time.
+    """Powertools' resolver, made safe for concurrent requests.
 
-    The original keeps the request in work on the class and its context on the resolver: right where a process handles
-    one request at a time, as most functions do, and wrong in the local stack, whose gateway is threaded.
+    The original stores the current request on the class and its context on the resolver. That works in a Lambda
+    function, whose process handles one request at a time, but not in the local stack with its threaded gateway.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class HttpResolver(APIGatewayHttpResolver):
         super().__init__(
             enable_validation=True,
             serializer=_json_text,
-            # An answer that does not fit its own model is a fault of ours, not of the client.
+            # A response that does not match its own model is a fault of the service, not of the client.
             response_validation_error_http_code=HTTPStatus.INTERNAL_SERVER_ERROR,
         )
 
@@ -77,7 +77,7 @@ class HttpResolver(APIGatewayHttpResolver):
 
 
 def http_api() -> HttpResolver:
-    """A resolver that answers every error in the API's shape."""
+    """A resolver whose error responses all have the API's shape."""
     api = HttpResolver()
     api.use([_check_fixed_settings])
     api.exception_handler(HeadraceError)(_answer)
@@ -88,13 +88,13 @@ def http_api() -> HttpResolver:
 
 
 def _check_fixed_settings(api: HttpResolver, next_middleware: Callable[[HttpResolver], Any]) -> Any:
-    """Before anything is looked for under numbers that are not those under which it is stored."""
+    """Check the settings first: with other numbers a request would look for records under the wrong keys."""
     wiring.fixed_settings().check()
     return next_middleware(api)
 
 
 def lambda_handler(api: HttpResolver) -> Handler:
-    """What Lambda calls: payload format 2.0 in, a response of that format out."""
+    """The handler that Lambda calls with an event of payload format 2.0; it returns a response of the same format."""
 
     @logger.inject_lambda_context
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -111,9 +111,10 @@ def lambda_handler(api: HttpResolver) -> Handler:
 
 
 def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
-    """The event with its body as text, and said to be JSON; curl calls any body a form unless told otherwise.
+    """The event with its body as text and with the content type of JSON.
 
-    No body at all is said to be JSON too: the resolver takes any other type for a fault of its own.
+    curl sends any body as a form by default, so the client's content type is ignored. Requests without a body get the
+    type too, because the resolver answers any other type with an internal error.
     """
     headers = {name: value for name, value in (event.get("headers") or {}).items() if name.lower() != "content-type"}
     json_event = event | {"headers": headers | {"content-type": "application/json"}}
@@ -128,7 +129,7 @@ def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
         text = base64.b64decode(body, validate=True).decode() if event.get("isBase64Encoded") else body
         if len(text.encode()) > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
-        json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+        json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except RecursionError as error:
         raise InvalidRequestError("the body is nested too deeply") from error
     except (ValueError, binascii.Error) as error:
@@ -137,11 +138,11 @@ def _with_checked_body(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> None:
-    """Parsers differ in which of two fields with one name they take: so neither is taken."""
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with two fields of one name, since parsers differ in which of the two they use."""
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("an object names a field twice")
 
@@ -155,7 +156,7 @@ def _too_large() -> InvalidRequestError:
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
-    """Says for each mistake where it is and what is wrong; values are left out, they may be secrets."""
+    """An error that names the field and the problem of each mistake, but no values: they may be secrets."""
     problems = [{"field": _field(one["loc"]), "problem": str(one["msg"])} for one in error.errors()]
     if not problems:
         problems = [{"field": "request", "problem": "is not valid"}]
@@ -170,7 +171,7 @@ def _field(location: tuple[str | int, ...]) -> str:
 
 
 def _no_such_route() -> NotFoundError:
-    return NotFoundError("there is no such route; see the API's document", code="no_such_route")
+    return NotFoundError("there is no such route; see the API document", code="no_such_route")
 
 
 def _answer_unexpected(error: Exception) -> Response[Any]:

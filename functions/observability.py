@@ -1,9 +1,9 @@
-"""The one place for logs and metrics of the functions.
+"""Logs and metrics of all functions.
 
-Logs are JSON lines with the request id in each, on standard error, so that what the local stack prints stays readable.
-Metrics are written as log lines too (CloudWatch's embedded format), so that counting costs no call; they are off where
-POWERTOOLS_METRICS_DISABLED says so. There is no tracer: Lambda traces invocations by itself where X-Ray is switched on,
-and X-Ray's SDK would be the largest import of a cold start.
+Logs are JSON lines that each have the request id. They go to standard error, so that the standard output of the local
+stack stays readable. Metrics are log lines too (CloudWatch's embedded format), so counting costs no call; the variable
+POWERTOOLS_METRICS_DISABLED switches them off. There is no tracer: Lambda traces invocations itself if X-Ray is switched
+on, and X-Ray's SDK would be the largest import of a cold start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "headrace"), s
 
 
 def count(name: str, value: int = 1, **dimensions: str) -> None:
-    """Adds `value` to the metric `name`; its dimensions must have few values, since each combination costs money."""
+    """Add `value` to the metric `name`. Dimensions must have few values, since each combination costs money."""
     if os.environ.get("POWERTOOLS_METRICS_DISABLED", "").lower() not in _FALSE:
         return
     namespace = os.environ.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)

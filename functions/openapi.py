@@ -1,6 +1,6 @@
 """The OpenAPI document of the HTTP API, generated from the handlers of all functions.
 
-`python -m functions.openapi` writes `docs/api/openapi.json`; a test fails when the file is not what the code says.
+`python -m functions.openapi` writes `docs/api/openapi.json`. A test fails if the file differs from the generated text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ERROR_RESPONSE = {
 }
 _DROPPED_SCHEMAS = {"HTTPValidationError", "ResponseValidationError", "ValidationError"}
 _DROPPED_STATUSES = ("422", "500")
-"""Powertools' own shapes for errors, which our functions never answer with."""
+"""The schemas and statuses of Powertools' own error shapes, which the functions never return."""
 
 
 def api_functions() -> list[topology.Function]:
@@ -51,7 +51,7 @@ def document() -> dict[str, Any]:
     """The document of all functions together.
 
     Raises:
-        ValueError: two functions define one route or mean different things by one schema name.
+        ValueError: two functions define the same route, or different schemas of the same name.
     """
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {"Error": _ERROR}
@@ -93,18 +93,18 @@ def document() -> dict[str, Any]:
 
 
 def document_text() -> str:
-    """What the file holds."""
+    """The text of the file."""
     return json.dumps(document(), indent=2, ensure_ascii=True) + "\n"
 
 
 def _merge(into: dict[str, Any], part: dict[str, Any], where: str) -> None:
     for name, value in part.items():
         if into.setdefault(name, value) != value:
-            raise ValueError(f"{name} of {where} is defined twice, differently")
+            raise ValueError(f"{name} of {where} has two different definitions")
 
 
 def main() -> int:
-    """Writes the file."""
+    """Write the file."""
     DOCUMENT.parent.mkdir(parents=True, exist_ok=True)
     DOCUMENT.write_text(document_text())
     print(f"wrote {DOCUMENT}")

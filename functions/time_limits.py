@@ -1,7 +1,7 @@
-"""How much of its remaining time an invocation may spend on work: when it is over Lambda stops the function.
+"""The part of its remaining time that an invocation may spend on work. Lambda stops it when all of it is over.
 
-What a function does is bounded by a deadline (`headrace.ports.deadlines`). After it no request to another service
-begins, but the last one may still be waiting for its answer: that, and the function's own answer, is the reserve.
+The work of a function has a deadline (`headrace.ports.deadlines`). No request to another service starts after it, but
+the last one may still wait for its response. The reserve is the time for that and for the function's own response.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ RESERVE_S = 8.0
 
 
 def work_until_reserve(context: LambdaContext) -> AbstractContextManager[None]:
-    """What is done inside ends in time for this invocation to end by itself."""
+    """A context whose work ends early enough for the invocation to end by itself."""
     return time_limit(wiring.clock(), context.get_remaining_time_in_millis() / 1000 - RESERVE_S)

@@ -1,11 +1,11 @@
-"""Builds services from adapters: the only module of the functions that picks adapters.
+"""Builds services from adapters: the only module of the functions that chooses adapters.
 
-Everything is built when it is first asked for and then kept for the life of the process, so that a warm function pays
-nothing and a function that does not use S3 never makes an S3 client. Adapters are imported where they are built:
-importing is most of a cold start.
+Each object is built at its first use and kept until the process ends. A warm function then builds nothing, and a
+function that does not use S3 never creates an S3 client. Adapters are imported where they are built, because imports
+are most of a cold start.
 
-On Lambda a function asks for what it needs while this module is imported: until a function is initialized Lambda gives
-it a whole processor, afterwards only the share that its memory buys, a third.
+On Lambda a function builds what it needs while this module is imported. Until a function is initialized Lambda gives
+it a whole processor; afterwards it gets only the share that its memory buys, a third.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 CHUNK_LINKS_EXPIRE_S = 900
 WORKERS_PER_TICK = 32
-"""As many as the DynamoDB client keeps connections."""
+"""The number of connections that the DynamoDB client keeps open."""
 
 
 _lock = threading.RLock()
@@ -74,7 +74,7 @@ _forget: list[Callable[[], None]] = []
 
 
 def _once(build: Callable[[], T]) -> Callable[[], T]:
-    """Builds at most one, also when threads of the local stack ask at the same time."""
+    """Build at most one object, even if several threads of the local stack call at the same time."""
     cached = functools.cache(build)
     _forget.append(cached.cache_clear)
 
@@ -87,7 +87,7 @@ def _once(build: Callable[[], T]) -> Callable[[], T]:
 
 
 def forget_services() -> None:
-    """The next call builds anew: when the environment changes, or with it what connections lead to."""
+    """Make the next call build each object again, because the environment or the targets of connections changed."""
     with _lock:
         for clear in _forget:
             clear()
@@ -105,7 +105,7 @@ def clock() -> Clock:
 
 @_once
 def aws_session() -> Session:
-    """One for all clients: what it reads of botocore's data it reads once."""
+    """The session of all clients: the data files of botocore that it reads are then read once."""
     import botocore.session
 
     return botocore.session.get_session()
@@ -121,7 +121,7 @@ def metadata_store() -> MetadataStore:
 
 @_once
 def check_bucket_count() -> None:
-    """Once in a process that succeeds; raises as `check_fixed_setting` does."""
+    """Check once per process, or again after a failure; raises as `check_fixed_setting` does."""
     from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 
     check_fixed_setting(metadata_store(), FixedSetting.BUCKETS, topology.BUCKET_COUNT)
@@ -129,7 +129,7 @@ def check_bucket_count() -> None:
 
 @_once
 def fixed_settings() -> FixedSettingsReader:
-    """For functions of the API and of queues, of which some may only read: stores and ticks record the values."""
+    """For functions of the API and of queues, some of which may only read. Stores and ticks record the values."""
     from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
 
     settings = {
@@ -185,12 +185,12 @@ def segment_stores() -> SegmentStores:
 
 
 def is_store_away(segment: str) -> bool:
-    """Whether the store of the segment has just not answered: a tick has other streams to look at meanwhile."""
+    """Whether the store of the segment did not answer a recent call. A tick then continues with other streams."""
     return _tcp_segment_stores().is_away(segment)
 
 
 def note_undecodable(kind: str) -> None:
-    """Counts a record that a tick of this kind stepped over."""
+    """Count a record that a tick of this kind skipped because it could not be decoded."""
     from functions.observability import count
 
     count("RecordsUndecodable", kind=kind)
@@ -198,7 +198,7 @@ def note_undecodable(kind: str) -> None:
 
 @_once
 def workers() -> Workers:
-    """For ticks, which wait for other services most of their time."""
+    """The threads of ticks, which wait for other services most of the time."""
     from headrace.adapters.worker_threads import WorkerThreads
 
     return WorkerThreads(WORKERS_PER_TICK)
@@ -346,7 +346,7 @@ def abort_queue() -> RequestQueue:
 
 
 def queue_named(name: str) -> RequestQueue:
-    """The FIFO queue of that name in the topology; a function may send only to those that it was granted."""
+    """The FIFO queue of this name in the topology; a function may send only to queues that its grants include."""
     queues: dict[str, Callable[[], RequestQueue]] = {
         topology.REQUESTS_QUEUE.name: lambda: request_queue(),
         topology.TABLES_QUEUE.name: lambda: table_queue(),
@@ -401,7 +401,7 @@ def request_processor() -> RequestProcessor:
 
 
 def build_what_is_needed(declared: topology.Function) -> None:
-    """Build what nearly every call of this function uses, as its grants say."""
+    """Build the objects that nearly every call of this function uses, according to its grants."""
     if "metadata:read" in declared.grants:
         metadata_store()
     if any(grant in topology.SENDS_TO for grant in declared.grants):

@@ -1,1 +1,1 @@
-"""The HTTP API, one function per noun: parse, call one service, convert, return."""
+"""The HTTP API: one function per kind of resource, which parses a request, calls one service and returns its result."""

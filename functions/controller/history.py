@@ -1,4 +1,4 @@
-"""History over HTTP: where in S3 a range of a segment lies, with links to read it."""
+"""History over HTTP: the chunks in S3 that store a range of a segment, with links to read them."""
 
 from __future__ import annotations
 

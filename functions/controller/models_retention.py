@@ -63,11 +63,11 @@ def published_offsets(cut: Offsets) -> dict[int, int]:
     """The offsets of a published cut.
 
     Raises:
-        InvalidRequestError: code "stream_cut_not_valid", or what is no segment id at all.
+        InvalidRequestError: code "stream_cut_not_valid", or without it for a key that is not a segment id.
     """
-    if len(cut) > 2 * SEGMENTS_PER_STREAM_MAX:  # Segments that are not reached yet come beside those being read.
+    if len(cut) > 2 * SEGMENTS_PER_STREAM_MAX:  # Segments that are read, and segments that are not reached yet.
         raise cut_not_valid(f"it names more than {2 * SEGMENTS_PER_STREAM_MAX} segments", {})
     offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
     if len(offsets) != len(cut) or not all(FUTURE_OFFSET <= offset <= OFFSET_MAX for offset in offsets.values()):
-        raise cut_not_valid(f"it names a segment twice or holds an offset outside -1..{OFFSET_MAX}", {})
+        raise cut_not_valid(f"it names a segment twice or has an offset outside -1..{OFFSET_MAX}", {})
     return offsets

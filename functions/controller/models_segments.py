@@ -11,7 +11,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 
 Offsets = dict[str, int]
-"""Offset in bytes by segment id: ids are keys here, and so decimal text."""
+"""Offset in bytes by segment id. The ids are decimal text, because they are keys of a JSON object."""
 
 
 class Segment(WireModel):
@@ -85,7 +85,7 @@ def offsets(field: str, cut: Offsets | None) -> Mapping[int, int] | None:
     parsed = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in cut.items()}
     if len(parsed) != len(cut) or not all(0 <= offset <= OFFSET_MAX for offset in parsed.values()):
         raise InvalidRequestError(
-            f"{field!r} names a segment twice or holds an offset outside 0..{OFFSET_MAX}", code=_INVALID_CUT
+            f"{field!r} names a segment twice or has an offset outside 0..{OFFSET_MAX}", code=_INVALID_CUT
         )
     return parsed
 

@@ -14,7 +14,7 @@ class CutRequest(WireModel):
     cut: Offsets = Field(description="Offset in bytes by segment id")
 
     def offsets(self) -> Mapping[int, int]:
-        """Raises InvalidRequestError (code "invalid_stream_cut") for what can be no cut."""
+        """Raises InvalidRequestError (code "invalid_stream_cut") for a value that cannot be a cut."""
         return offsets("cut", self.cut) or {}
 
 

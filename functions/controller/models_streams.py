@@ -113,7 +113,7 @@ class ScaleRequest(WireModel):
     newRanges: list[KeyRangeModel] = Field(min_length=1, max_length=SEGMENTS_PER_STREAM_MAX)
 
     def key_ranges(self) -> list[KeyRange]:
-        """Raises InvalidRequestError (code "invalid_key_ranges") for a range that is empty or leaves [0, 1)."""
+        """Raises InvalidRequestError (code "invalid_key_ranges") for a range that is empty or not within [0, 1)."""
         try:
             return [KeyRange(one.low, one.high) for one in self.newRanges]
         except InvalidRequestError as error:

@@ -67,11 +67,11 @@ class TransactionStateRequest(WireModel):
     time: int | None = Field(default=None, ge=TIME_MIN, le=TIME_MAX, description="No older event of `writer` follows")
 
     def writer_time(self) -> WriterTime | None:
-        """Raises InvalidRequestError for half of a writer's time, or one that comes with an abort."""
+        """Raises InvalidRequestError if only one of writer and time is given, or any of them with an abort."""
         if self.writer is None and self.time is None:
             return None
         if self.writer is None or self.time is None or self.state == "ABORTING":
-            raise InvalidRequestError("a commit takes both the writer and its time, or none; an abort takes none")
+            raise InvalidRequestError("give both writer and time with a commit, or neither; an abort takes neither")
         return WriterTime(check_writer_name(self.writer), self.time)
 
 

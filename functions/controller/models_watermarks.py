@@ -17,14 +17,14 @@ class PositionRequest(WireModel):
     )
 
     def offsets(self) -> dict[int, int]:
-        """Raises InvalidRequestError for keys that are no segment ids, or twice the same."""
+        """Raises InvalidRequestError for keys that are not segment ids or name a segment twice, and for bad offsets."""
         offsets = {decimal(key, "segment id", SEGMENT_ID_MAX): offset for key, offset in self.position.items()}
         if len(offsets) != len(self.position):
             raise InvalidRequestError("the position names a segment twice", code="invalid_position")
         for identifier, offset in offsets.items():
             if not 0 <= offset <= OFFSET_MAX:
                 raise InvalidRequestError(
-                    f"{offset} is no offset in segment {identifier}: it lies between 0 and {OFFSET_MAX}",
+                    f"{offset} is not an offset in segment {identifier}: expected 0 to {OFFSET_MAX}",
                     code="invalid_position",
                 )
         return offsets

@@ -1,4 +1,4 @@
-"""Parameters of paths and queries: decoded, checked, described for the API's document."""
+"""Parameters of paths and queries: how they are decoded and checked, and their descriptions in the API document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEGMENT_ID_MAX = (1 << 63) - 1
 OFFSET_MAX = (1 << 63) - 1
 _DIGITS_MAX = 19
 
-# Powertools matches raw paths, so a name may still be percent-encoded: after decoding no '%' and no '/' is allowed.
+# Powertools matches raw paths, so a name may be percent-encoded here. A decoded name must not contain '%' or '/'.
 
 
 def _scope_name(text: str) -> str:
@@ -36,12 +36,12 @@ def _table_name(text: str) -> str:
 
 
 def decimal(text: str, what: str, most: int) -> int:
-    """The number that `text` writes in decimal digits, 0 to `most`; raises InvalidRequestError for anything else.
+    """The number in `text`, which must be decimal digits from 0 to `most`; raises InvalidRequestError otherwise.
 
-    Stricter than Python's `int`, which takes signs, blanks, underscores and the digits of other scripts.
+    This is stricter than Python's `int`, which accepts signs, blanks, underscores and the digits of other scripts.
     """
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX and int(text) <= most):
-        raise InvalidRequestError(f"{text[:100]!a} is no {what}: expected decimal digits, at most {most}")
+        raise InvalidRequestError(f"{text[:100]!a} is not a valid {what}: expected decimal digits, at most {most}")
     return int(text)
 
 
@@ -66,7 +66,7 @@ ContinuationToken = Annotated[str | None, Query(max_length=512, description="Fro
 
 
 def continue_after(token: str | None) -> str | None:
-    """The name after which the page starts; a token that could be no name is refused."""
+    """The name after which the page starts; raises InvalidRequestError for a token that cannot be a name."""
     return check_known_name("continuationToken", token) if token else None
 
 

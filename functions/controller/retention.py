@@ -1,4 +1,4 @@
-"""Retention over HTTP: how much of a stream is kept, since when, and what goes next and why."""
+"""Retention over HTTP: how much of a stream is kept, since when, and which bytes will be truncated next and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams over HTTP: create, get, list, update, scale, seal, delete; the scales of the past."""
+"""Streams over HTTP: create, get, list, update, scale, seal and delete; and past scaling events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def list_streams(
     prefix: Prefix = "",
 ) -> models.StreamList:
     if (filter_type is None) != (filter_value is None) or (filter_type and tag is not None):
-        raise InvalidRequestError("filter by tag=... or by filter_type=tag and filter_value=..., not by half or both")
+        raise InvalidRequestError("filter either by tag=... or by both filter_type=tag and filter_value=...")
     wanted = filter_value if filter_type else tag
     page = wiring.stream_service().list_streams(scope, limit, continue_after(continuationToken), wanted, prefix)
     return models.StreamList.model_validate(page.to_json("streams", StreamSummary.to_json))

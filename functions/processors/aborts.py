@@ -1,7 +1,7 @@
-"""Works on queued aborts: one message group per transaction, so that all of them go on at the same time.
+"""Processes queued aborts. Each transaction is a message group, so aborts run concurrently.
 
-A message only says which transaction is marked; one that fails for the last time leaves a letter, and the tick sends
-the abort again for as long as it takes.
+A message only names a transaction that is marked for abort. If its last delivery fails, a dead letter is written, and
+the tick sends the abort again until it succeeds.
 """
 
 from __future__ import annotations

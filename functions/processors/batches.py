@@ -1,7 +1,7 @@
-"""What the queue processors share: parsing a record, and when a failed message comes again.
+"""Functions that the queue processors share: parsing of a record, and the delay before a failed message is retried.
 
-A message that fails stays invisible until the queue's time-out, minutes later, and with FIFO queues its whole group
-waits with it. So the processor itself says when to try again: soon at first, then ever later.
+A failed message stays invisible until the queue's time-out, which is minutes later, and in a FIFO queue its whole group
+waits with it. So the processor sets the delay of the next delivery: short at first, then longer with each failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def message_body(record: SQSRecord) -> dict[str, Any]:
     """The JSON object in a message.
 
     Raises:
-        InvalidRequestError: the body is something else; it can only become a dead letter.
+        InvalidRequestError: the body is not a JSON object. Retries cannot help; it will become a dead letter.
     """
     try:
         body = json.loads(record.body)
@@ -41,16 +41,16 @@ def message_body(record: SQSRecord) -> dict[str, Any]:
 
 
 def retry_delay_s(receive_count: int) -> int:
-    """Seconds until a message that was received `receive_count` times is tried again."""
+    """Seconds until a message that was received `receive_count` times is delivered again."""
     return min(RETRY_MAX_S, RETRY_FIRST_S << min(max(receive_count - 1, 0), 16))
 
 
 def report(
     event: Mapping[str, Any], response: Mapping[str, Any], exceptions: Sequence[ExceptionInfo]
 ) -> dict[str, Any]:
-    """Logs and counts the outcome, makes the failed messages come again soon, and returns the response for Lambda.
+    """Log and count the outcome, make the failed messages visible again soon, and return the response for Lambda.
 
-    The messages of a group come again together, or a later one would overtake an earlier one that still waits.
+    All messages of a group get the same delay. Otherwise a later message could overtake an earlier one.
     """
     failed = {one["itemIdentifier"] for one in response["batchItemFailures"]}
     records = [record for record in event["Records"] if record["messageId"] in failed]
@@ -64,7 +64,7 @@ def report(
 
 
 def _try_again_soon(records: Sequence[Mapping[str, Any]]) -> None:
-    """A failure here only means that the messages come again later than they could."""
+    """Shorten the time-outs of the messages. If the call fails, they are delivered again after the queue's time-out."""
     delays_s: dict[str, int] = {}
     for record in records:
         delay_s = retry_delay_s(int(record["attributes"].get("ApproximateReceiveCount", 1)))
@@ -79,14 +79,14 @@ def _try_again_soon(records: Sequence[Mapping[str, Any]]) -> None:
         for first in range(0, len(entries), _CHANGES_PER_CALL_MAX):
             batch = entries[first : first + _CHANGES_PER_CALL_MAX]
             wiring.sqs_client().change_message_visibility_batch(QueueUrl=queue_url, Entries=batch)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  The messages are safe: they come again when the queue's own time-out is over.
+    except Exception:  # noqa: BLE001  No message is lost: the queue delivers them again after its own time-out.
         logger.warning("failed messages come again only after the queue's time-out", exc_info=True)
 
 
 def _log(error: BaseException | None) -> None:
-    """What is expected to pass gets a line; what is not gets its trace."""
+    """Log an error that a retry may solve as one line, and any other error with its traceback."""
     if isinstance(error, SQSFifoMessageGroupCircuitBreakerError):
-        return  # A follower of a failed message: that one has been logged.
+        return  # The message was skipped because an earlier one of its group failed, and that failure was logged.
     if isinstance(error, HeadraceError) and error.specific_code == SETTING_CHANGED:
         logger.error("message stays in the queue: %s", error)
     elif isinstance(error, HeadraceError) and error.retry != "never":
@@ -96,7 +96,7 @@ def _log(error: BaseException | None) -> None:
 
 
 def _group(record: Mapping[str, Any]) -> str:
-    """A standard queue has no groups: each message is its own."""
+    """The message group of a record. A standard queue has no groups, so there each message is its own group."""
     return str(record["attributes"].get("MessageGroupId") or record["messageId"])
 
 

@@ -1,7 +1,7 @@
-"""Works on queued commits: one message group per stream, so that a stream's commits are one after the other.
+"""Processes queued commits. Each stream is a message group, so the commits of a stream run one after the other.
 
-A message only says that something is marked; one that fails for the last time leaves a letter, and the tick sends the
-commit again for as long as it takes.
+A message only says that a transaction of the stream is marked. If its last delivery fails, a dead letter is written,
+and the tick sends the commit again until it succeeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Works on the dead-letter queues: no message ends there unnoticed.
+"""Processes the dead-letter queues, so that each message in them has a dead letter that operators see.
 
-Most have their letter already, written by the processor that gave up on them. What is left are messages that no
-processor could say a word about, since it was stopped: out of time, out of memory, killed. They get their letter here,
-and their stream the same chance of being usable again.
+Most messages already have one, written by the processor when the last delivery failed. A processor that was stopped
+(out of time, out of memory, killed) could not write one. This function writes it, and rolls back the request in the
+same way if that is possible, so that its stream is usable again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from functions import wiring
 from functions.observability import logger
 from functions.processors.batches import report
-from functions.processors.last_deliveries import bury
+from functions.processors.last_deliveries import write_dead_letter
 from headrace import topology
 from headrace.model.dead_letters import PROCESSOR_DIED
 from headrace.model.errors import InvalidRequestError
@@ -32,13 +32,13 @@ def _work_on(record: SQSRecord) -> None:
     name = record.event_source_arn.rpartition(":")[2]
     queue = _QUEUES.get(name)
     if queue is None:
-        raise InvalidRequestError(f"{name} is no dead-letter queue of ours")
-    bury(record, queue, PROCESSOR_DIED, only_unknown=True)
+        raise InvalidRequestError(f"{name} is not a dead-letter queue of this deployment")
+    write_dead_letter(record, queue, PROCESSOR_DIED, only_unknown=True)
 
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """SQS records in, the identifiers of those that must come again out. Order does not matter among the dead."""
+    """Return the identifiers of the SQS records to deliver again. Dead-letter queues need no order."""
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
     response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
     return report(event, response, processor.exceptions)

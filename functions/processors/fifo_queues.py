@@ -1,9 +1,9 @@
-"""The handler that all functions on FIFO queues are: a failure stops its message group and no other.
+"""The handler of all functions on FIFO queues. A failure stops its message group and no other.
 
-The groups of a batch are worked on at the same time, so that one whose segment store is away costs the others nothing.
-Each has a deadline of its own, and all of them end before the function does. A message whose work is not done by then
-is replaced by one that goes on with it. Delivering the same message again would count as a failure, and a long request
-would end as a dead letter.
+The groups of a batch are processed concurrently, so that an unavailable segment store delays only its own groups. Each
+group has its own deadline, and all of them end before the function does. A message that is not finished by then is
+replaced by a new message that continues the work. Delivering the same message again would count as a failure, and a
+long request would become a dead letter.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Handler = Callable[[dict[str, Any], "LambdaContext"], dict[str, Any]]
 _Outcome = tuple[Mapping[str, Any], Sequence[ExceptionInfo]]
 
 GROUP_SHARE = 0.5
-"""Of the time of a batch, for each of its groups where there are several. One whose store hangs ends then, however long
-its calls might wait, so that the batch is reported and the messages of the others are done long before the function is
-stopped. A group by itself delays no other and has all of the time."""
+"""The share of a batch's time that each group gets if there are several. A group whose store hangs ends then, however
+long its calls could wait. So the batch is reported, and the messages of the other groups are deleted, long before
+Lambda stops the function. A single group delays no other and gets all of the time."""
 
 REST_S = 1.0
-"""Kept from the time of the work: what it leaves over is queued behind it, before the deadline of the function."""
+"""Subtracted from the time of the work, so that a message for the remaining work can be sent before the deadline."""
 
 
 def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Handler:
-    """What Lambda calls for `queue`: SQS records in, the identifiers of those that must come again out.
+    """The handler that Lambda calls with records of `queue`; it returns the identifiers of those to deliver again.
 
-    `work_on` gets the body of one message; on the last delivery of a message its failure leaves a letter.
+    `work_on` gets the body of one message. If it fails on the last delivery of a message, a dead letter is written.
     """
 
     # Powertools calls it with the keyword `record`: under any other name every message would fail.
@@ -62,7 +62,7 @@ def fifo_handler(queue: Queue, work_on: Callable[[dict[str, Any]], None]) -> Han
                 logger.info("message %s goes on in another one: %s", record.message_id, left)
 
     def handle_group(records: Sequence[Mapping[str, Any]], context: LambdaContext, time_s: float) -> _Outcome:
-        # One message failing is ordinary here; a batch of which all failed must be reported, not raised.
+        # By default Powertools raises if all messages of a group fail. That would fail the other groups too.
         processor = SqsFifoPartialProcessor(skip_group_on_error=True)
         processor.raise_on_entire_batch_failure = False
         with time_limit(wiring.clock(), time_s):
@@ -92,17 +92,17 @@ def _by_group(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, An
 
 
 def _at_once(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
-    """What the tasks return, each in a thread of its own; a single one in this thread."""
+    """Run each task in its own thread, or a single task in this thread; return their results in order."""
     if len(tasks) == 1:
         return [tasks[0]()]
     with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as pool:
-        # The deadline is in the context, which threads do not inherit.
+        # The deadline is in a context variable, which threads do not inherit.
         futures = [pool.submit(contextvars.copy_context().run, task) for task in tasks]
         return [future.result() for future in futures]
 
 
 def _queue_rest(record: SQSRecord, queue: Queue, body: Mapping[str, Any]) -> None:
-    """The same request in a message of its own. Its id follows from this one's: delivered twice, it is sent once."""
+    """Send the same request in a new message. Its id follows from this one's, so a redelivery adds no second one."""
     group = str(record.raw_event["attributes"]["MessageGroupId"])
     identity = hashlib.sha256(f"{record.message_id}:rest".encode()).hexdigest()
     wiring.queue_named(queue.name).send(group=group, body=body, deduplication_id=identity)

@@ -1,7 +1,7 @@
-"""What a processor does when a message fails for the last time: it writes the dead letter, and why.
+"""Dead-letter handling in a processor: when the last delivery of a message fails, it writes a letter with the cause.
 
-The queue moves the message to its dead-letter queue all the same; the function that works there finds the letter and
-has nothing left to do. It does the work for messages whose processor died without a word.
+The queue then still moves the message to its dead-letter queue. The function of that queue finds the letter and does
+nothing more. It writes the letter itself only if the processor was stopped before it could.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from headrace.workflows.bury_message import bury_message
 
 @contextmanager
 def last_delivery(record: SQSRecord, queue: Queue) -> Iterator[None]:
-    """Around the work on a message of `queue`: an error goes on its way, after the letter if no delivery follows."""
+    """Wrap the work on a message of `queue`. On the last delivery an error writes the letter before it propagates."""
     try:
         yield
     except Exception as error:
         if _tries(record) >= queue.max_receive_count:
-            _bury(record, queue, cause_of(error))
+            _try_to_write(record, queue, cause_of(error))
         raise
 
 
-def bury(record: SQSRecord, queue: Queue, cause: Cause, *, only_unknown: bool = False) -> DeadLetter | None:
-    """Writes the letter of a message of `queue`; raises what `bury_message` raises."""
+def write_dead_letter(
+    record: SQSRecord, queue: Queue, cause: Cause, *, only_unknown: bool = False
+) -> DeadLetter | None:
+    """Write the dead letter of a message of `queue`; raises the errors of the workflow that it calls."""
     now_ms = wiring.clock().now_ms()
     delivery = Delivery(
         queue=queue.name,
@@ -54,9 +56,9 @@ def bury(record: SQSRecord, queue: Queue, cause: Cause, *, only_unknown: bool = 
     return letter
 
 
-def _bury(record: SQSRecord, queue: Queue, cause: Cause) -> None:
+def _try_to_write(record: SQSRecord, queue: Queue, cause: Cause) -> None:
     try:
-        bury(record, queue, cause)
+        write_dead_letter(record, queue, cause)
     except HeadraceError as error:
         logger.error("the dead letter of %s is left to the dead-letter queue: %s", record.message_id, error)
 

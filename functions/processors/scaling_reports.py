@@ -1,6 +1,6 @@
-"""Works on reports of segments that are too hot or too cold: their streams are scaled.
+"""Processes reports of segments that are too hot or too cold by scaling their streams.
 
-A report whose stream is busy comes again, until it is too old to be acted on.
+A report on a busy stream is delivered again until it is too old to be acted on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _work_on(record: SQSRecord) -> None:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """SQS records in, the identifiers of those that must come again out."""
+    """Return the identifiers of the SQS records to deliver again."""
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
     response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
     return report(event, response, processor.exceptions)

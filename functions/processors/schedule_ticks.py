@@ -1,6 +1,7 @@
-"""Spreads a minute into ticks: schedules are minute-grained, queues can delay each message by seconds.
+"""Sends the ticks of the coming minute. A schedule can run once a minute; a queue can delay each message by seconds.
 
-Stateless on purpose: a lost message costs one tick, where a message that sends itself on would end the chain for good.
+The function keeps no state on purpose: a lost message costs one tick. If each tick sent the next one, a lost message
+would end all later ticks.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _MS_PER_MINUTE = 60_000
 
 @logger.inject_lambda_context
 def handler(_event: dict[str, Any], _context: LambdaContext) -> dict[str, int]:
-    """Sends every tick of the coming minute; returns how many.
+    """Send every tick of the coming minute; return their number.
 
     Raises:
-        UnavailableError: the queue took only a part of them. Lambda does not repeat the call: ticks that come a minute
-            late are worth nothing, and the next minute sends its own.
+        UnavailableError: the queue accepted only a part of them. Lambda does not repeat the call, because a tick that
+            is a minute late is useless: the next minute sends its own ticks.
     """
     minute = wiring.clock().now_ms() // _MS_PER_MINUTE
     entries = [

@@ -1,7 +1,7 @@
-"""Works on ECS task-state events: the lease of a segment store whose task has stopped is ended at once.
+"""Processes ECS task-state events: it ends the lease of a segment store at once when the store's task has stopped.
 
-The rule that calls this (headrace/topology/functions.py) lets through tasks of the stores that have stopped. An event
-may come twice, late or not at all: the tick looks at leases anyway.
+The rule that calls this function (headrace/topology/functions.py) selects stopped tasks of segment stores. An event may
+arrive twice, late or not at all, because the tick also checks the leases.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, list[str]]:
-    """An event as EventBridge delivers it in; the stores whose lease it ended out.
+    """Handle an event from EventBridge; return the stores whose leases it ended.
 
     Raises:
-        InvalidRequestError: this is no such event; it will never be one.
-        UnavailableError, ThrottledError, ConflictError: try again, as Lambda does for events.
+        InvalidRequestError: this is not such an event, so a retry cannot succeed.
+        UnavailableError, ThrottledError, ConflictError: a retry may succeed; Lambda retries events.
     """
     detail = event.get("detail")
     task = detail.get("taskArn") if isinstance(detail, dict) else None

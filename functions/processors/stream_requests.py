@@ -1,8 +1,9 @@
-"""Works on queued requests on streams and on what is made of streams.
+"""Processes queued requests on streams, scopes and reader groups.
 
-A failure stops its message group, which is one stream, and no other: the messages of the group come again in order.
-A message that fails on its last delivery becomes a dead letter, which raises an alarm; what can be undone is undone
-then, and its stream is usable again. Everything else stays accepted: the sweeper sends it again until it is done.
+A failure stops its message group, which is one resource, and no other. The queue delivers the messages of the group
+again in order. A message whose last delivery fails becomes a dead letter, which raises an alarm. Its request is then
+rolled back if possible, so that its stream is usable again. Any other request stays accepted: the sweeper sends it
+again until it is complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Works on queued requests on key-value tables: create, delete.
+"""Processes queued requests that create and delete key-value tables.
 
-A failure stops its message group, which is one table, and no other. Neither request is ever taken back: a message that
-becomes a dead letter raises an alarm, and the sweeper sends the request again for as long as it takes.
+A failure stops its message group, which is one table, and no other. These requests are never rolled back: a message
+that becomes a dead letter raises an alarm, and the sweeper sends the request again until it is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tick of each kind does: one bounded piece of work on a bucket; True asks for another piece at once."""
+"""The work of a tick of each kind: one bounded piece of work on a bucket. True requests another piece at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from headrace.workflows.detect_failed_stores import ClusterChecked
 
 RESEND_AFTER_MS = 30_000
-"""An intent this old whose work is not done has probably lost its message; sending it in vain is harmless."""
+"""The message of an intent that is older than this was probably lost. Sending a needless second one is harmless."""
 
 
-# Workflows are imported where they are needed: importing is most of a cold start.
+# Workflows are imported where they are needed, because imports are most of a cold start.
 def _resend_intents(bucket: int) -> bool:
     from headrace.workflows.resend_intents import IntentSweep
 
@@ -64,7 +64,7 @@ def _detect_failed_stores(_bucket: int) -> bool:
 
 
 def note_cluster(checked: ClusterChecked) -> None:
-    """Count and log what a look at the segment stores found and did."""
+    """Count and log the result of a check of the segment stores."""
     if checked.stores_lost:
         count("StoresLost", len(checked.stores_lost))
     if checked.newly_lost:
@@ -86,4 +86,4 @@ TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "retention": _apply_retention,
     "failed-stores": _detect_failed_stores,
 }
-"""By the kinds that the topology declares."""
+"""The work by the kinds of ticks that the topology declares."""

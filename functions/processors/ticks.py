@@ -1,7 +1,7 @@
-"""Works on ticks: each is a bounded piece of periodic work on one bucket.
+"""Processes ticks. Each tick is a bounded piece of periodic work on one bucket.
 
-When a piece leaves work undone, the same tick is queued again at once. A follow-up that is lost costs nothing: work is
-found by when it is due, so the next tick of that kind does it.
+If work is left after a piece, the same tick is queued again at once. If that message is lost, the next tick of the same
+kind does the work, because a tick finds all work that is due.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _tick(kind: str, bucket: int) -> None:
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """SQS records in, the identifiers of those that must come again out."""
+    """Return the identifiers of the SQS records to deliver again."""
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
     response = process_partial_response(event=event, record_handler=_work_on, processor=processor, context=context)
     return report(event, response, processor.exceptions)

@@ -162,7 +162,7 @@ def test_unknown_field_is_named(call: Any):
     assert answer.body["error"]["details"]["problems"][0]["field"] == "body.owner"
 
 
-def test_sealing_a_sealed_stream_is_an_error_of_its_own(call: Any, world: Any, active_stream: str):
+def test_sealing_a_sealed_stream_has_its_own_error_code(call: Any, world: Any, active_stream: str):
     call("PUT", f"{active_stream}/state", {"streamState": "SEALED"})
     world.work()
     before = world.contents()
@@ -171,7 +171,7 @@ def test_sealing_a_sealed_stream_is_an_error_of_its_own(call: Any, world: Any, a
     assert world.contents() == before
 
 
-def test_a_body_that_calls_itself_a_form_is_json_all_the_same(call: Any):
+def test_body_sent_as_a_form_is_read_as_json(call: Any):
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert call("POST", "/v1/scopes", {"scopeName": "s"}, headers=headers).status == 201
 
@@ -210,7 +210,7 @@ _FIELDS = st.sampled_from(
         ]
     ),
 )
-def test_no_body_whatsoever_is_a_fault_of_ours(call: Any, active_or_any: Any, body: str, route: tuple[str, str]):
+def test_bad_body_is_never_an_internal_error(call: Any, active_or_any: Any, body: str, route: tuple[str, str]):
     answer = call(route[0], route[1], body)
     assert answer.status < 500
 
@@ -222,6 +222,6 @@ def active_or_any(active_stream: str) -> str:
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "multipart/form-data", ";;", "é"])
-def test_no_body_is_the_clients_mistake_whatever_it_is_said_to_be(call: Any, active_stream: str, content_type: str):
+def test_missing_body_is_refused_for_any_content_type(call: Any, active_stream: str, content_type: str):
     answer = call("POST", f"{active_stream}/scale", headers={"Content-Type": content_type})
     assert (answer.status, answer.code) == (400, "invalid_request")

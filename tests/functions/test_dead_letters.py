@@ -69,16 +69,14 @@ def test_the_last_delivery_writes_the_letter(call: Any, context: Any, scaling: A
     assert call("GET", active_stream).body["state"] == "ACTIVE"
 
 
-def test_the_dead_letter_queue_finds_the_letter_and_is_done(call: Any, context: Any, scaling: Any):
+def test_dead_letter_queue_does_not_change_a_letter(call: Any, context: Any, scaling: Any):
     die(scaling, context)
     before = call("GET", LETTERS).body
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE, dead=True, received=11)) == 0
     assert call("GET", LETTERS).body == before
 
 
-def test_what_died_without_a_word_gets_its_letter_from_the_dead_letter_queue(
-    call: Any, context: Any, scaling: Any, active_stream: str
-):
+def test_dead_letter_queue_writes_a_missing_letter(call: Any, context: Any, scaling: Any, active_stream: str):
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE, dead=True, received=11)) == 0
     (letter,) = call("GET", LETTERS).body["letters"]
     assert (letter["cause"]["code"], letter["status"]) == ("processor_died", "UNDONE")
@@ -86,7 +84,7 @@ def test_what_died_without_a_word_gets_its_letter_from_the_dead_letter_queue(
 
 
 @pytest.mark.parametrize("body", ["not json", "[]", "[" * 50_000])
-def test_a_message_that_nobody_can_read_is_kept(call: Any, context: Any, scaling: Any, body: str):
+def test_unreadable_message_is_kept(call: Any, context: Any, scaling: Any, body: str):
     die(body, context)
     (letter,) = call("GET", LETTERS).body["letters"]
     assert (letter["status"], letter["cause"]["code"]) == ("UNPROCESSED", "invalid_request")
@@ -100,11 +98,11 @@ def test_a_tick_that_fails_for_the_last_time_is_kept(call: Any, context: Any, sc
     assert (letter["queue"], letter["status"]) == (TICKS_QUEUE.name, "UNPROCESSED")
 
 
-def test_a_queue_that_is_not_ours_keeps_its_message(context: Any, scaling: Any):
+def test_message_of_an_unknown_queue_is_kept(context: Any, scaling: Any):
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE)) == 1
 
 
-def test_when_the_store_is_away_the_dead_letter_queue_keeps_the_message(
+def test_dead_letter_queue_keeps_message_while_store_is_down(
     world: Any, context: Any, scaling: Any, monkeypatch: pytest.MonkeyPatch
 ):
     class Away:

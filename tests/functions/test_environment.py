@@ -35,19 +35,19 @@ def test_the_container_count_defaults_to_the_topology():
     ],
 )
 @pytest.mark.parametrize("value", [None, ""])
-def test_what_is_missing_is_named(name: str, value: str | None):
+def test_missing_variable_is_named(name: str, value: str | None):
     variable = f"HEADRACE_{name.upper()}"
     with pytest.raises(EnvironmentVariableError, match=variable):
         getattr(Environment({} if value is None else {variable: value}), name)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
-def test_a_container_count_that_makes_no_sense_is_refused(text: str):
+def test_invalid_container_count_is_refused(text: str):
     with pytest.raises(EnvironmentVariableError, match="HEADRACE_CONTAINER_COUNT"):
         _ = Environment({"HEADRACE_CONTAINER_COUNT": text}).container_count
 
 
-def test_completed_transactions_are_kept_as_long_as_the_deployment_says():
+def test_time_to_keep_completed_transactions_is_configurable():
     assert Environment({}).completed_transactions_kept_ms == 24 * 3600 * 1000
     named = Environment({"HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": "7200"})
     assert named.completed_transactions_kept_ms == 7_200_000
@@ -61,7 +61,7 @@ def test_buckets_are_as_many_as_the_deployment_says():
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5"])
-def test_a_bucket_count_that_makes_no_sense_is_refused(text: str):
+def test_invalid_bucket_count_is_refused(text: str):
     environment = os.environ | {"HEADRACE_BUCKET_COUNT": text}
     program = [sys.executable, "-c", "from headrace import topology"]
     found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)

@@ -124,7 +124,9 @@ def test_a_message_stays_in_the_queue_while_a_setting_is_changed(
         assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
     assert world.contents() == before
     assert len(logged) == 2
-    expected = f"message stays in the queue: this deployment began with {began_with} {setting}, and is configured for 9"
+    expected = (
+        f"message stays in the queue: this deployment was started with {began_with} {setting} and is now configured for"
+    )
     assert logged[0].startswith(expected)
     monkeypatch.undo()
 

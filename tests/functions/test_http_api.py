@@ -1,4 +1,4 @@
-"""The shared HTTP face: bodies, faults of ours, several requests at a time."""
+"""The shared HTTP layer: bodies, internal errors, concurrent requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
 
 
-def test_an_exception_that_nobody_foresaw_is_answered_without_its_text(context: Any):
+def test_unexpected_exception_is_answered_without_its_text(context: Any):
     api = http_api()
 
     @api.get("/fails")
@@ -44,7 +44,7 @@ def test_an_exception_that_nobody_foresaw_is_answered_without_its_text(context: 
     assert "hunter2" not in answer["body"]
 
 
-def test_an_answer_that_is_not_what_it_should_be_is_a_fault_of_ours(context: Any):
+def test_invalid_response_is_an_internal_error(context: Any):
     api = http_api()
 
     @api.get("/wrong")
@@ -54,7 +54,7 @@ def test_an_answer_that_is_not_what_it_should_be_is_a_fault_of_ours(context: Any
     assert lambda_handler(api)(event("GET", "/wrong"), context)["statusCode"] == 500
 
 
-def test_an_unknown_route_has_our_shape(context: Any):
+def test_unknown_route_has_the_error_shape_of_the_api(context: Any):
     answer = lambda_handler(http_api())(event("GET", "/nowhere"), context)
     assert answer["statusCode"] == 404
     assert json.loads(answer["body"])["error"]["code"] == "no_such_route"
@@ -77,7 +77,7 @@ def test_a_body_in_base64_is_decoded(context: Any):
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"a": "\xc3"}'])
-def test_bytes_that_are_no_text_are_refused(context: Any, body: bytes):
+def test_body_that_is_not_utf8_is_refused(context: Any, body: bytes):
     answer = _echo()(event("POST", "/echo", body=base64.b64encode(body).decode(), isBase64Encoded=True), context)
     assert answer["statusCode"] == 400
 

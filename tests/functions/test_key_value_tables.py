@@ -32,7 +32,7 @@ def scope(call: Any) -> None:
 
 
 @pytest.mark.usefixtures("scope")
-def test_a_life(call: Any, world: Any):
+def test_create_get_and_delete_a_table(call: Any, world: Any):
     created = call("POST", TABLES, ASKED)
     assert (created.status, created.body["state"]) == (201, "CREATING")
     assert call("GET", f"{TABLES}/k/segments").status == 404
@@ -118,7 +118,7 @@ def _deliver(world: Any, context: Any, received: int) -> int:
 
 
 @pytest.mark.usefixtures("scope")
-def test_the_processor_does_what_is_queued(call: Any, world: Any, context: Any):
+def test_processor_executes_queued_requests(call: Any, world: Any, context: Any):
     call("POST", TABLES, ASKED)
     assert _deliver(world, context, 1) == 0
     assert call("GET", f"{TABLES}/k").body["state"] == "ACTIVE"
@@ -132,9 +132,7 @@ class DownStores(MemorySegmentStores):
 
 
 @pytest.mark.usefixtures("scope")
-def test_a_request_that_fails_for_the_last_time_has_a_letter_and_stays(
-    call: Any, world: Any, context: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_dead_letter_of_a_table_keeps_the_request(call: Any, world: Any, context: Any, monkeypatch: pytest.MonkeyPatch):
     call("POST", TABLES, ASKED)
     wiring.forget_services()
     monkeypatch.setattr(wiring, "segment_stores", DownStores)

@@ -55,9 +55,7 @@ def deliver(world: Any, context: Any, body: Any = None, *, received: int) -> int
     return len(stream_requests.handler({"Records": [record]}, context)["batchItemFailures"])
 
 
-def test_a_scale_that_never_started_is_given_up_when_it_becomes_a_dead_letter(
-    stores_down: str, world: Any, call: Any, context: Any
-):
+def test_dead_letter_rolls_back_a_scale_that_never_started(stores_down: str, world: Any, call: Any, context: Any):
     assert call("POST", f"{stores_down}/scale", SCALE).status == 202
     assert deliver(world, context, received=LAST) == 1
     assert call("GET", stores_down).body["state"] == "ACTIVE"
@@ -82,7 +80,7 @@ def test_the_dead_letter_of_one_scale_does_not_end_another(stores_down: str, wor
     assert call("GET", stores_down).body["state"] == "SCALING"
 
 
-def test_what_cannot_be_given_up_stays_for_the_sweeper(stores_down: str, world: Any, call: Any, context: Any):
+def test_request_without_rollback_stays_for_the_sweeper(stores_down: str, world: Any, call: Any, context: Any):
     assert call("PUT", f"{stores_down}/state", {"streamState": "SEALED"}).status == 202
     before = {name: repr(partition) for name, partition in world.store._partitions.items()}
     assert deliver(world, context, received=LAST) == 1
@@ -91,11 +89,11 @@ def test_what_cannot_be_given_up_stays_for_the_sweeper(stores_down: str, world: 
     assert call("GET", stores_down).body["state"] == "SEALING"
 
 
-def test_a_message_that_is_none_becomes_a_dead_letter(stores_down: str, world: Any, context: Any):
+def test_malformed_message_becomes_a_dead_letter(stores_down: str, world: Any, context: Any):
     assert deliver(world, context, {"kind": "other"}, received=LAST) == 1
 
 
-def test_slow_requests_of_one_invocation_cannot_use_up_the_time_of_each_other():
+def test_slow_requests_do_not_use_up_each_others_time():
     """Else a function is stopped, and streams that are well wait for the visibility time-out of all its messages."""
     slowest_s = TcpSegmentStores(lambda _: ("", 0, 0), 1)._deadline_s + GIVE_UP_AFTER_S
     assert REQUESTS_QUEUE.batch_size * slowest_s <= function(REQUESTS_QUEUE.function).timeout_s

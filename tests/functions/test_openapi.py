@@ -23,7 +23,7 @@ def test_every_declared_route_is_served_and_no_other():
     assert served == {(route.method, route.path) for route in ROUTES}
 
 
-def test_each_route_is_served_by_the_function_that_the_topology_names():
+def test_route_is_served_by_the_function_of_the_topology():
     declared = {name.name: name for name in openapi.api_functions()}
     for route in ROUTES:
         module = __import__(declared[route.function].handler.rpartition(".")[0], fromlist=["api"])
@@ -32,7 +32,7 @@ def test_each_route_is_served_by_the_function_that_the_topology_names():
         assert route.method.lower() in paths[route.path]
 
 
-def test_every_operation_describes_errors_in_our_shape_only():
+def test_operations_describe_only_the_error_shape_of_the_api():
     for operations in openapi.document()["paths"].values():
         for operation in operations.values():
             assert operation["responses"]["default"]["content"]["application/json"]["schema"] == {

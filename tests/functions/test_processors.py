@@ -112,7 +112,7 @@ def test_a_failure_stops_its_stream_and_no_other(processor: FakeProcessor, sqs: 
     assert processor.worked == ["2", "4"]
 
 
-def test_failed_messages_of_a_stream_come_again_soon_and_together(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+def test_failed_messages_of_a_group_get_one_short_delay(processor: FakeProcessor, sqs: FakeSqs, context: Any):
     processor.failures["bad"] = UnavailableError("store restarts")
     event = {"Records": [record("1", "bad", received=4), record("2", "bad", received=1)]}
     stream_requests.handler(event, context)
@@ -120,20 +120,18 @@ def test_failed_messages_of_a_stream_come_again_soon_and_together(processor: Fak
 
 
 @pytest.mark.parametrize("body", ["not json", "[]", "[" * 100_000])
-def test_a_message_that_is_none_fails_alone(processor: FakeProcessor, context: Any, body: str):
+def test_malformed_message_fails_alone(processor: FakeProcessor, context: Any, body: str):
     event = {"Records": [record("1", "x", body=body), record("2", "good")]}
     assert failed(stream_requests.handler(event, context)) == ["1"]
 
 
 @pytest.mark.parametrize("error", [CorruptError("bits"), RuntimeError("bug")])
-def test_a_batch_of_which_all_fail_is_reported_and_not_raised(processor: FakeProcessor, context: Any, error: Exception):
+def test_batch_of_failures_is_reported_and_not_raised(processor: FakeProcessor, context: Any, error: Exception):
     processor.failures["bad"] = error
     assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
 
 
-def test_a_queue_that_does_not_answer_changes_nothing_of_the_report(
-    processor: FakeProcessor, sqs: FakeSqs, context: Any
-):
+def test_report_is_complete_if_the_queue_does_not_answer(processor: FakeProcessor, sqs: FakeSqs, context: Any):
     processor.failures["bad"] = UnavailableError("store restarts")
     sqs.refuse = True
     assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
@@ -177,7 +175,7 @@ def test_every_declared_kind_of_tick_can_be_worked_on():
         assert 1 <= tick.buckets <= topology.BUCKET_COUNT
 
 
-def test_a_lease_outlives_the_function_that_holds_it():
+def test_lease_is_longer_than_the_time_out_of_its_function():
     assert topology.function(topology.TICKS_QUEUE.function).timeout_s * 1000 < LEASE_MS
 
 
@@ -261,6 +259,6 @@ class FixedClock:
         {"kind": "resend-intents", "bucket": 0, "more": 1},
     ],
 )
-def test_what_is_no_tick_is_refused(body: dict[str, Any]):
+def test_malformed_tick_is_refused(body: dict[str, Any]):
     with pytest.raises(InvalidRequestError):
         parse_tick(body)

@@ -97,7 +97,7 @@ def test_each_report_is_worked_on_and_only_the_failed_come_again(service: FakeSe
     assert sqs.visibility == {"handle-2": retry_delay_s(3), "handle-3": retry_delay_s(1)}
 
 
-def test_a_report_of_a_busy_stream_is_too_old_before_it_is_a_dead_letter():
+def test_report_expires_before_it_becomes_a_dead_letter():
     waits_s = [retry_delay_s(count) for count in range(1, SCALING_REPORTS_QUEUE.max_receive_count)]
     assert sum(waits_s) > REPORT_LIFE_MS / 1000
     assert REPORT_LIFE_MS / 1000 <= COOLDOWN_S
