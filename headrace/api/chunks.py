@@ -1,4 +1,4 @@
-"""Chunks of a segment in tier 2, with links to read them. Offsets and lengths are bytes of the segment."""
+"""Chunks of a segment in tier 2, with links to read them. Offsets and lengths are in bytes of the segment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`length` bytes of a segment from `offset` on, which a GET of `url` with exactly `headers` returns.
+    """`length` bytes of a segment, starting at `offset`. A GET of `url` with exactly `headers` returns them.
 
     The link expires at `expires_at_ms`, in milliseconds since the Unix epoch.
     """
@@ -42,10 +42,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks in order, without gaps, from the offset asked for.
+    """A page of chunks, sorted by offset and without gaps, from the requested offset to `stored_until`.
 
-    Tier 2 has the segment without a gap up to `stored_until`, the end of the page. When `next_offset` is not None, more
-    follows from there; when it is None, what lies between `stored_until` and the end of the range is in no object yet.
+    When `next_offset` is not None, the next page starts there. When that is None, tier 2 has no bytes yet between
+    `stored_until` and the end of the requested range.
     """
 
     chunks: tuple[Chunk, ...]

@@ -14,8 +14,8 @@ from headrace.model.containers import ContainerClaim
 class StoreView:
     """A segment store process.
 
-    `state` is SERVING, LEAVING (told to stop), LEFT (stopped in order) or LOST. `take_over_ms` is until when the
-    containers of a store that has ended wait for it; `containers` are those that the container map gives it.
+    `state` is SERVING, LEAVING (shutting down), LEFT (after a graceful shutdown) or LOST. After a store has ended, its
+    containers wait for it until `take_over_ms`. `containers` are those that the container map assigns to it.
     """
 
     store_id: str
@@ -84,7 +84,7 @@ class StoreView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All stores by id; `map_version` is None before the first container map."""
+    """All stores, sorted by id. `map_version` is None before the first container map is written."""
 
     map_version: int | None
     container_count: int
@@ -105,8 +105,9 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """A container: the store that the map names, and the one that clients are sent to, with its address and epoch.
+    """A container and its two stores.
 
+    The container map assigns it to `store`. Clients are sent to `claimed_by`, which listens at `host` and `port`.
     `state` is SERVED, MOVING, FREE (about to be opened) or WAITING (its store is away and expected back).
     """
 
@@ -124,14 +125,14 @@ class ContainerView:
         cls,
         container: int,
         store: str | None,
-        standing: ContainerStanding,
+        state: ContainerStanding,
         claim: ContainerClaim | None,
         epoch: int | None,
     ) -> ContainerView:
         return cls(
             container=container,
             store=store,
-            state=standing,
+            state=state,
             claimed_by=claim.store_id if claim else None,
             host=claim.host if claim else None,
             port=claim.port if claim else None,
@@ -167,7 +168,7 @@ class ContainerView:
 
 @dataclass(frozen=True, slots=True)
 class ContainerMapView:
-    """Every container, in their order."""
+    """All containers, sorted by number."""
 
     map_version: int | None
     containers: tuple[ContainerView, ...]

@@ -1,4 +1,4 @@
-"""Dead letters: requests that failed for the last time. Times are milliseconds since the Unix epoch."""
+"""Dead letters: requests whose last attempt failed. Times are milliseconds since the Unix epoch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from headrace.model.dead_letters import DeadLetter, DeadLetterStatus
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterView:
-    """A request that failed for the last time, and why.
+    """A request whose last attempt failed, and the error of that attempt.
 
-    `status` is UNDONE (rolled back; its stream is usable), STUCK (tried until it is done), DONE (was stuck),
-    UNPROCESSED (a message of which nothing else is known) or REPLAYED (requested again).
+    `status` is UNDONE (rolled back; the stream accepts other requests), STUCK (cannot be rolled back, retried until it
+    is done), DONE (was stuck and has completed since), UNPROCESSED (no request is known for the message) or REPLAYED
+    (sent again as a new request). `subject` names the resource of the request, such as "shop/orders".
     """
 
     letter: str

@@ -1,4 +1,4 @@
-"""Key-value tables and their segments. Times are milliseconds since the Unix epoch, lengths are bytes."""
+"""Key-value tables and their segments. Times are milliseconds since the Unix epoch, lengths are in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.model.names import segment_name
 
 
 def configuration_json(configuration: TableConfiguration) -> dict[str, Any]:
-    """The configuration of a table."""
+    """The JSON of a table's configuration."""
     return {
         "partitionCount": configuration.partition_count,
         "primaryKeyLength": configuration.primary_key_length,
@@ -22,7 +22,7 @@ def configuration_json(configuration: TableConfiguration) -> dict[str, Any]:
 
 
 def configuration_from_json(document: Mapping[str, Any]) -> TableConfiguration:
-    """The configuration of a table. Raises InvalidRequestError: a value is out of its range."""
+    """Parses the configuration of a table. Raises InvalidRequestError if a value is out of range."""
     return TableConfiguration(
         partition_count=int(document["partitionCount"]),
         primary_key_length=int(document["primaryKeyLength"]),
@@ -67,7 +67,7 @@ class TableView:
 
 @dataclass(frozen=True, slots=True)
 class TableSegments:
-    """The segments of a table by key range, and how long its keys are."""
+    """The segments of a table, sorted by key range, and the lengths of its keys in bytes."""
 
     segments: tuple[SegmentView, ...]
     primary_key_length: int

@@ -1,4 +1,4 @@
-"""Pages of lists: the items, and the token that continues the list."""
+"""Pages of a list: each has items and the token from which the next page continues."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """One page; `next_after` is what to pass as `after` for the next, None at the end."""
+    """One page. Pass `next_after` as `after` to get the next page. The last page has None."""
 
     items: tuple[T, ...]
     next_after: str | None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> Listing[T]:
-        """The page whose items are in the array `name`."""
+        """Parses a page whose items are in the array `name`, each with `read`."""
         token = document.get("continuationToken")
         return cls(tuple(map(read, document[name])), None if token is None else str(token))
 
     def to_json(self, name: str, write: Callable[[T], Any]) -> dict[str, Any]:
-        """The JSON with the items in the array `name`."""
+        """The JSON of the page, with the items in the array `name`."""
         return {name: list(map(write, self.items)), "continuationToken": self.next_after}

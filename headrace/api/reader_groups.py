@@ -18,7 +18,7 @@ from headrace.model.stream_cuts import StreamCut
 
 
 def configuration_json(configuration: ReaderGroupConfiguration) -> dict[str, Any]:
-    """The configuration of a group; each of its streams with its scope."""
+    """The JSON of a group's configuration. Each stream is written with its scope."""
     return {
         "streams": [_stream_json(one) for one in configuration.streams],
         "retentionType": configuration.retention.value,
@@ -30,7 +30,7 @@ def configuration_json(configuration: ReaderGroupConfiguration) -> dict[str, Any
 
 
 def configuration_from_json(document: Mapping[str, Any]) -> ReaderGroupConfiguration:
-    """The configuration of a group. Raises InvalidRequestError: a value is out of its range."""
+    """Parses the configuration of a group. Raises InvalidRequestError if a value is out of range."""
     return ReaderGroupConfiguration(
         streams=tuple(map(_stream_from_json, document["streams"])),
         retention=RetentionMode(document["retentionType"]),
@@ -43,8 +43,11 @@ def configuration_from_json(document: Mapping[str, Any]) -> ReaderGroupConfigura
 
 @dataclass(frozen=True, slots=True)
 class ReaderGroupView:
-    """A reader group. Readers keep what they share in the stream `state_stream`; `group_id` tells one incarnation of a
-    name from another, `generation` one configuration from the one before."""
+    """A reader group.
+
+    Its readers keep their shared state in the stream `state_stream`. `group_id` distinguishes incarnations of the same
+    name. `generation` is the number of the configuration.
+    """
 
     scope: str
     group: str

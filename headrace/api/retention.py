@@ -1,5 +1,7 @@
-"""Retention of a stream, and the subscribers that it waits for. Sizes in bytes, times in milliseconds since the Unix
-epoch."""
+"""Retention of a stream, and the subscribers that it waits for.
+
+Sizes are in bytes, times in milliseconds since the Unix epoch.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ from headrace.model.subscribers import Subscriber
 
 @dataclass(frozen=True, slots=True)
 class RetentionDescription:
-    """What is kept of a stream, and what goes next.
+    """The retained data of a stream, and the next truncation.
 
-    Every event that is still there was written after `oldest_event_ms`. `kept_bytes` lie between head and tail. The
-    next of the `retention_set` cuts is taken at `next_cut_time_ms`, None without a policy. If it were decided now,
-    `next_bytes` would go and the stream would begin at `next_cut` (None: nothing would go), because of `case`, which
-    `why` puts into words.
+    Every retained event was written after `oldest_event_ms`. `kept_bytes` is the distance from head to tail. The
+    retention set holds `retention_set` cuts; the next one is taken at `next_cut_time_ms`, None without a policy.
+
+    If retention ran now, it would delete `next_bytes` and move the head to `next_cut`, None if it would delete nothing.
+    `case` is the rule that decides this, and `why` explains it in a sentence.
     """
 
     policy: RetentionPolicy | None
@@ -59,7 +62,7 @@ class RetentionDescription:
         )
 
     def to_json(self, scope: str, stream: str) -> dict[str, Any]:
-        """The JSON names the stream, too."""
+        """The JSON, which also names the stream."""
         return {
             "scopeName": scope,
             "streamName": stream,
@@ -83,7 +86,7 @@ class RetentionDescription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberView:
-    """A reader group that retention waits for; nothing before `offsets`, by segment id, is needed any more."""
+    """A reader group that retention waits for. It no longer needs the bytes before `offsets`, by segment id."""
 
     subscriber: str
     generation: int

@@ -1,6 +1,6 @@
-"""Segments of a stream: at some point of it, around another segment, between two stream cuts, and where one is served.
+"""Segments of a stream: of an epoch, next to another segment, between two stream cuts, and the endpoint of one.
 
-Names are those of the wire protocol, offsets and lengths are bytes.
+Segment names are those of the wire protocol. Offsets and lengths are in bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cuts import StreamCut
 
 _UNKNOWN_OFFSET = -1
-"""The start offset in JSON where no segment store was asked."""
+"""The start offset in the JSON of an answer for which no segment store was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """A segment of a stream; `start_offset` is None, and `name` empty, where the question does not tell it."""
+    """A segment of a stream. In answers that do not contain them, `start_offset` is None and `name` is empty."""
 
     segment_id: int
     name: str
@@ -45,17 +45,17 @@ class SegmentView:
         return {**self.named_json(), "startOffset": start}
 
     def named_json(self) -> dict[str, Any]:
-        """Without the start offset."""
+        """The JSON without the start offset."""
         return {"name": self.name, **self.range_json()}
 
     def range_json(self) -> dict[str, Any]:
-        """The id and the key range only."""
+        """The JSON with only the id and the key range."""
         return {"segmentId": self.segment_id, "low": self.key_range.low, "high": self.key_range.high}
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSegments:
-    """The segments of one epoch, sorted by key range; `sealed` says that the stream takes no more events."""
+    """The segments of one epoch, sorted by key range. `sealed` is true when the stream accepts no more events."""
 
     epoch: int
     segments: tuple[SegmentView, ...]
@@ -72,7 +72,7 @@ class EpochSegments:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """A segment that follows others, and the ids of all that it follows."""
+    """A segment that replaced others, and the ids of all segments that it replaced."""
 
     segment: SegmentView
     predecessors: tuple[int, ...]
@@ -87,7 +87,10 @@ class Successor:
 
 @dataclass(frozen=True, slots=True)
 class Successors:
-    """What follows a segment; none and `sealed`: the stream ends here; none and not `sealed`: it is still active."""
+    """The successors of a segment.
+
+    Without successors, the stream ends with the segment if `sealed` is true; otherwise the segment is still active.
+    """
 
     segments: tuple[Successor, ...]
     sealed: bool
@@ -103,7 +106,7 @@ class Successors:
 
 @dataclass(frozen=True, slots=True)
 class Predecessors:
-    """The segments that a segment follows; none for a segment of the first epoch."""
+    """The segments that a segment replaced. A segment of the first epoch has none."""
 
     segments: tuple[SegmentView, ...]
 
@@ -117,7 +120,10 @@ class Predecessors:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEndpoint:
-    """Where the store listens that owns a segment. `epoch` grows whenever the owner of its container changes."""
+    """The address of the store that owns a segment.
+
+    The segment is part of `container`. `epoch` increases each time another store takes over that container.
+    """
 
     host: str
     port: int
@@ -147,7 +153,7 @@ class SegmentEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class RangeBetween:
-    """The part of a segment between two stream cuts, from `start_offset` up to `end_offset`."""
+    """The bytes `[start_offset, end_offset)` of a segment, which are between two stream cuts."""
 
     segment: SegmentView
     start_offset: int
@@ -177,7 +183,10 @@ class RangeBetween:
 
 @dataclass(frozen=True, slots=True)
 class RangesBetween:
-    """All ranges between two stream cuts, predecessors first; the cuts with "head" and "tail" resolved."""
+    """All ranges between two stream cuts, predecessors first.
+
+    `start` and `end` are the cuts as offsets, also where the request named the head or the tail.
+    """
 
     ranges: tuple[RangeBetween, ...]
     start: StreamCut
@@ -185,7 +194,7 @@ class RangesBetween:
 
     @classmethod
     def from_json(cls, scope: str, stream: str, document: Mapping[str, Any]) -> RangesBetween:
-        """The JSON does not name the stream."""
+        """Parses the JSON, which does not name the stream."""
         return cls(
             tuple(map(RangeBetween.from_json, document["segments"])),
             cut_from_json(scope, stream, document["from"]),

@@ -1,4 +1,4 @@
-"""Stream cuts: the offset in bytes by segment id. Ids are keys of JSON objects here, and so decimal text."""
+"""The JSON of stream cuts: an object with the offset in bytes by segment id. JSON writes the ids as decimal text."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from headrace.model.stream_cuts import StreamCut
 
 
 def offsets_json(cut: StreamCut | Mapping[int, int]) -> dict[str, int]:
-    """The offsets of a cut."""
+    """The JSON of a cut's offsets."""
     offsets = cut.offsets if isinstance(cut, StreamCut) else cut
     return {str(segment): offset for segment, offset in offsets.items()}
 
 
 def optional_offsets_json(cut: StreamCut | Mapping[int, int] | None) -> dict[str, int] | None:
-    """The offsets of a cut; None, where the API lets it stand for the head or the tail."""
+    """The JSON of a cut's offsets. None, which the API reads as the head or the tail, stays None."""
     return None if cut is None else offsets_json(cut)
 
 
 def cut_from_json(scope: str, stream: str, offsets: Mapping[str, Any]) -> StreamCut:
-    """The cut of a stream that has these offsets."""
+    """Parses the offsets of a cut of the stream."""
     return StreamCut.of(scope, stream, {int(segment): int(offset) for segment, offset in offsets.items()})
 
 
 def stream_cut_json(cut: StreamCut) -> dict[str, Any]:
-    """A cut with its stream, and the text that Pravega's clients take."""
+    """The JSON of a cut with its stream, and the text form that Pravega's clients accept."""
     return {
         "scopeName": cut.scope,
         "streamName": cut.stream,
@@ -36,5 +36,5 @@ def stream_cut_json(cut: StreamCut) -> dict[str, Any]:
 
 
 def stream_cut_from_json(document: Mapping[str, Any]) -> StreamCut:
-    """A cut with its stream."""
+    """Parses a cut that names its stream."""
     return cut_from_json(document["scopeName"], document["streamName"], document["cut"])

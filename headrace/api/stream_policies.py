@@ -1,4 +1,4 @@
-"""The configuration of a stream in JSON, in the shapes of Pravega's REST API where it has them."""
+"""The configuration of a stream in JSON. Fields that Pravega's REST API also has are written as it writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.stream_configuration import (
 
 
 def configuration_json(configuration: StreamConfiguration) -> dict[str, Any]:
-    """The whole configuration."""
+    """The JSON of a stream's configuration."""
     return {
         "scalingPolicy": _scaling_json(configuration.scaling),
         "retentionPolicy": retention_json(configuration.retention),
@@ -26,10 +26,10 @@ def configuration_json(configuration: StreamConfiguration) -> dict[str, Any]:
 
 
 def configuration_from_json(document: Mapping[str, Any]) -> StreamConfiguration:
-    """The whole configuration; what is left out is as for a new stream.
+    """Parses a stream's configuration. Missing fields get the default of a new stream.
 
     Raises:
-        InvalidRequestError: a value is out of its range.
+        InvalidRequestError: a value is out of range.
     """
     return StreamConfiguration(
         scaling=_scaling_from_json(document["scalingPolicy"]),
@@ -41,14 +41,14 @@ def configuration_from_json(document: Mapping[str, Any]) -> StreamConfiguration:
 
 
 def retention_json(policy: RetentionPolicy | None) -> dict[str, Any] | None:
-    """A retention policy; None if there is none."""
+    """The JSON of a retention policy; None if the stream has no policy."""
     if policy is None:
         return None
     return {"type": policy.type.value, "value": policy.value, "maxValue": policy.max_value}
 
 
 def retention_from_json(document: Mapping[str, Any] | None) -> RetentionPolicy | None:
-    """A retention policy; None if there is none."""
+    """Parses a retention policy; None if the stream has no policy."""
     if document is None:
         return None
     return RetentionPolicy(RetentionType(document["type"]), int(document["value"]), document.get("maxValue"))

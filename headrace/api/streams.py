@@ -1,4 +1,4 @@
-"""Streams: what one is, what a list tells of it, updates and scales. Times are milliseconds since the Unix epoch."""
+"""Streams, entries of stream lists, updates and scales. Times are milliseconds since the Unix epoch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from headrace.model.streams import Stream
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """A stream. `epoch` is the number of the current epoch, `segments` how many segments take events: none once the
+    """A stream.
+
+    `epoch` is the number of the current epoch. `segments` is the number of segments that accept events, 0 once the
     stream is sealed. `configuration_version` counts the updates of the configuration.
 
-    Only the controller knows `is_deleting`; the JSON of a stream does not tell it.
+    `is_deleting` is only set inside the controller; it is not part of the JSON.
     """
 
     scope: str
@@ -95,7 +97,7 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """A stream in a list of streams."""
+    """An entry in a list of streams."""
 
     scope: str
     stream: str
@@ -112,7 +114,7 @@ class StreamSummary:
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdate:
-    """An update that was accepted; once it is in force the configuration has this version or a later one."""
+    """An accepted update. Once it has been applied, the configuration has this version or a later one."""
 
     state: StreamState
     configuration_version: int
@@ -126,7 +128,7 @@ class StreamUpdate:
 
 
 class ScaleStatus(StrEnum):
-    """How far a scale is; INVALID for an epoch that does not exist and is not on its way."""
+    """The progress of a scale. INVALID means that the epoch does not exist and no running scale creates it."""
 
     IN_PROGRESS = "IN_PROGRESS"
     SUCCESS = "SUCCESS"
@@ -135,7 +137,7 @@ class ScaleStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScaleProgress:
-    """A scale: the number of the epoch it leads to, how far it is, and the new segments, where the answer tells."""
+    """A scale: the number of the epoch that it creates, its status, and the new segments if the answer has them."""
 
     epoch: int
     status: ScaleStatus
@@ -154,14 +156,17 @@ class ScaleProgress:
         return {**self.state_json(), "segments": [one.range_json() for one in self.segments]}
 
     def state_json(self) -> dict[str, Any]:
-        """Without the segments."""
+        """The JSON without the segments."""
         return {"epoch": self.epoch, "status": self.status.value}
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingEvent:
-    """A scale of the past: when the epoch began, what it sealed and created; `splits` sealed segments have several
-    successors, `merges` new ones several predecessors."""
+    """A completed scale, with the time at which its epoch began.
+
+    `splits` counts the sealed segments that have several successors. `merges` counts the new segments that have several
+    predecessors.
+    """
 
     time_ms: int
     epoch: int
@@ -205,7 +210,7 @@ class ScalingEvent:
 
 @dataclass(frozen=True, slots=True)
 class ScalingEvents:
-    """A page, oldest first; `next_time_ms` is from when the next one starts, None at the end."""
+    """A page of scaling events, oldest first. The next page starts at `next_time_ms`, None on the last page."""
 
     events: tuple[ScalingEvent, ...]
     next_time_ms: int | None

@@ -1,4 +1,7 @@
-"""Transactions and commit sets. Times are milliseconds since the Unix epoch; an id is 32 lower-case hex digits."""
+"""Transactions and commit sets.
+
+Times are milliseconds since the Unix epoch. A transaction id is 32 lower-case hex digits.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from headrace.model.transactions import Transaction, TransactionState, parse_tra
 
 @dataclass(frozen=True, slots=True)
 class TransactionSegmentView:
-    """Events for `segment_id`, whose name is `name`, are written to the segment `transaction_segment` until they are
-    committed."""
+    """A stream segment, and the segment that holds a transaction's events for it until the commit.
+
+    `segment_id` and `name` are those of the stream segment; events are appended to `transaction_segment`.
+    """
 
     segment_id: int
     name: str
@@ -45,7 +50,10 @@ class TransactionSegmentView:
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """A transaction. `segments` cover the key space once; they are empty in lists, and where the state is changed."""
+    """A transaction.
+
+    `segments` cover the key space exactly once. Lists, and answers to a change of the state, leave them out.
+    """
 
     transaction: str
     state: TransactionState
@@ -56,7 +64,7 @@ class TransactionView:
 
     @property
     def transaction_id(self) -> int:
-        """The number that the id writes."""
+        """The id as a number."""
         return parse_transaction_id(self.transaction)
 
     @classmethod
@@ -86,7 +94,7 @@ class TransactionView:
         return {**self.state_json(), "segments": [one.to_json() for one in self.segments]}
 
     def state_json(self) -> dict[str, Any]:
-        """Without the segments."""
+        """The JSON without the segments."""
         return {
             "transaction": self.transaction,
             "state": self.state.value,
@@ -104,7 +112,7 @@ class CompletedTransaction(NamedTuple):
 
     @property
     def transaction_id(self) -> int:
-        """The number that the id writes."""
+        """The id as a number."""
         return parse_transaction_id(self.transaction)
 
     @classmethod
@@ -117,7 +125,10 @@ class CompletedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitSetView:
-    """`new` tells whether this very request has marked the set, and not an earlier one with its key."""
+    """Transactions that were marked for commit together, under `key` and at `time_ms`.
+
+    `new` is true if this request marked them, and false if an earlier request with the same key did.
+    """
 
     key: str
     transactions: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The newest watermark of a stream. Offsets are bytes; times are the application's."""
+"""The newest watermark of a stream. Offsets are in bytes; the application chooses the unit of times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from headrace.model.writer_marks import positions_of
 
 @dataclass(frozen=True, slots=True)
 class NewestWatermark:
-    """`watermark` is None as long as there was none; it begins at `offset` of the segment `mark_segment`, which exists
-    once there was one."""
+    """The newest watermark, None before the first one.
+
+    It begins at `offset` of the segment `mark_segment`, which exists only after the first watermark.
+    """
 
     watermark: Watermark | None
     mark_segment: str
