@@ -1,7 +1,7 @@
-"""The command `headrace`: sub-commands of the library, and those of the entry points of the group "headrace.commands".
+"""The command `headrace`: the library's sub-commands, and those of the entry point group "headrace.commands".
 
-The library may not import what lives above it, such as the local stack; an installed package that offers a command
-names it in that group as `name = "module:function"`, where the function takes the arguments and returns the exit code.
+The library must not import packages of higher layers. A package that adds a command therefore declares it in that group
+as `name = "module:function"`. The function takes the arguments and returns the exit code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments that several sub-commands take: names, stream cuts, key ranges. What is wrong with one, argparse shows."""
+"""Arguments of several sub-commands: names, stream cuts, key ranges. argparse prints the error of an invalid one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class ScopedName(NamedTuple):
-    """What lies in a scope under a name: a stream, a reader group, a table."""
+    """The name of a stream, a reader group or a table, with its scope."""
 
     scope: str
     name: str
@@ -27,7 +27,7 @@ class ScopedName(NamedTuple):
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:
-    """`check` as a type for argparse: its InvalidRequestError becomes a complaint about the command line."""
+    """`check` as a type for argparse: its InvalidRequestError becomes a usage error."""
 
     def convert(text: str) -> T:
         try:
@@ -41,12 +41,12 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
 def _scoped_name(text: str) -> ScopedName:
     scope, slash, name = text.partition("/")
     if not slash:
-        raise InvalidRequestError(f"{text[:300]!r} names nothing in a scope: expected SCOPE/NAME")
+        raise InvalidRequestError(f"{text[:300]!r} has no scope: expected SCOPE/NAME")
     return ScopedName(check_known_name("scope", scope), check_known_name("stream", name))
 
 
 def _number(text: str) -> int:
-    """Decimal digits; `int` alone takes blanks, underscores and the digits of other scripts."""
+    """Accepts only ASCII digits: `int` also accepts blanks, underscores and the digits of other scripts."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= INT64_MAX):
         raise InvalidRequestError(f"{text[:100]!a} is not a number from 0 to {INT64_MAX}")
     return int(text)
@@ -57,11 +57,13 @@ def _key_range(text: str) -> KeyRange:
     try:
         return KeyRange(float(low), float(high))
     except ValueError:
-        raise InvalidRequestError(f"{text[:100]!a} is no key range: expected LOW:HIGH, as 0.25:0.5") from None
+        raise InvalidRequestError(
+            f"{text[:100]!a} is not a key range: expected LOW:HIGH, for example 0.25:0.5"
+        ) from None
 
 
 def _cut(text: str) -> dict[int, int]:
-    """`SEGMENT:OFFSET,...`, or the text form that Pravega's clients and `headrace stream cut` give."""
+    """Parses `SEGMENT:OFFSET,...`, or the text form that Pravega's clients and `headrace stream cut` return."""
     if ":" not in text:
         return parse_stream_cut_text(text).offsets
     pairs = [pair.partition(":") for pair in text.split(",")]
@@ -79,10 +81,10 @@ cut = checked(_cut)
 
 
 def positive(text: str) -> int:
-    """A number from 1 on."""
+    """A number greater than 0."""
     found = number(text)
     if found < 1:
-        raise argparse.ArgumentTypeError("expected a number from 1 on")
+        raise argparse.ArgumentTypeError("expected a number greater than 0")
     return found
 
 
@@ -91,7 +93,7 @@ def add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def stream_of(options: argparse.Namespace) -> ScopedName:
-    """What `add_stream` parsed."""
+    """The stream that the argument of `add_stream` names."""
     found: ScopedName = options.stream
     return found
 
@@ -106,4 +108,6 @@ def add_from_and_to(parser: argparse.ArgumentParser) -> None:
 
 
 def add_no_wait(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-wait", action="store_true", help="return when it is accepted, not when it is done")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="return when the request is accepted, not when it is done"
+    )

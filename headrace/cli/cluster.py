@@ -1,4 +1,4 @@
-"""`headrace cluster`: the segment stores, and where each container is."""
+"""`headrace cluster`: the segment stores, and the stores that serve the containers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.api.cluster import ContainerView, StoreView
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 
 
@@ -70,10 +70,14 @@ def _address(one: ContainerView) -> str | None:
     return None if one.host is None else f"{one.host}:{one.port}"
 
 
-def _command() -> NounCommand:
-    command = NounCommand("cluster", "Segment stores and containers.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("cluster", "Segment stores and containers.")
     command.action("stores", _stores, "List the segment stores with their leases.")
-    command.action("containers", _containers, "List where each container is and belongs.")
+    command.action(
+        "containers",
+        _containers,
+        "List for each container its assigned store and the store that claimed it.",
+    )
     return command
 
 

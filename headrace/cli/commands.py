@@ -1,7 +1,7 @@
-"""Finds sub-commands and hands over to the one that was asked for.
+"""Finds the sub-commands and runs the one that the command line names.
 
-Exit codes: 0 done, 1 refused or failed, 2 a command line that makes no sense, 3 not found, 4 conflict, 5 unavailable,
-130 after Ctrl-C; a sub-command of another package has its own.
+Exit codes: 0 done, 1 refused or failed, 2 invalid command line, 3 not found, 4 conflict, 5 unavailable, 130 Ctrl-C.
+A sub-command of another package has exit codes of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "transaction": "headrace.cli.transaction",
     "watermark": "headrace.cli.watermark",
 }
-"""Sub-commands of the library: modules with a `main`, imported when they are asked for."""
+"""Sub-commands of the library: modules with a `main`. Only the one that runs is imported, which saves start-up time."""
 
 Command = Callable[[Sequence[str]], int]
 
@@ -45,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="headrace",
         description="Stream storage with Pravega's semantics in your own AWS account.",
-        epilog="`headrace COMMAND --help` tells more of a command.",
+        epilog="`headrace COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    parser.add_argument("command", choices=sorted(BUILT_IN.keys() | found.keys()), help="what to do")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
+    parser.add_argument("command", choices=sorted(BUILT_IN.keys() | found.keys()), help="the command to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the command")
     chosen = parser.parse_args(arguments)
     built_in = BUILT_IN.get(chosen.command)
     if built_in is not None:
@@ -58,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def commands() -> dict[str, EntryPoint]:
-    """The sub-commands of installed packages by name; of two with one name, the one whose target sorts first."""
+    """The sub-commands of installed packages by name.
+
+    If two packages use one name, the command whose target sorts first is taken, so that the choice is stable.
+    """
     by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         by_name.setdefault(entry.name, entry)
@@ -69,7 +72,7 @@ def _run(entry: EntryPoint, arguments: Sequence[str]) -> int:
     try:
         command: Command = entry.load()
     except ImportError as error:
-        print(f"headrace {entry.name}: {error}. Is it installed? Try: pip install 'headrace[local]'", file=sys.stderr)
+        print(f"headrace {entry.name}: {error}. To install it: pip install 'headrace[local]'", file=sys.stderr)
         return EXIT_USAGE
     return _call(entry.name, command, arguments)
 

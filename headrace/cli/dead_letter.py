@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.api.dead_letters import DeadLetterView
 from headrace.cli.arguments import checked, positive
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 from headrace.model.dead_letters import check_letter_id
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
@@ -40,7 +40,7 @@ def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
         for one in page.letters
     ]
     document = {"letters": [_document(one) for one in page.letters], "nextAfter": page.next_after}
-    return Outcome(document, ("LETTER", "STATUS", "LAST TRY", "KIND", "SUBJECT", "CAUSE"), rows)
+    return Outcome(document, ("LETTER", "STATUS", "LAST TRY", "KIND", "RESOURCE", "CAUSE"), rows)
 
 
 def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
@@ -54,25 +54,33 @@ def _replay(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 def _drop(client: Headrace, options: argparse.Namespace) -> Outcome:
     client.admin.dead_letters.drop(options.letter)
-    return Outcome({"letter": options.letter, "dropped": True}, text=f"letter {options.letter} is forgotten")
+    return Outcome({"letter": options.letter, "dropped": True}, text=f"dead letter {options.letter} is deleted")
 
 
 def _add_letter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("letter", type=_letter_id, metavar="LETTER", help="as `headrace dead-letter list` shows it")
+    parser.add_argument("letter", type=_letter_id, metavar="LETTER", help="its id, from `headrace dead-letter list`")
 
 
-def _command() -> NounCommand:
-    command = NounCommand("dead-letter", "Dead letters: requests that failed again and again, and why.")
-
-    parser = command.action("list", _list, "List dead letters, oldest first.")
-    parser.add_argument("--limit", type=positive, default=PAGE_ITEMS_DEFAULT, metavar="N", help="most on this page")
-    parser.add_argument(
-        "--after", type=_letter_id, metavar="LETTER", help="begin behind this letter: nextAfter of --json"
+def _command() -> ResourceCommand:
+    command = ResourceCommand(
+        "dead-letter", "Dead letters: requests whose last attempt failed, with the error of that attempt."
     )
 
-    _add_letter(command.action("get", _get, "Show a dead letter with its cause and its message."))
-    _add_letter(command.action("replay", _replay, "Ask again for what a dead letter is about; twice does no harm."))
-    _add_letter(command.action("drop", _drop, "Forget a dead letter."))
+    parser = command.action("list", _list, "List dead letters, oldest first.")
+    parser.add_argument(
+        "--limit",
+        type=positive,
+        default=PAGE_ITEMS_DEFAULT,
+        metavar="N",
+        help=f"length of the page (default {PAGE_ITEMS_DEFAULT})",
+    )
+    parser.add_argument(
+        "--after", type=_letter_id, metavar="LETTER", help="start after this letter: nextAfter of the previous page"
+    )
+
+    _add_letter(command.action("get", _get, "Show a dead letter with its error and its message."))
+    _add_letter(command.action("replay", _replay, "Send the request of a dead letter again; a repeat is harmless."))
+    _add_letter(command.action("drop", _drop, "Delete a dead letter."))
     return command
 
 

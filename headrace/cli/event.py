@@ -1,7 +1,7 @@
-"""`headrace event`: append lines of standard input to a stream, read what is in one, follow its tail.
+"""`headrace event`: append lines of standard input to a stream, read its events, or follow its tail.
 
-Events are bytes. People see each on a line of its own, as UTF-8; what is none, and controls, are escaped. With --json
-each event is an object on a line of its own, with its text, or in base64 what is no UTF-8.
+Events are bytes. Each is printed as a line of UTF-8 text; control characters and bytes that are not UTF-8 are escaped.
+With --json each event is an object on its own line, with the event as text, or in base64 if it is not UTF-8.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.cli.arguments import CUT_HELP, add_stream, cut, positive, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, cell
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import EventRead, Headrace, InvalidRequestError, StreamCut
 from headrace.client.event_reader import Start
 
@@ -30,7 +30,7 @@ def _append(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _lines(options: argparse.Namespace) -> Iterator[tuple[str | None, bytes]]:
-    """Routing key and event of each line."""
+    """The routing key and the event of each line of standard input."""
     separator = options.key_separator
     for number, line in enumerate(sys.stdin.buffer, 1):
         event = line.rstrip(b"\r\n")
@@ -39,7 +39,7 @@ def _lines(options: argparse.Namespace) -> Iterator[tuple[str | None, bytes]]:
             continue
         key, found, event = event.partition(separator.encode())
         if not found:
-            raise InvalidRequestError(f"line {number} has no {separator!r} between routing key and event")
+            raise InvalidRequestError(f"line {number} has no {separator!r} between the routing key and the event")
         yield key.decode("utf-8", "replace"), event
 
 
@@ -88,20 +88,20 @@ def _add_reading(parser: argparse.ArgumentParser, start: str) -> None:
     parser.add_argument(
         "--start", type=_start, default=start, metavar="POINT", help=f"head, tail, or {CUT_HELP} (default {start})"
     )
-    parser.add_argument("--count", type=positive, metavar="N", help="stop after so many events")
+    parser.add_argument("--count", type=positive, metavar="N", help="stop after N events")
 
 
-def _command() -> NounCommand:
-    command = NounCommand("event", "Events: what streams are made of. Needs a connection to the segment stores.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("event", "Events of a stream. Connects to the segment stores directly.")
 
-    parser = command.action("append", _append, "Append each line of standard input; returns when all are durable.")
+    parser = command.action("append", _append, "Append each line of standard input; return when all are durable.")
     add_stream(parser)
     keys = parser.add_mutually_exclusive_group()
-    keys.add_argument("--routing-key", metavar="KEY", help="of all events (default: none, and no order)")
-    keys.add_argument("--key-separator", metavar="TEXT", help="lines are a routing key, this text, and the event")
+    keys.add_argument("--routing-key", metavar="KEY", help="for all events (default: none, so the order is not kept)")
+    keys.add_argument("--key-separator", metavar="TEXT", help="each line is a routing key, this text and the event")
 
-    _add_reading(command.action("read", _read, "Show the events up to the tail as it is now."), "head")
-    _add_reading(command.action("tail", _tail, "Show events as they come, until Ctrl-C or --count."), "tail")
+    _add_reading(command.action("read", _read, "Print the events up to the current tail, then stop."), "head")
+    _add_reading(command.action("tail", _tail, "Print events as they arrive, until Ctrl-C or --count."), "tail")
     return command
 
 

@@ -1,6 +1,6 @@
-"""What an action says: one JSON document for machines; a table, fields or a sentence for people.
+"""The output of an action: one JSON document for programs, or a table, fields or a sentence for people.
 
-The JSON is the contract: names and shapes stay. Tables are for eyes and may change.
+The names and the structure of the JSON are stable. The output for people may change.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from typing import Any
 
 _GAP = "  "
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-"""Text of others must not move the cursor of a terminal or colour it."""
+"""Control characters are escaped, so that text of other users cannot move a terminal's cursor or change its colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`document` is the JSON. People see `rows` under `columns` if there are columns, else `text`, else its fields."""
+    """The output of an action.
+
+    `document` is printed with --json. Without it, people see `rows` under `columns` if there are columns, else `text`,
+    else the fields of the document.
+    """
 
     document: Mapping[str, Any]
     columns: tuple[str, ...] = ()
@@ -39,7 +43,7 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns as wide as what is in them; numbers to the right."""
+    """Aligns the rows under the columns. Columns of numbers are aligned to the right."""
     cells = [[cell(value) for value in row] for row in rows]
     lines = [list(columns), *cells]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
@@ -54,14 +58,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def fields(document: Mapping[str, Any]) -> str:
-    """One field a line; fields that are called a time in milliseconds are shown as dates."""
+    """Prints one field per line. Fields whose names end in "TimeMs" are shown as dates."""
     width = max((len(name) for name in document), default=0)
     shown = {name: time_text(value) if name.endswith("TimeMs") else cell(value) for name, value in document.items()}
     return "\n".join(f"{name.ljust(width)}{_GAP}{text}".rstrip() for name, text in shown.items())
 
 
 def cell(value: Any) -> str:
-    """A value on one line of text."""
+    """A value as text on one line."""
     if value is None or value in ("", [], (), {}):
         return "-"
     if isinstance(value, bool):
@@ -74,7 +78,7 @@ def cell(value: Any) -> str:
 
 
 def time_text(time_ms: int) -> str:
-    """A time in milliseconds since 1970, as people read it; in UTC."""
+    """Formats a time in milliseconds since 1970 as a date and time in UTC."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):

@@ -8,8 +8,8 @@ from typing import Any
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.arguments import ScopedName, add_no_wait, add_scope, cut, number, positive, scoped_name
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace, InvalidRequestError, StreamCut
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 
@@ -86,7 +86,9 @@ def _streams(options: argparse.Namespace) -> tuple[GroupStream, ...]:
     starts, ends = dict(options.start), dict(options.end)
     unknown = {*starts, *ends} - set(options.stream)
     if unknown:
-        raise InvalidRequestError(f"a cut of {min(map(str, unknown))} is given, which is none of the group's streams")
+        raise InvalidRequestError(
+            f"--start or --end names {min(map(str, unknown))}, which is not a stream of the group"
+        )
     return tuple(
         GroupStream(name.scope, name.name, _cut(name, starts.get(name)), _cut(name, ends.get(name)))
         for name in options.stream
@@ -109,7 +111,7 @@ def _changed(base: ReaderGroupConfiguration, options: argparse.Namespace) -> Rea
 
 
 def _stream_cut(text: str) -> tuple[ScopedName, dict[int, int]]:
-    """`SCOPE/STREAM=CUT`."""
+    """Parses `SCOPE/STREAM=CUT`."""
     name, _, position = text.partition("=")
     return scoped_name(name), cut(position)
 
@@ -131,40 +133,42 @@ def _add_configuration(parser: argparse.ArgumentParser, *, streams_required: boo
         default=[],
         required=streams_required,
         metavar="SCOPE/STREAM",
-        help="that the group reads; may be given often",
+        help="a stream that the group reads; may be repeated",
     )
     for name, what in (
-        ("start", "where reading begins (default: the head)"),
-        ("end", "where it ends (default: never)"),
+        ("start", "where the group starts to read a stream (default: the head)"),
+        ("end", "where the group stops reading a stream (default: never)"),
     ):
         parser.add_argument(
             f"--{name}", type=_stream_cut, action="append", default=[], metavar="SCOPE/STREAM=CUT", help=what
         )
-    parser.add_argument("--retention", choices=sorted(_MODES), help="whether retention waits for the group")
+    parser.add_argument(
+        "--retention", choices=sorted(_MODES), help="whether retention waits for the group, and for which position"
+    )
     parser.add_argument("--group-refresh-ms", type=number, metavar="MS")
     parser.add_argument("--automatic-checkpoint-interval-ms", type=number, metavar="MS")
     parser.add_argument("--outstanding-checkpoints-max", type=positive, metavar="N")
     parser.add_argument("--rollover-size-bytes", type=number, metavar="BYTES")
 
 
-def _command() -> NounCommand:
-    command = NounCommand("reader-group", "Reader groups: readers that share streams.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("reader-group", "Reader groups: readers that share the segments of streams.")
 
-    parser = command.action("create", _create, "Create a reader group; one that exists is shown as it is.")
+    parser = command.action("create", _create, "Create a reader group; an existing group is shown unchanged.")
     _add_group(parser)
     _add_configuration(parser, streams_required=True)
-    parser.add_argument("--id", metavar="UUID", help="of the group (default: a new one)")
+    parser.add_argument("--id", metavar="UUID", help="id of the group (default: a random one)")
     add_no_wait(parser)
 
     add_scope(command.action("list", _list, "List the reader groups of a scope by name."))
     _add_group(command.action("get", _get, "Show a reader group: state, generation, configuration."))
 
-    parser = command.action("update", _update, "Change a reader group; what is not named stays.")
+    parser = command.action("update", _update, "Change a reader group; options that are not given keep their values.")
     _add_group(parser)
     _add_configuration(parser, streams_required=False)
     add_no_wait(parser)
 
-    parser = command.action("reset", _reset, "Let the readers of a group begin again at its starting cuts.")
+    parser = command.action("reset", _reset, "Move the readers of a group back to its start cuts.")
     _add_group(parser)
     add_no_wait(parser)
 

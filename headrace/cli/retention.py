@@ -1,4 +1,4 @@
-"""`headrace retention`: what is kept of a stream, and what goes next and why."""
+"""`headrace retention`: the retained data of a stream, and the next truncation with its reason."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.api.retention import RetentionDescription
 from headrace.cli.arguments import add_stream, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 
 
@@ -43,15 +43,15 @@ def _get(client: Headrace, options: argparse.Namespace) -> Outcome:
         ("retention set", f"{found.retention_set} cuts"),
         ("subscribers", found.subscribers),
         ("next cut", "never" if found.next_cut_time_ms is None else time_text(found.next_cut_time_ms)),
-        ("would go now", f"{found.next_bytes} bytes"),
+        ("deletes now", f"{found.next_bytes} bytes"),
         ("because", found.why),
     ]
     return Outcome(_document(found), ("RETENTION", str(options.stream)), rows)
 
 
-def _command() -> NounCommand:
-    command = NounCommand("retention", "Retention: how much of a stream is kept.")
-    add_stream(command.action("get", _get, "Show what is kept of a stream, and what goes next and why."))
+def _command() -> ResourceCommand:
+    command = ResourceCommand("retention", "Retention: which data of a stream is kept.")
+    add_stream(command.action("get", _get, "Show the retained data of a stream and the next truncation."))
     return command
 
 

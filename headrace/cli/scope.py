@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from headrace.cli.arguments import add_no_wait, add_scope
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace, NotFoundError
 
 
 def _create(client: Headrace, options: argparse.Namespace) -> Outcome:
     client.admin.create_scope(options.scope, exist_ok=options.exist_ok)
-    return Outcome({"scope": options.scope}, text=f"scope {options.scope} is there")
+    return Outcome({"scope": options.scope}, text=f"scope {options.scope} exists")
 
 
 def _list(client: Headrace, options: argparse.Namespace) -> Outcome:
@@ -33,16 +33,16 @@ def _delete(client: Headrace, options: argparse.Namespace) -> Outcome:
     return Outcome({"scope": options.scope, "deleted": waits}, text=text)
 
 
-def _command() -> NounCommand:
-    command = NounCommand("scope", "Scopes: what streams, reader groups and tables lie in.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("scope", "Scopes: namespaces of streams, reader groups and tables.")
     parser = command.action("create", _create, "Create a scope.")
     add_scope(parser)
-    parser.add_argument("--exist-ok", action="store_true", help="succeed if it exists")
+    parser.add_argument("--exist-ok", action="store_true", help="succeed if the scope exists")
     command.action("list", _list, "List scopes by name.")
-    add_scope(command.action("get", _get, "Say whether a scope is there."))
-    parser = command.action("delete", _delete, "Delete an empty scope, or one with everything in it.")
+    add_scope(command.action("get", _get, "Check that a scope exists."))
+    parser = command.action("delete", _delete, "Delete an empty scope, or with --recursive a scope and its contents.")
     add_scope(parser)
-    parser.add_argument("--recursive", action="store_true", help="with all its reader groups, streams and tables")
+    parser.add_argument("--recursive", action="store_true", help="also delete its reader groups, streams and tables")
     add_no_wait(parser)
     return command
 

@@ -1,4 +1,4 @@
-"""`headrace segment`: list, successors, predecessors, endpoint, what lies between two cuts, and chunks in S3."""
+"""`headrace segment`: list, successors, predecessors, endpoint, ranges between two cuts, and chunks in S3."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from headrace.api.segments import SegmentEndpoint, SegmentView
 from headrace.cli.arguments import INT64_MAX, add_from_and_to, add_stream, number, positive, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 
 
 def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
-    """Where a segment is served, as JSON."""
+    """The address of a segment's store, as JSON."""
     return {
         "host": found.host,
         "port": found.port,
@@ -126,26 +126,30 @@ def _point(text: str) -> str | int:
     return text if text in ("head", "tail") else number(text)
 
 
-def _command() -> NounCommand:
-    command = NounCommand("segment", "Segments: the parts of a stream that are written side by side.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("segment", "Segments: the parallel parts of a stream.")
 
-    parser = command.action("list", _list, "List the segments at a point of a stream, or of an epoch.")
+    parser = command.action("list", _list, "List the segments at a position of a stream, or of an epoch.")
     add_stream(parser)
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
-        "--at", type=_point, default="tail", metavar="POINT", help="head, tail, or milliseconds since 1970"
+        "--at",
+        type=_point,
+        default="tail",
+        metavar="POINT",
+        help="head, tail, or a time in milliseconds since 1970 (default tail)",
     )
     group.add_argument("--epoch", type=number, metavar="EPOCH")
 
-    _add_segment(command.action("successors", _successors, "List what follows a sealed segment."))
-    _add_segment(command.action("predecessors", _predecessors, "List what a segment follows."))
+    _add_segment(command.action("successors", _successors, "List the successors of a sealed segment."))
+    _add_segment(command.action("predecessors", _predecessors, "List the segments that a segment replaced."))
     _add_segment(command.action("endpoint", _endpoint, "Show which segment store serves a segment."))
 
-    parser = command.action("between", _between, "List the bytes between two stream cuts.")
+    parser = command.action("between", _between, "List the ranges of bytes between two stream cuts.")
     add_stream(parser)
     add_from_and_to(parser)
 
-    parser = command.action("chunks", _chunks, "List links to what S3 has of a segment.")
+    parser = command.action("chunks", _chunks, "List links to the parts of a segment that are in S3.")
     _add_segment(parser)
     parser.add_argument("--from-offset", type=number, default=0, metavar="BYTES")
     parser.add_argument("--to-offset", type=number, default=INT64_MAX, metavar="BYTES")

@@ -19,8 +19,8 @@ from headrace.cli.arguments import (
     positive,
     stream_of,
 )
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.cli.segment import segment_document
 from headrace.client import (
     Headrace,
@@ -39,7 +39,7 @@ SEGMENTS_DEFAULT = 2
 SCALE_FACTOR_DEFAULT = 2
 
 UPDATE_ATTEMPTS_MAX = 8
-"""Of one update that meets others; each of these has succeeded."""
+"""Attempts of an update that conflicts with other updates. At least one update succeeds per attempt."""
 
 
 def stream_document(view: StreamView) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def stream_document(view: StreamView) -> dict[str, Any]:
 
 
 def cut_document(position: StreamCut) -> dict[str, Any]:
-    """A stream cut as JSON: the offsets by segment id, and the text that Pravega's clients take."""
+    """A stream cut as JSON: the offsets by segment id, and the text form that Pravega's clients accept."""
     offsets = {str(segment): offset for segment, offset in position.positions}
     text = stream_cut_text(position)
     return {"scope": position.scope, "stream": position.stream, "cut": offsets, "text": text}
@@ -90,7 +90,11 @@ def _create(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _update(client: Headrace, options: argparse.Namespace) -> Outcome:
-    """Change what is named. Other updates that come between reading and replacing are kept: then it starts again."""
+    """Changes the named parts of the configuration.
+
+    An update by another client between the read and the write is kept: the write then fails, and is tried again on the
+    new configuration.
+    """
     for _ in range(UPDATE_ATTEMPTS_MAX - 1):
         try:
             return _try_to_update(client, options)
@@ -101,7 +105,7 @@ def _update(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _try_to_update(client: Headrace, options: argparse.Namespace) -> Outcome:
-    """The API replaces the whole configuration: what is not named is asked for as it is."""
+    """Replaces the whole configuration, as the API demands; parts that are not named keep the values just read."""
     known = client.admin.get_stream(*stream_of(options))
     timeout_ms, rollover = options.timestamp_aggregation_timeout_ms, options.rollover_size_bytes
     view = client.admin.update_stream(
@@ -212,7 +216,7 @@ def _cut(client: Headrace, options: argparse.Namespace) -> Outcome:
 
 
 def _scaling(options: argparse.Namespace, known: ScalingPolicy) -> ScalingPolicy:
-    """As the options say, and otherwise as known."""
+    """The policy `known`, changed by the given options."""
     segments = known.min_segments if options.segments is None else options.segments
     factor = options.scale_factor or known.scale_factor or SCALE_FACTOR_DEFAULT
     if options.events_per_s is not None:
@@ -237,61 +241,72 @@ def _retention(options: argparse.Namespace, known: RetentionPolicy | None) -> Re
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """The group of the options on retention is returned: an update has one more."""
-    parser.add_argument("--segments", type=positive, metavar="N", help="how many, at least if it scales by itself")
+    """Adds the options of a configuration. Returns the group of the retention options, to which `update` adds one."""
+    parser.add_argument(
+        "--segments", type=positive, metavar="N", help="number of segments; the minimum if the stream scales itself"
+    )
     rate = parser.add_mutually_exclusive_group()
-    rate.add_argument("--fixed", action="store_true", help="scale by hand only (as a new stream does by default)")
-    rate.add_argument("--events-per-s", type=positive, metavar="N", help="of one segment: more splits it")
-    rate.add_argument("--kbytes-per-s", type=positive, metavar="N", help="of one segment: more splits it")
-    parser.add_argument("--scale-factor", type=positive, metavar="N", help="into how many segments a hot one is split")
+    rate.add_argument("--fixed", action="store_true", help="do not scale automatically (default of a new stream)")
+    rate.add_argument(
+        "--events-per-s", type=positive, metavar="N", help="target rate of a segment; a busier segment is split"
+    )
+    rate.add_argument(
+        "--kbytes-per-s", type=positive, metavar="N", help="target rate of a segment; a busier segment is split"
+    )
+    parser.add_argument("--scale-factor", type=positive, metavar="N", help="number of segments that a split creates")
     retain = parser.add_mutually_exclusive_group()
-    retain.add_argument("--retain-days", type=positive, metavar="N", help="keep events at least so long")
-    retain.add_argument("--retain-mb", type=positive, metavar="N", help="keep at least so much")
-    parser.add_argument("--retain-max", type=positive, metavar="N", help="and at most so many days or MB")
-    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given often")
-    parser.add_argument("--timestamp-aggregation-timeout-ms", type=number, metavar="MS")
+    retain.add_argument("--retain-days", type=positive, metavar="N", help="keep events for at least N days")
+    retain.add_argument("--retain-mb", type=positive, metavar="N", help="keep at least N MB")
+    parser.add_argument("--retain-max", type=positive, metavar="N", help="keep at most N days or MB")
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="add a tag; may be repeated")
+    parser.add_argument(
+        "--timestamp-aggregation-timeout-ms",
+        type=number,
+        metavar="MS",
+        help="how long watermarks wait for a silent writer",
+    )
     parser.add_argument("--rollover-size-bytes", type=number, metavar="BYTES")
     return retain
 
 
-def _command() -> NounCommand:
-    command = NounCommand("stream", "Streams: unbounded sequences of events.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("stream", "Streams: unbounded, durable sequences of events.")
 
     parser = command.action("create", _create, "Create a stream.")
     add_stream(parser)
     _add_configuration(parser)
-    parser.add_argument("--exist-ok", action="store_true", help="take a stream that exists as it is")
+    parser.add_argument("--exist-ok", action="store_true", help="accept an existing stream without changing it")
     add_no_wait(parser)
 
-    parser = command.action("update", _update, "Change the configuration of a stream; what is not named stays.")
+    parser = command.action("update", _update, "Change a stream; options that are not given keep their values.")
     add_stream(parser)
     retain = _add_configuration(parser)
-    retain.add_argument("--retain-everything", action="store_true", help="truncate no more")
-    parser.add_argument("--untag", action="append", default=[], metavar="TAG", help="take a tag away")
+    retain.add_argument("--retain-everything", action="store_true", help="remove the retention policy")
+    parser.add_argument("--untag", action="append", default=[], metavar="TAG", help="remove a tag; may be repeated")
     add_no_wait(parser)
 
     parser = command.action("list", _list, "List the streams of a scope by name.")
     add_scope(parser)
-    parser.add_argument("--tag", metavar="TAG", help="only streams that carry it")
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="only streams whose names begin so")
+    parser.add_argument("--tag", metavar="TAG", help="only streams with this tag")
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="only streams whose names start with TEXT")
 
     add_stream(command.action("get", _get, "Show a stream: state, epoch, configuration."))
 
-    parser = command.action("scale", _scale, "Replace segments by others that fill the same key ranges.")
+    parser = command.action("scale", _scale, "Replace segments by new ones that cover the same key ranges.")
     add_stream(parser)
     parser.add_argument(
-        "--seal", type=number, nargs="+", required=True, metavar="SEGMENT", help="ids of what is replaced"
+        "--seal", type=number, nargs="+", required=True, metavar="SEGMENT", help="ids of the segments to replace"
     )
     parser.add_argument(
-        "--range", type=key_range, nargs="+", required=True, metavar="LOW:HIGH", help="of the new segments"
+        "--range", type=key_range, nargs="+", required=True, metavar="LOW:HIGH", help="key ranges of the new segments"
     )
     add_no_wait(parser)
 
-    parser = command.action("scale-status", _scale_status, "Say how far the scale to an epoch is.")
+    parser = command.action("scale-status", _scale_status, "Show the status of the scale that creates an epoch.")
     add_stream(parser)
     parser.add_argument("epoch", type=number, metavar="EPOCH")
 
-    parser = command.action("seal", _seal, "Close a stream: it takes no more events.")
+    parser = command.action("seal", _seal, "Seal a stream: it accepts no more events.")
     add_stream(parser)
     add_no_wait(parser)
 
@@ -299,7 +314,7 @@ def _command() -> NounCommand:
     add_stream(parser)
     add_no_wait(parser)
 
-    parser = command.action("cut", _cut, "Show the stream cut at an end.")
+    parser = command.action("cut", _cut, "Show the stream cut at the head or the tail.")
     add_stream(parser)
     parser.add_argument("--at", choices=["head", "tail"], default="tail")
 
@@ -307,23 +322,23 @@ def _command() -> NounCommand:
     return command
 
 
-def _add_cuts_and_events(command: NounCommand) -> None:
+def _add_cuts_and_events(command: ResourceCommand) -> None:
     parser = command.action("truncate", _truncate, "Delete everything before a stream cut.")
     add_stream(parser)
     parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
     add_no_wait(parser)
 
-    parser = command.action("check-cut", _check_cut, "Say whether reading can begin or end at a stream cut.")
+    parser = command.action("check-cut", _check_cut, "Check whether a reader can start or stop at a stream cut.")
     add_stream(parser)
     parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
 
-    parser = command.action("distance", _distance, "Say how many bytes lie between two stream cuts.")
+    parser = command.action("distance", _distance, "Show the number of bytes between two stream cuts.")
     add_stream(parser)
     add_from_and_to(parser)
 
     parser = command.action("scaling-events", _scaling_events, "List the scales between two times, oldest first.")
     add_stream(parser)
-    parser.add_argument("--from-ms", type=number, default=0, metavar="MS", help="milliseconds since 1970")
+    parser.add_argument("--from-ms", type=number, default=0, metavar="MS", help="milliseconds since 1970 (default 0)")
     parser.add_argument("--to-ms", type=number, metavar="MS", help="milliseconds since 1970 (default: now)")
 
 

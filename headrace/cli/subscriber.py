@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.api.retention import SubscriberView
 from headrace.cli.arguments import CUT_HELP, add_stream, checked, cut, number, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 from headrace.model.subscribers import check_subscriber_name
 
@@ -43,18 +43,18 @@ def _register(client: Headrace, options: argparse.Namespace) -> Outcome:
     found = client.admin.subscribers.register(
         *stream_of(options), options.subscriber, generation=options.generation, start=options.start
     )
-    return _told(options, found)
+    return _position_outcome(options, found)
 
 
 def _publish(client: Headrace, options: argparse.Namespace) -> Outcome:
     found = client.admin.subscribers.publish(
         *stream_of(options), options.subscriber, options.cut, generation=options.generation
     )
-    return _told(options, found)
+    return _position_outcome(options, found)
 
 
-def _told(options: argparse.Namespace, found: SubscriberView) -> Outcome:
-    text = f"{found.subscriber} needs nothing of {options.stream} before {_position(found)}"
+def _position_outcome(options: argparse.Namespace, found: SubscriberView) -> Outcome:
+    text = f"{found.subscriber} needs no bytes of {options.stream} before {_position(found)}"
     return Outcome(_document(found), text=text)
 
 
@@ -71,26 +71,30 @@ def _add_subscriber(parser: argparse.ArgumentParser) -> None:
 
 def _add_generation(parser: argparse.ArgumentParser, default: int | None) -> None:
     parser.add_argument(
-        "--generation", type=number, default=default, metavar="N", help="of the reader group's configuration"
+        "--generation",
+        type=number,
+        default=default,
+        metavar="N",
+        help=f"generation of the reader group's configuration (default: {'any' if default is None else default})",
     )
 
 
-def _command() -> NounCommand:
-    command = NounCommand("subscriber", "Subscribers: reader groups that the retention of a stream waits for.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("subscriber", "Subscribers: reader groups that the retention of a stream waits for.")
     add_stream(command.action("list", _list, "List the subscribers of a stream by name."))
     _add_subscriber(command.action("get", _get, "Show how far a subscriber has read."))
 
-    parser = command.action("register", _register, "Let retention wait for a reader group.")
+    parser = command.action("register", _register, "Make retention wait for a reader group.")
     _add_subscriber(parser)
     parser.add_argument("--start", type=cut, metavar="CUT", help=f"{CUT_HELP} (default: the head)")
     _add_generation(parser, 0)
 
-    parser = command.action("publish", _publish, "Say that nothing before a stream cut is needed any more.")
+    parser = command.action("publish", _publish, "Set the stream cut before which a reader group needs no data.")
     _add_subscriber(parser)
     parser.add_argument("cut", type=cut, metavar="CUT", help=CUT_HELP)
     _add_generation(parser, 0)
 
-    parser = command.action("unregister", _unregister, "Wait no longer for a reader group.")
+    parser = command.action("unregister", _unregister, "Stop retention from waiting for a reader group.")
     _add_subscriber(parser)
     _add_generation(parser, None)
     return command

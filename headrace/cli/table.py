@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.api.key_value_tables import TableView
 from headrace.cli.arguments import ScopedName, add_no_wait, add_scope, number, positive, scoped_name
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
+from headrace.cli.resource_command import ResourceCommand
 from headrace.cli.segment import SEGMENT_COLUMNS, endpoint_document, segment_document, segment_rows
 from headrace.client import Headrace
 from headrace.model.key_value_tables import TableConfiguration
@@ -77,20 +77,24 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", type=scoped_name, metavar="SCOPE/TABLE")
 
 
-def _command() -> NounCommand:
-    command = NounCommand("table", "Key-value tables.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("table", "Key-value tables.")
 
-    parser = command.action("create", _create, "Create a table; it never changes.")
+    parser = command.action("create", _create, "Create a table. Its configuration cannot be changed later.")
     _add_table(parser)
-    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="its segments (default 1)")
+    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="number of segments (default 1)")
     parser.add_argument(
-        "--primary-key-length", type=positive, required=True, metavar="BYTES", help="of every primary key"
+        "--primary-key-length", type=positive, required=True, metavar="BYTES", help="length of all primary keys"
     )
     parser.add_argument(
-        "--secondary-key-length", type=number, default=0, metavar="BYTES", help="of every secondary key (default 0)"
+        "--secondary-key-length",
+        type=number,
+        default=0,
+        metavar="BYTES",
+        help="length of all secondary keys (default 0)",
     )
     parser.add_argument("--rollover-size-bytes", type=number, default=0, metavar="BYTES")
-    parser.add_argument("--exist-ok", action="store_true", help="take a table that exists as it is")
+    parser.add_argument("--exist-ok", action="store_true", help="accept an existing table without changing it")
     add_no_wait(parser)
 
     add_scope(command.action("list", _list, "List the tables of a scope by name."))
@@ -99,7 +103,7 @@ def _command() -> NounCommand:
 
     parser = command.action("endpoint", _endpoint, "Show which segment store serves a segment of a table.")
     _add_table(parser)
-    parser.add_argument("segment", type=number, metavar="SEGMENT", help="its id")
+    parser.add_argument("segment", type=number, metavar="SEGMENT", help="id of the segment")
 
     parser = command.action("delete", _delete, "Delete a table with all its entries.")
     _add_table(parser)

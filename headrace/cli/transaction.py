@@ -1,6 +1,6 @@
 """`headrace transaction`: list, get, commit, abort, commit-all, commit-set.
 
-Events are written in a transaction by a program; from here one sees what became of it, and ends it.
+Programs write events in transactions. These actions show the state of a transaction, and commit or abort it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from headrace.api.transactions import CommitSetView, TransactionView
 from headrace.cli.arguments import add_stream, checked, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome, time_text
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 from headrace.model.transactions import check_commit_set_key, parse_transaction_id, transaction_text
 
@@ -74,26 +74,30 @@ def _set(found: CommitSetView) -> Outcome:
 
 def _add_transaction(parser: argparse.ArgumentParser) -> None:
     add_stream(parser)
-    parser.add_argument("transaction", type=_transaction_id, metavar="TRANSACTION", help="32 hex digits")
+    parser.add_argument(
+        "transaction", type=_transaction_id, metavar="TRANSACTION", help="id of the transaction: 32 hex digits"
+    )
 
 
-def _command() -> NounCommand:
-    command = NounCommand("transaction", "Transactions of a stream, by their ids.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("transaction", "Transactions of a stream.")
 
-    parser = command.action("list", _list, "List the transactions that are not committed or aborted yet.")
+    parser = command.action("list", _list, "List the transactions that are neither committed nor aborted, by id.")
     add_stream(parser)
-    parser.add_argument("--completed", action="store_true", help="instead the newest that are, up to 500")
+    parser.add_argument("--completed", action="store_true", help="list the newest completed ones instead, up to 500")
 
     _add_transaction(command.action("get", _get, "Show a transaction with its segments."))
-    _add_transaction(command.action("commit", _commit, "Let the events of a transaction come into its stream."))
-    _add_transaction(command.action("abort", _abort, "Drop a transaction and its events."))
+    _add_transaction(command.action("commit", _commit, "Commit a transaction: its events are added to the stream."))
+    _add_transaction(command.action("abort", _abort, "Abort a transaction: its events are deleted."))
 
-    parser = command.action("commit-all", _commit_all, "Commit all of some transactions or none, once for each key.")
+    parser = command.action("commit-all", _commit_all, "Commit several transactions atomically, at most once per key.")
     add_stream(parser)
-    parser.add_argument("key", type=_key, metavar="KEY", help="a repeat under this key changes nothing")
-    parser.add_argument("transactions", type=_transaction_id, nargs="+", metavar="TRANSACTION", help="up to 40")
+    parser.add_argument(
+        "key", type=_key, metavar="KEY", help="name of the commit; a repeat with this key changes nothing"
+    )
+    parser.add_argument("transactions", type=_transaction_id, nargs="+", metavar="TRANSACTION", help="up to 40 ids")
 
-    parser = command.action("commit-set", _commit_set, "Show what was committed under a key.")
+    parser = command.action("commit-set", _commit_set, "Show the transactions that were committed under a key.")
     add_stream(parser)
     parser.add_argument("key", type=_key, metavar="KEY")
     return command

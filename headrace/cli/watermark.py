@@ -1,4 +1,4 @@
-"""`headrace watermark`: get the newest one, note a writer's time, remove a writer."""
+"""`headrace watermark`: show the newest watermark, note a writer's time, remove a writer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from headrace.cli.arguments import add_stream, checked, cut, stream_of
-from headrace.cli.noun import NounCommand
 from headrace.cli.outcome import Outcome
+from headrace.cli.resource_command import ResourceCommand
 from headrace.client import Headrace
 from headrace.model.errors import InvalidRequestError
 from headrace.model.writer_marks import check_time, check_writer_name
@@ -16,10 +16,10 @@ _writer = checked(check_writer_name)
 
 
 def _time(text: str) -> int:
-    """Decimal digits, perhaps behind a minus sign."""
+    """Decimal digits, optionally after a minus sign."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
-        raise InvalidRequestError(f"{text[:100]!a} is no time: expected a whole number")
+        raise InvalidRequestError(f"{text[:100]!a} is not a time: expected a whole number")
     return check_time(int(text))
 
 
@@ -49,22 +49,30 @@ def _note(client: Headrace, options: argparse.Namespace) -> Outcome:
 def _remove_writer(client: Headrace, options: argparse.Namespace) -> Outcome:
     client.admin.watermarks.remove_writer(*stream_of(options), options.writer)
     document = {"writer": options.writer, "removed": True}
-    return Outcome(document, text=f"nobody waits for writer {options.writer}")
+    return Outcome(document, text=f"watermarks of {options.stream} do not wait for writer {options.writer}")
 
 
-def _command() -> NounCommand:
-    command = NounCommand("watermark", "Watermarks: how far a stream is in the time of its events.")
+def _command() -> ResourceCommand:
+    command = ResourceCommand("watermark", "Watermarks: the progress of a stream in the time of its events.")
     add_stream(command.action("get", _get, "Show the newest watermark of a stream."))
 
-    parser = command.action("note", _note, "Say for a writer how far it is in time, and up to where it has written.")
+    parser = command.action(
+        "note", _note, "Record the time that a writer has reached, and the position up to which it has written."
+    )
     add_stream(parser)
     parser.add_argument("writer", type=_writer, metavar="WRITER")
-    parser.add_argument("--time", type=checked(_time), required=True, metavar="TIME", help="a whole number")
     parser.add_argument(
-        "--position", type=cut, required=True, metavar="SEGMENT:OFFSET,...", help="offset in bytes by segment id"
+        "--time",
+        type=checked(_time),
+        required=True,
+        metavar="TIME",
+        help="a whole number, in the unit of the stream's writers",
+    )
+    parser.add_argument(
+        "--position", type=cut, required=True, metavar="SEGMENT:OFFSET,...", help="offset in bytes, by segment id"
     )
 
-    parser = command.action("remove-writer", _remove_writer, "Let watermarks wait no longer for a writer.")
+    parser = command.action("remove-writer", _remove_writer, "Stop watermarks from waiting for a writer.")
     add_stream(parser)
     parser.add_argument("writer", type=_writer, metavar="WRITER")
     return command

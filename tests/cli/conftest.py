@@ -11,7 +11,7 @@ from api_in_memory import ApiInMemory
 
 from functions import wiring
 from headrace import client
-from headrace.cli import main, noun
+from headrace.cli import main, resource_command
 
 
 class Ran(NamedTuple):
@@ -34,7 +34,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
     def connect(url: str, **options: Any) -> client.Headrace:
         return client.connect(url, **options, transport=made.transport())
 
-    monkeypatch.setattr(noun, "connect", connect)
+    monkeypatch.setattr(resource_command, "connect", connect)
     yield made
     wiring.forget_services()
 

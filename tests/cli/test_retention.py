@@ -30,7 +30,7 @@ def test_the_policy_is_shown(ok: Any, as_json: Any):
 
 
 def test_a_subscriber_from_beginning_to_end(stream: str, ok: Any, as_json: Any, run: Any):
-    assert ok("subscriber", "register", stream, "s/group") == "s/group needs nothing of s/t before 0:0,1:0\n"
+    assert ok("subscriber", "register", stream, "s/group") == "s/group needs no bytes of s/t before 0:0,1:0\n"
     moved = as_json("subscriber", "publish", stream, "s/group", "0:10,1:20")
     assert (moved["subscriber"], moved["generation"], moved["cut"]) == ("s/group", 0, {"0": 10, "1": 20})
     assert as_json("subscriber", "get", stream, "s/group") == moved

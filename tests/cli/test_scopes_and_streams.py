@@ -15,8 +15,8 @@ STREAM_FIELDS = {
 
 
 def test_the_life_of_a_scope(ok: Any, as_json: Any, run: Any):
-    assert ok("scope", "create", "shop") == "scope shop is there\n"
-    assert ok("scope", "create", "shop", "--exist-ok") == "scope shop is there\n"
+    assert ok("scope", "create", "shop") == "scope shop exists\n"
+    assert ok("scope", "create", "shop", "--exist-ok") == "scope shop exists\n"
     assert as_json("scope", "create", "b") == {"scope": "b"}
     assert ok("scope", "list") == "SCOPE\nb\nshop\n"
     assert as_json("scope", "list") == {"scopes": [{"scope": "b"}, {"scope": "shop"}]}

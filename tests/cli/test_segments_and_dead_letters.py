@@ -88,7 +88,7 @@ def test_dead_letters_are_listed(letter: str, ok: Any, as_json: Any):
     assert one["cause"] == {"code": "unavailable", "message": CAUSE.message}
     assert document["nextAfter"] is None
     header, row = ok("dead-letter", "list").splitlines()
-    assert header.split() == ["LETTER", "STATUS", "LAST", "TRY", "KIND", "SUBJECT", "CAUSE"]
+    assert header.split() == ["LETTER", "STATUS", "LAST", "TRY", "KIND", "RESOURCE", "CAUSE"]
     assert row.split() == [letter, "UNDONE", "2023-11-14", "22:13:20Z", "scale_stream", "s/t", "unavailable"]
     assert as_json("dead-letter", "list", "--limit", "1", "--after", letter)["letters"] == []
 
@@ -105,7 +105,7 @@ def test_replay_and_drop(letter: str, ok: Any, as_json: Any, run: Any):
     assert ok("dead-letter", "replay", letter) == "scale_stream of s/t: REPLAYED\n"
     assert as_json("segment", "list", "s/t")["epoch"] == 2, "the scale that was rolled back has used up epoch 1"
     assert as_json("dead-letter", "replay", letter)["status"] == "REPLAYED"
-    assert ok("dead-letter", "drop", letter) == f"letter {letter} is forgotten\n"
+    assert ok("dead-letter", "drop", letter) == f"dead letter {letter} is deleted\n"
     assert run("dead-letter", "drop", letter).code == 3
     assert run("dead-letter", "get", letter).code == 3
     assert as_json("dead-letter", "list") == {"letters": [], "nextAfter": None}

@@ -35,7 +35,7 @@ def test_from_a_note_to_a_watermark(stream: str, ok: Any, as_json: Any):
 def test_a_writer_is_removed(stream: str, run: Any, ok: Any, as_json: Any):
     ok("watermark", "note", stream, "w", "--time", "5", "--position", "0:10")
     assert as_json("watermark", "remove-writer", stream, "w") == {"writer": "w", "removed": True}
-    assert ok("watermark", "remove-writer", stream, "w") == "nobody waits for writer w\n"
+    assert ok("watermark", "remove-writer", stream, "w") == "watermarks of s/t do not wait for writer w\n"
     assert run("watermark", "remove-writer", stream, "other").code == 3
 
 

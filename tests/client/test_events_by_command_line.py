@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli import main, noun
+from headrace.cli import main, resource_command
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line with `given` as standard input: exit code, output, complaints."""
-    monkeypatch.setattr(noun, "connect", lambda url, **options: cluster.client(**options))
+    monkeypatch.setattr(resource_command, "connect", lambda url, **options: cluster.client(**options))
 
     def run(*arguments: str, given: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(given)))

@@ -53,6 +53,7 @@ CLEAN = (
     "functions/time_limits.py",
     "functions/wiring.py",
     "headrace/api",
+    "headrace/cli",
     "headrace/deployment_defaults.py",
     "headrace/metadata",
     "headrace/ports",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.cli import commands, noun
-from headrace.cli.noun import EXIT_UNAVAILABLE, error_line, exit_code
+from headrace.cli import commands, resource_command
 from headrace.cli.outcome import cell, fields, table, time_text
+from headrace.cli.resource_command import EXIT_UNAVAILABLE, error_line, exit_code
 from headrace.model import errors
 
 
@@ -33,13 +33,15 @@ def test_every_action_takes_the_shared_options(run: Any):
 
 def test_the_url_comes_from_the_option_or_the_environment(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    connect = noun.connect
-    monkeypatch.setattr(noun, "connect", lambda url, **options: asked.append(url) or connect(url, **options))
+    connect = resource_command.connect
+    monkeypatch.setattr(
+        resource_command, "connect", lambda url, **options: asked.append(url) or connect(url, **options)
+    )
     run("scope", "list")
-    monkeypatch.setenv(noun.URL_VARIABLE, "http://from-the-environment")
+    monkeypatch.setenv(resource_command.URL_VARIABLE, "http://from-the-environment")
     run("scope", "list")
     run("scope", "list", "--url", "http://from-the-option")
-    assert asked == [noun.DEFAULT_URL, "http://from-the-environment", "http://from-the-option"]
+    assert asked == [resource_command.DEFAULT_URL, "http://from-the-environment", "http://from-the-option"]
     assert run("scope", "list", "--url", "ftp://nowhere").code == 1
 
 
@@ -47,7 +49,7 @@ def test_a_controller_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys:
     from headrace.cli import main
 
     assert main(["scope", "list", "--url", "http://127.0.0.1:1", "--retry-s", "0"]) == EXIT_UNAVAILABLE
-    assert "`headrace up` starts one here" in capsys.readouterr().err
+    assert "`headrace up` starts a controller here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -94,9 +96,9 @@ def test_a_reader_that_has_read_enough_is_no_failure():
     """As `headrace ... | head`: the pipe is closed before anything is written to it."""
     code = (
         "import sys\n"
-        "from headrace.cli import noun\n"
+        "from headrace.cli import resource_command\n"
         "from headrace.cli.outcome import Outcome\n"
-        "command = noun.NounCommand('x', 'x')\n"
+        "command = resource_command.ResourceCommand('x', 'x')\n"
         "command.action('y', lambda client, options: Outcome({}, text='z' * 1_000_000), 'y')\n"
         "sys.exit(command(['y']))\n"
     )

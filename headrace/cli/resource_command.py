@@ -1,7 +1,7 @@
-"""What all sub-commands that talk to a controller share: options, the client, how an outcome or an error is shown.
+"""The common part of all sub-commands that call a controller: options, the client, the output of results and errors.
 
-A noun (`headrace stream`) has actions (`headrace stream create`). An action gets the client and its options and returns
-an `Outcome`: JSON for machines, and how people see it. Errors become one line with a hint and an exit code.
+A resource (`headrace stream`) has actions (`headrace stream create`). An action gets the client and its options, and
+returns an `Outcome`. An error becomes one line on standard error, with a hint where there is one, and an exit code.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ EXIT_BY_CLASS: dict[type[errors.HeadraceError], int] = {
     errors.ThrottledError: EXIT_UNAVAILABLE,
     errors.UnavailableError: EXIT_UNAVAILABLE,
 }
-"""A class that is not listed exits as its nearest listed parent."""
+"""The exit code of an error class. A class that is not listed has the code of its nearest listed parent."""
 
 _HINTS_BY_CODE = {
-    "already_exists": "--exist-ok takes what is there",
-    "scope_not_empty": "--recursive deletes what is in it, too; headrace stream list SCOPE",
+    "already_exists": "--exist-ok accepts an existing resource",
+    "scope_not_empty": "--recursive also deletes the contents; to list the streams: headrace stream list SCOPE",
     "stream_not_sealed": "seal it first: headrace stream seal SCOPE/STREAM",
-    "segment_not_active": "the active segments: headrace segment list SCOPE/STREAM",
-    "invalid_key_ranges": "the ranges to fill: headrace segment list SCOPE/STREAM",
-    "not_replayable": "forget it: headrace dead-letter drop LETTER",
+    "segment_not_active": "to list the active segments: headrace segment list SCOPE/STREAM",
+    "invalid_key_ranges": "to list the key ranges of the segments: headrace segment list SCOPE/STREAM",
+    "not_replayable": "to delete it: headrace dead-letter drop LETTER",
     "conflict": "another operation is running: try again when it is done",
-    "unavailable": f"`headrace up` starts one here; --url or {URL_VARIABLE} names another",
+    "unavailable": f"`headrace up` starts a controller here; --url or {URL_VARIABLE} names another one",
     "out_of_time": "try again: a part of the deployment is slow to answer",
     "unauthorized": "--auth aws-iam signs requests with your AWS credentials",
     "throttled": "try again later",
-    "not_found": "names are SCOPE/STREAM; headrace scope list, headrace stream list SCOPE",
+    "not_found": "names are SCOPE/STREAM; to list them: headrace scope list, headrace stream list SCOPE",
 }
 
 Run = Callable[[Headrace, argparse.Namespace], Outcome | None]
-"""None: everything has been shown already."""
+"""An action. It returns None if it has printed its output itself."""
 
 
-class NounCommand:
-    """`headrace NOUN ACTION ...`; calling it runs one action and returns the exit code."""
+class ResourceCommand:
+    """The command `headrace RESOURCE ACTION ...`. Calling it runs the action and returns the exit code."""
 
-    def __init__(self, noun: str, description: str) -> None:
-        self.noun = noun
-        self._parser = argparse.ArgumentParser(prog=f"headrace {noun}", description=description)
+    def __init__(self, resource: str, description: str) -> None:
+        self.resource = resource
+        self._parser = argparse.ArgumentParser(prog=f"headrace {resource}", description=description)
         self._actions = self._parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def action(self, name: str, run: Run, summary: str) -> argparse.ArgumentParser:
-        """Adds an action; the parser returned takes its own arguments."""
+        """Adds an action. The caller adds the action's own arguments to the returned parser."""
         parser = self._actions.add_parser(name, help=summary, description=summary)
         parser.set_defaults(run=run)
         _add_shared_options(parser)
@@ -75,7 +75,7 @@ class NounCommand:
 
     def __call__(self, arguments: Sequence[str]) -> int:
         options = self._parser.parse_args(arguments)
-        program = f"headrace {self.noun} {options.action}"
+        program = f"headrace {self.resource} {options.action}"
         try:
             with _client(options) as client:
                 outcome = options.run(client, options)
@@ -86,7 +86,8 @@ class NounCommand:
             print(f"{program}: {error_line(error)}", file=sys.stderr)
             return exit_code(error)
         except BrokenPipeError:
-            # Whoever read the output has read enough; Python would complain once more when it exits.
+            # The reader closed the pipe early, as `head` does; the command has not failed. When Python exits, it
+            # flushes standard output again, and would print another BrokenPipeError without this line.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_OK
         return EXIT_OK
@@ -97,7 +98,7 @@ def exit_code(error: errors.HeadraceError) -> int:
 
 
 def error_line(error: errors.HeadraceError) -> str:
-    """The message and, where there is one, a hint, on one line."""
+    """The message on one line, with a hint if there is one for the error's code."""
     message = " ".join(error.message.split())
     hint = _HINTS_BY_CODE.get(error.specific_code) or _HINTS_BY_CODE.get(error.code)
     return f"{message} (hint: {hint})" if hint else message
@@ -112,21 +113,21 @@ def _client(options: argparse.Namespace) -> Iterator[Headrace]:
 
 def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     shared = parser.add_argument_group("shared options")
-    shared.add_argument("--url", help=f"of the controller (default: {URL_VARIABLE}, or else {DEFAULT_URL})")
-    shared.add_argument("--auth", choices=["aws-iam"], help="how requests are signed (default: not at all)")
-    shared.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+    shared.add_argument("--url", help=f"URL of the controller (default: {URL_VARIABLE}, then {DEFAULT_URL})")
+    shared.add_argument("--auth", choices=["aws-iam"], help="sign requests with AWS credentials (default: do not sign)")
+    shared.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     shared.add_argument(
         "--retry-s",
         type=seconds,
         default=RETRY_S_DEFAULT,
         metavar="SECONDS",
-        help=f"how long to repeat a request that may succeed later (default {RETRY_S_DEFAULT:g})",
+        help=f"how long to retry a request that may succeed later (default {RETRY_S_DEFAULT:g})",
     )
 
 
 def seconds(text: str) -> float:
-    """A time in seconds that is not negative; argparse shows what is raised."""
+    """A duration in seconds. argparse prints the error of an invalid one."""
     number = float(text)
     if not 0 <= number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to 999999")
     return number
