@@ -157,7 +157,11 @@ class TransactionCommits:
         self._merge_and_complete(stored, run, batch)
 
     def _abort_incomplete(self, stored: StoredStream, run: CommitRun, source: str) -> None:
-        """It is on record as aborted before its segments go: a segment that is gone counts as merged."""
+        """It is on record as aborted before its segments go: a segment that is gone counts as merged.
+
+        The one that was refused goes last. As long as another is there, a repetition, also one by a processor that is
+        late, is refused for it again and merges none of the others.
+        """
         stream = stored.stream
         own = self._history.epoch(stream, run.reference_epoch).segments
         names = {
@@ -171,7 +175,8 @@ class TransactionCommits:
             ended = aborted(left.transaction, self._tools.clock.now_ms())
             self._tools.records.while_unchanged(stored, *complete(stream.scope, stream.name, left, ended))
             _log.error("transaction %032x of %s is aborted: %s may lack bytes", identifier, stream.scoped_name, source)
-        self._tools.segment_stores.delete_segments(names[identifier])
+        self._tools.segment_stores.delete_segments([name for name in names[identifier] if name != source])
+        self._tools.segment_stores.delete_segments([source])
 
     def _merge_and_complete(
         self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None

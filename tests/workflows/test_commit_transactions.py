@@ -10,7 +10,7 @@ import pytest
 from headrace.codec.records.writer_mark_record import writer_mark_sort
 from headrace.metadata.keys import current_key
 from headrace.model.epochs import overlapping
-from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
+from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState, WriterTime, reference_epoch_of
@@ -348,3 +348,35 @@ def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: 
         if not died:
             break
     assert position > 5
+
+
+@pytest.mark.parametrize("away", [0, 1, 2])
+def test_a_part_of_such_an_abort_that_is_not_deleted_is_not_merged(
+    world: Any, monkeypatch: pytest.MonkeyPatch, away: int
+):
+    """The store of one of its segments is away, the others are deleted: the commit comes again."""
+    world.create(segments=3)
+    lost = _transaction(world, b"lost", 0.0)
+    for position in (0.5, 0.9):
+        world.write_in(lost, position, b"lost")
+    names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    stores = world.bare_segment_stores
+    stores.lose_volume(names[0])
+    world.transactions.commit_transaction("s", "t", lost)
+    (message,) = world.bare_commits.receive()
+    delete = stores.delete_segments
+
+    def delete_what_is_there(wanted: list[str]) -> None:
+        delete([name for name in wanted if name != names[away]])
+        if names[away] in wanted:
+            raise UnavailableError("the store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "delete_segments", delete_what_is_there)
+        with pytest.raises(UnavailableError):
+            world.commits.process(message.body)
+    world.commits.process(message.body)
+    assert _states(world, lost) == [TransactionState.ABORTED]
+    own = [f"s/t/{number}.#epoch.0" for number in range(3)]
+    assert stores.names() == own
+    assert [stores.segment_info(name).length for name in own] == [0, 0, 0]
