@@ -1,4 +1,4 @@
 """The whole system on one machine: moto for AWS, the Lambda handlers behind a local gateway, real segment stores.
 
-Everything binds to loopback. What exists is declared in `headrace.topology`; nothing is declared again here.
+Everything binds to loopback. The stack creates the resources that `headrace.topology` declares, and no others.
 """

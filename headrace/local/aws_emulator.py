@@ -1,8 +1,8 @@
-"""AWS on loopback: moto's server with our patches, in a process of its own.
+"""AWS on loopback: moto's server with the patches of `moto_patches`, in its own process.
 
 `python -m headrace.local.aws_emulator --port 0` prints one line `ready endpoint=http://127.0.0.1:PORT` and serves until
-it is told to stop. It keeps nothing over a restart; `aws_snapshot` does that for the local stack. It binds to 127.0.0.1
-and to nothing else, checks no credentials and so must never be reachable from outside.
+SIGTERM or SIGINT. It keeps no data over a restart; `aws_snapshot` does that for the local stack. It binds only to
+127.0.0.1, because it checks no credentials and must never be reachable from outside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READY_PREFIX = "ready endpoint="
 
 S3_BUFFER_VARIABLE = "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"
 S3_BUFFER_BYTES = 1
-"""Bodies above this go to temporary files; moto's default keeps each below 5 MiB in memory, for ever."""
+"""Larger bodies go to temporary files. By default moto keeps each body below 5 MiB in memory until it ends."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault(S3_BUFFER_VARIABLE, str(S3_BUFFER_BYTES))
     with tempfile.TemporaryDirectory(prefix="headrace-aws-emulator-") as spool:
-        tempfile.tempdir = spool  # bodies of S3 objects go here, and with it
+        tempfile.tempdir = spool  # moto stores the bodies of S3 objects here; they are removed with the directory
         return _serve(options.port)
 
 
 def _serve(port: int) -> int:
-    # moto reads its settings while it is imported; and the stack, which reads this module's constants, needs no moto.
+    # moto reads its settings during its import. The stack imports only this module's constants and needs no moto.
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
@@ -62,7 +62,7 @@ def _serve(port: int) -> int:
         return 2
 
     def stop(signal_number: int, frame: FrameType | None) -> None:
-        # shutdown() waits for the loop that this very thread runs, so another one must call it.
+        # shutdown() waits for the loop that this thread runs, so another thread must call it.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)

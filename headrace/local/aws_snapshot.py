@@ -1,7 +1,8 @@
 """The metadata table and the chunk bucket as files, between two runs of the local stack.
 
-Saved when the stack has stopped everything that writes; loaded, and thereby used up, when it starts again. Messages in
-queues are not kept: the sweeper sends every intent again whose work is not done, so none is lost. Dead letters are.
+The stack saves a snapshot after it has stopped all writers. The next start loads and removes it. Messages in queues are
+not saved: the sweeper sends every unfinished intent again, so no request is lost. Dead letters are records of the table
+and so are saved.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _ITEMS_PER_WRITE = 25
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether the directory holds a snapshot that was saved to its end."""
+    """Whether the directory has a snapshot that was saved completely."""
     return (directory / _COMPLETE).exists()
 
 
 def save(resources: Resources, directory: Path) -> None:
-    """Writes all items and objects; the mark of completeness comes last."""
+    """Write all items and objects, and last the file that marks the snapshot as complete."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with (directory / _ITEMS).open("w") as items:
@@ -44,7 +45,7 @@ def save(resources: Resources, directory: Path) -> None:
 
 
 def load(resources: Resources, directory: Path) -> None:
-    """Fills empty resources. From here on the files are out of date, so the snapshot stops being one."""
+    """Fill empty resources. The mark of completeness is removed first, because the files become outdated."""
     (directory / _COMPLETE).unlink()
     dynamodb = aws_client("dynamodb", resources.endpoint)
     batch: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
-"""One child process that ends with its parent: started, awaited until it says that it is ready, stopped.
+"""A child process that ends with its parent: it is started, awaited until it reports that it is ready, and stopped.
 
-Each child is in a session of its own, so that Ctrl-C in a terminal reaches only the parent, which then stops the
-children in order. What a child writes goes to its log file; of its standard output, lines that start with "ready" are
-also kept for the parent.
+Each child has its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops the children in
+order. The output of a child goes to its log file. The parent also keeps the first line of standard output that starts
+with "ready".
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _KILL_WAIT_S = 5.0
 
 
 class ChildProcess:
-    """A running `python -m module`; `name` is what messages call it."""
+    """A running `python -m module`; messages refer to it by `name`."""
 
     def __init__(
         self, name: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], log_file: Path
     ) -> None:
-        """Starts the process. Its log file is appended to."""
+        """Start the process. Its output is appended to the log file."""
         self.name = name
         self._log_file = log_file
         self._ready_line: str | None = None
@@ -55,10 +55,10 @@ class ChildProcess:
         return self._process.poll() is None
 
     def await_ready(self, timeout_s: float) -> str:
-        """The line with which the process says that it is ready.
+        """Wait for the line with which the process reports that it is ready, and return it.
 
         Raises:
-            LocalStackError: it ended, or said nothing in time.
+            LocalStackError: the process ended, or was not ready in time.
         """
         self._said_something.wait(timeout_s)
         if self._ready_line is None:
@@ -68,17 +68,17 @@ class ChildProcess:
         return self._ready_line
 
     def wait(self) -> int:
-        """Blocks until the process has ended; its exit code, negative for a signal."""
+        """Block until the process has ended; return its exit code, negative for a signal."""
         return self._process.wait()
 
     def terminate(self) -> None:
-        """Asks it to stop, once, and returns at once; nothing happens if it has ended."""
-        if not self._asked_to_stop:  # a second signal would mean that nobody wants to wait for it
+        """Send SIGTERM unless it was sent before, and return at once; no effect if the process has ended."""
+        if not self._asked_to_stop:  # a second signal would make the process skip its graceful shutdown
             self._asked_to_stop = True
             self._process.terminate()
 
     def stop(self, timeout_s: float) -> bool:
-        """Asks it to stop, waits, and kills it if it takes longer. Returns whether it ended in good order."""
+        """Stop the process, and kill it after `timeout_s`. Return whether it ended by a graceful shutdown."""
         self.terminate()
         try:
             self._process.wait(timeout_s)

@@ -1,6 +1,6 @@
-"""`headrace up`: start the local stack, say where everything is, run until a signal or a failure.
+"""`headrace up`: start the local stack, print the addresses of its parts, run until a signal or a failure.
 
-Exit codes: 0 after SIGINT or SIGTERM, 1 when a part fails, 2 when another command line would help.
+Exit codes: 0 after SIGINT or SIGTERM, 1 if a part fails, 2 for an error that another command line avoids.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PORT_MAX = 65535
 
 
 class _StopRequestedError(BaseException):
-    """SIGINT or SIGTERM arrived; no part may take it for a failure of its own."""
+    """SIGINT or SIGTERM arrived. A BaseException, so that no part handles it as its own failure."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headrace up") -> int:
-    """Runs in the main thread until the stack is stopped; returns the exit code."""
+    """Run in the main thread until the stack is stopped; return the exit code."""
     options = parse_options(arguments, program)
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headrace up"
 
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
-    """Exits with code 2 for a command line that makes no sense."""
+    """The options of the command line; exits with code 2 if they are invalid."""
     parser = argparse.ArgumentParser(
         prog=program, description="Run the whole of Headrace on this machine, on loopback only."
     )
@@ -105,7 +105,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
 def _port(text: str) -> int:
     number = int(text)
     if not 0 <= number <= _PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{number} is no port: expected 0 to {_PORT_MAX}")
+        raise argparse.ArgumentTypeError(f"{number} is not a port: expected 0 to {_PORT_MAX}")
     return number
 
 
@@ -116,12 +116,14 @@ def _grpc_port(text: str) -> int | None:
 def _store_count(text: str) -> int:
     number = int(text)
     if not 1 <= number <= topology.CONTAINER_COUNT:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 to {topology.CONTAINER_COUNT} (a container each)")
+        raise argparse.ArgumentTypeError(
+            f"{number} is not from 1 to {topology.CONTAINER_COUNT}: each store needs at least one container"
+        )
     return number
 
 
 class _Signals:
-    """SIGINT and SIGTERM: they break off a start, end a run, and the second one does not wait for the stop."""
+    """SIGINT and SIGTERM: the first one interrupts a start or ends a run, the second one ends the process at once."""
 
     def __init__(self) -> None:
         self._raise = False
@@ -131,7 +133,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def break_off(self) -> Iterator[None]:
-        """Inside, a signal raises _StopRequestedError."""
+        """A context in which a signal raises _StopRequestedError."""
         self._raise = True
         try:
             yield
@@ -139,7 +141,7 @@ class _Signals:
             self._raise = False
 
     def wait(self, stack: LocalStack) -> str | None:
-        """Returns when a signal came or the stack failed; the reason of the failure."""
+        """Wait for a signal or a failure of the stack; return the reason of the failure, or None after a signal."""
         while not self._stopping.is_set():
             failure = stack.wait_for_failure(_POLL_S)
             if failure:
@@ -157,4 +159,4 @@ class _Signals:
 
 
 _POLL_S = 0.2
-"""How late a signal may be noticed; the wait itself is on the stack's failure."""
+"""The longest delay before a signal is noticed; between the checks the thread waits for a failure of the stack."""

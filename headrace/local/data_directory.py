@@ -1,15 +1,16 @@
-"""Where the local stack keeps its data, and which of it may be continued.
+"""The data directory of the local stack, and the rule which of its data a new run continues.
 
-Segment stores write their journals as they go, but the emulated AWS lives in memory: metadata and tier 2 reach the disk
-only when the stack stops in good order. Journals without the metadata that goes with them are worthless, even
-dangerous. So data lie in worlds: a directory each, with everything that belongs together. A world whose snapshot is
-complete is continued; after a crash a new world begins beside the old one, which is kept for whoever wants to look.
+Segment stores write their journals all the time, but the AWS emulator keeps its data in memory. Metadata and tier 2
+reach the disk only when the stack shuts down gracefully. A journal is useless without the metadata that belongs to it,
+and must not be used with other metadata. So the data are divided into worlds: a world is a directory with the data of
+all parts. A world with a complete snapshot is continued. After a crash the stack starts a new world and keeps the old
+directory, so that the user can examine it.
 
-    DIR/lock                  held by the stack that uses DIR
-    DIR/world-0001/world.json how many segment stores it was made with
-    DIR/world-0001/aws/       snapshot of the emulated AWS, there only between two runs
-    DIR/world-0001/store-0/   of segment store 0
-    DIR/world-0001/logs/      of all processes
+    DIR/lock                  locked by the stack that uses DIR
+    DIR/world-0001/world.json the number of segment stores it was created with
+    DIR/world-0001/aws/       snapshot of the AWS emulator, exists only between two runs
+    DIR/world-0001/store-0/   data of segment store 0
+    DIR/world-0001/logs/      logs of all processes
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _WORLD_PREFIX = "world-"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Data that belong together. `is_continued` says that its AWS snapshot waits to be loaded."""
+    """Data that belong together. `is_continued` means that its AWS snapshot must be loaded."""
 
     directory: Path
     is_continued: bool
     note: str = ""
-    """What the user should know about older data, empty if nothing."""
+    """A message to the user about older data, or empty."""
 
     @property
     def snapshot_dir(self) -> Path:
@@ -47,7 +48,7 @@ class World:
 
 
 class DataDirectory:
-    """`path` None: a temporary directory that goes with the stack, of which nothing is kept."""
+    """The directory with all worlds. If `path` is None it is temporary and removed when the stack stops."""
 
     def __init__(self, path: Path | None) -> None:
         self.is_temporary = path is None
@@ -55,11 +56,11 @@ class DataDirectory:
         self._lock: IO[str] | None = None
 
     def open(self, store_count: int) -> World:
-        """Takes the directory and finds the world to run in.
+        """Lock the directory and choose the world to run in.
 
         Raises:
-            LocalStackError: it cannot be written, another stack uses it, or the world in it was made with another
-                number of segment stores.
+            LocalStackError: the directory cannot be written, another stack uses it, or its world was created with
+                another number of segment stores.
         """
         try:
             if self.is_temporary:
@@ -77,7 +78,7 @@ class DataDirectory:
         return self._world(store_count)
 
     def close(self) -> None:
-        """Gives the directory back."""
+        """Unlock the directory, and remove it if it is temporary."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -103,7 +104,7 @@ class DataDirectory:
         (directory / "world.json").write_text(json.dumps({"segmentStores": store_count}))
         note = ""
         if last is not None:
-            note = f"{last} was not stopped in good order, so its metadata are lost: starting empty in {directory}"
+            note = f"{last} was not shut down gracefully, so its metadata are lost: starting empty in {directory}"
         return World(directory, is_continued=False, note=note)
 
     def _directory(self, number: int) -> Path:

@@ -21,5 +21,5 @@ def make_importable(directory: Path = CARRIED) -> None:
     sys.path.insert(0, str(directory))
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{inherited}" if inherited else str(directory)
-    # `python -m` would look in the user's working directory first, which may have a `functions` of its own.
+    # Without this `python -m` searches the user's working directory first, which may have its own `functions`.
     os.environ["PYTHONSAFEPATH"] = "1"

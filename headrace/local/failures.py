@@ -1,4 +1,4 @@
-"""Why the local stack did not start or cannot go on: one clear line, and the exit code that goes with it."""
+"""The error of a local stack that did not start or cannot continue: one line for the user, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ EXIT_USAGE = 2
 
 
 class LocalStackError(Exception):
-    """Its message is the one line that the user sees; `exit_code` is 2 where another command line would help."""
+    """The message is the line that the user sees; `exit_code` is 2 if another command line avoids the error."""
 
     def __init__(self, message: str, *, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)

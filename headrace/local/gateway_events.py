@@ -17,7 +17,7 @@ _FORM_TYPE = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """`target` is the request line's target as it came; `headers` keep their order and repetitions."""
+    """`target` is the unchanged target of the request line; `headers` keep their order and repetitions."""
 
     method: str
     target: str
@@ -41,7 +41,10 @@ class RouteMatch:
 
 
 def match_route(routes: Iterable[Route], method: str, path: str) -> RouteMatch | None:
-    """The declared route of a raw path, literal parts before parameters; parameters come percent-decoded."""
+    """The declared route of a raw path, with percent-decoded parameters.
+
+    If several routes match, the one with the fewest parameters is chosen.
+    """
     parts = path.split("/")
     matches: list[tuple[int, RouteMatch]] = []
     for route in routes:
@@ -110,27 +113,27 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _body(body: bytes, content_type: str) -> dict[str, Any]:
-    """Text travels as it is, anything else in base64."""
+    """The fields of the body: text is unchanged, anything else is in base64."""
     kind = content_type.lower()
     if kind.startswith((*_TEXT_TYPES, _FORM_TYPE)):
         try:
             return {"body": body.decode(), "isBase64Encoded": False}
         except UnicodeDecodeError:
-            pass  # Said to be text and is none: base64 carries it unharmed.
+            pass  # The content type is wrong: base64 keeps the bytes unchanged.
     return {"body": base64.b64encode(body).decode(), "isBase64Encoded": True}
 
 
 def response_of(result: Any) -> HttpResponse:
-    """The HTTP response for a function's result; what has no status code is the body of a 200.
+    """The HTTP response for a function's result. A result without a status code is the body of a 200.
 
     Raises:
-        ValueError: the result is malformed; API Gateway answers 500.
+        ValueError: the result is malformed; API Gateway would answer 500.
     """
     if not isinstance(result, dict) or "statusCode" not in result:
         return HttpResponse(200, (("content-type", "application/json"),), json.dumps(result).encode())
     status, body = int(result["statusCode"]), result.get("body") or ""
     if not 100 <= status <= 599 or not isinstance(body, str):
-        raise ValueError(f"status {status} or a body of type {type(body).__name__} is no response")
+        raise ValueError(f"status {status} with a body of type {type(body).__name__} is not a valid response")
     headers = tuple((str(name), str(value)) for name, value in (result.get("headers") or {}).items())
     cookies = tuple(("set-cookie", str(cookie)) for cookie in result.get("cookies") or ())
     content = base64.b64decode(body, validate=True) if result.get("isBase64Encoded") else body.encode()
@@ -138,5 +141,5 @@ def response_of(result: Any) -> HttpResponse:
 
 
 def gateway_message(status: int, message: str) -> HttpResponse:
-    """What API Gateway itself says when no function is asked."""
+    """A response that API Gateway gives itself, without calling a function."""
     return HttpResponse(status, (("content-type", "application/json"),), json.dumps({"message": message}).encode())

@@ -1,5 +1,4 @@
-"""The bridge for Pravega's own clients as a process of the stack; without it the stack is not whole, so its end is
-the stack's."""
+"""The bridge for Pravega's own clients as a process of the stack. If it ends by itself, the stack fails."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ _READY_LINE = re.compile(r"ready grpc host=(\S+) port=(\d+)")
 
 
 def check_port(port: int) -> None:
-    """Looks early whether somebody else has the port: the bridge itself starts last.
+    """Check that the port is free before the other parts start, because the bridge itself starts last.
 
     Raises:
-        LocalStackError: it is taken; exit code 2.
+        LocalStackError: another process uses the port; exit code 2.
     """
     try:
         socket.create_server((LOOPBACK, port)).close()
@@ -37,7 +36,7 @@ def check_port(port: int) -> None:
 
 
 class GrpcBridgeProcess:
-    """Started with the environment of the functions, on loopback; `port` 0 lets the system choose."""
+    """The bridge on loopback, with the environment of the functions; with `port` 0 the system chooses the port."""
 
     def __init__(self, port: int, environment: Mapping[str, str], log_file: Path) -> None:
         self._port = port
@@ -56,20 +55,20 @@ class GrpcBridgeProcess:
         self._stopping = threading.Event()
 
     def start(self, on_failure: Callable[[str], None]) -> None:
-        """Returns when it serves; from then on `on_failure` is told if it ends before `stop`.
+        """Return when the bridge serves. From then on `on_failure` is called if it ends before `stop`.
 
         Raises:
-            LocalStackError: it does not start.
+            LocalStackError: the bridge does not start.
         """
         match = _READY_LINE.fullmatch(self._child.await_ready(READY_TIMEOUT_S))
         if match is None:
-            raise LocalStackError("the gRPC bridge did not say where it serves")
+            raise LocalStackError("the gRPC bridge did not report its address")
         self._port = int(match[2])
         threading.Thread(target=self._watch, args=(on_failure,), name="watch-grpc", daemon=True).start()
 
     @property
     def url(self) -> str:
-        """As Pravega's clients take it."""
+        """The address in the form that Pravega's clients accept."""
         return f"tcp://{LOOPBACK}:{self._port}"
 
     @property

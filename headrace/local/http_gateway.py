@@ -1,7 +1,7 @@
 """The HTTP API on loopback: the routes of the topology, served by the Lambda handlers in this process.
 
-It behaves as API Gateway does where no function is asked: 404 for an unknown route, 413 above 10 MB, 500 when a
-function fails. It asks for no signature; on AWS every route demands IAM authorization.
+It answers by itself as API Gateway does: 404 for an unknown route, 413 above 10 MB, 500 if a function fails. It checks
+no signature; on AWS every route requires IAM authorization.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.topology import ROUTES
 LOOPBACK = "127.0.0.1"
 BODY_BYTES_MAX = 10 * 1024 * 1024
 REFUSED_BODY_BYTES_READ_MAX = 64 * 1024 * 1024
-"""A refused body is still read up to here, so that the client gets the answer instead of a broken pipe."""
+"""A refused body is still read up to this size, so that the client gets the response instead of a broken pipe."""
 
 IDLE_CONNECTION_S = 75
 _READ_BYTES = 64 * 1024
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class HttpGateway:
-    """Holds its port from the moment it is made, and answers from `serve` on."""
+    """Binds its port when it is created, and answers requests after `serve`."""
 
     def __init__(self, clock: Clock, port: int = 0) -> None:
-        """`port` 0 lets the system choose. Raises LocalStackError (exit code 2) if the port is taken."""
+        """With `port` 0 the system chooses. Raises LocalStackError (exit code 2) if the port is in use."""
         self._host: LambdaHost | None = None
         self._clock = clock
         try:
@@ -55,7 +55,7 @@ class HttpGateway:
         )
 
     def serve(self, host: LambdaHost) -> None:
-        """Starts to answer, with the handlers of `host`."""
+        """Start to answer requests with the handlers of `host`."""
         self._host = host
         self._thread.start()
 
@@ -64,14 +64,14 @@ class HttpGateway:
         return f"http://{LOOPBACK}:{self._server.server_address[1]}"
 
     def stop(self) -> None:
-        """Takes no more requests; those in work are left to their threads. Doing it twice is harmless."""
+        """Accept no more requests. Running ones continue in their threads. It may be called twice."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """What API Gateway would answer."""
+        """The response that API Gateway would give."""
         if len(request.body) > BODY_BYTES_MAX:
             return gateway_message(413, "Request Entity Too Large")
         if self._host is None:
@@ -97,12 +97,12 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is its own business."""
+        """Log at debug level only: a client may close its connection at any time."""
         _log.debug("connection of %s broke", client_address, exc_info=True)
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """One kept-alive connection. Writes are buffered: header and body leave in one packet."""
+    """One persistent connection. Writes are buffered, so that header and body are sent in one packet."""
 
     server: _Server
     protocol_version = "HTTP/1.1"
@@ -131,12 +131,12 @@ class _Connection(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = _serve
 
     def _read_body(self) -> bytes | None:
-        """The body; None if it is too large, however it came. Raises ValueError if its length is no number."""
+        """The body, or None if it is too large. Raises ValueError if its length is not a number."""
         if "chunked" in self.headers.get("transfer-encoding", "").lower():
             return self._read_chunks()
         text = self.headers.get("content-length", "0")
         if not (text.isascii() and text.isdecimal()):
-            raise ValueError("Content-Length is no number")
+            raise ValueError("Content-Length is not a number")
         length = int(text)
         if length > BODY_BYTES_MAX:
             self._discard(min(length, REFUSED_BODY_BYTES_READ_MAX))

@@ -1,7 +1,7 @@
-"""Calls the declared Lambda handlers in this process, as close to Lambda as a thread can be.
+"""Calls the declared Lambda handlers in this process, as similar to Lambda as threads allow.
 
-Events and results go through JSON both ways, so that what JSON cannot carry fails here as it would there, and a result
-above Lambda's limit is an error. Not emulated: memory, time-outs, cold starts, permissions.
+Events and results are converted to JSON and back. So a value that JSON cannot represent fails here as on Lambda, and so
+does a result above Lambda's limit. Memory, time-outs, cold starts and permissions are not emulated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Handler = Callable[[Any, Any], Any]
 
 
 class HandlerFailedError(Exception):
-    """The handler raised, or its result could not be taken; the cause says why."""
+    """The handler raised, or its result was invalid; the message and the cause have the reason."""
 
 
 @dataclass(frozen=True)
 class InvocationContext:
-    """What handlers find in Lambda's context object."""
+    """The attributes of Lambda's context object that handlers use."""
 
     function_name: str
     memory_limit_in_mb: int
@@ -49,7 +49,7 @@ class InvocationContext:
 
 
 class LambdaHost:
-    """Handlers by function name, imported when the host is made so that a broken one stops the start."""
+    """The handlers by function name. All are imported here, so that a broken one fails the start of the stack."""
 
     def __init__(self, clock: Clock, functions: tuple[topology.Function, ...] = topology.FUNCTIONS) -> None:
         self._clock = clock
@@ -59,10 +59,10 @@ class LambdaHost:
         self._lock = threading.Lock()
 
     def invoke(self, name: str, event: Mapping[str, Any]) -> Any:
-        """The handler's result, as JSON would carry it.
+        """Call the handler; return its result after a conversion to JSON and back.
 
         Raises:
-            HandlerFailedError: the handler raised, or its result is no JSON or too large.
+            HandlerFailedError: the handler raised, or its result is not JSON or too large.
         """
         declared = self._functions[name]
         with self._lock:
@@ -73,7 +73,7 @@ class LambdaHost:
         payload = json.loads(json.dumps(event))
         try:
             result = json.dumps(self._handlers[name](payload, context))
-        except Exception as error:  # whatever a handler raises is its failure, as in Lambda
+        except Exception as error:  # as on Lambda, any exception of a handler is a failed invocation
             raise HandlerFailedError(f"function {name} failed: {type(error).__name__}: {error}") from error
         if len(result) > RESULT_BYTES_MAX:
             raise HandlerFailedError(f"function {name} returned {len(result)} bytes: Lambda takes {RESULT_BYTES_MAX}")

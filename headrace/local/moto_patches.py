@@ -1,11 +1,11 @@
-"""Makes moto honest enough to be shared by many clients at once.
+"""Patches moto so that many clients can use it concurrently.
 
-As shipped, moto answers each request on its own thread without a lock, and with concurrent clients it loses DynamoDB
-updates and transactions, breaks the order of FIFO queues after a visibility time-out, can lose a message that is sent
-while another one is deleted, and burns a core while a long poll waits for a blocked message group; a third of each
-request goes into finding the service that it is meant for, four fifths of a PUT into the object's MD5, and two fifths
-of the rest into copies of the body. `apply()` cures these in the running process; each cure has a test. What moto gets
-wrong in ways that our code does not lean on is left alone.
+moto answers each request on its own thread without a lock. With concurrent clients it loses DynamoDB updates and
+transactions, and a message that is sent while another one is deleted. After a visibility time-out it breaks the order
+of FIFO queues. While a long poll waits for a blocked message group it uses a whole core. A third of the time of each
+request is spent on finding its service, four fifths of a PUT on the object's MD5, and two fifths of the rest on copies
+of the body. `apply()` fixes these in the running process, and each patch has a test. Other differences from AWS remain,
+because this project does not depend on them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moto.sqs.models import Message, Queue, SQSBackend
 from werkzeug.wsgi import LimitedStream
 
 _TOGETHER_S = 0.05
-"""So long after a message's time is over it is looked for: those that were received with it are visible again, too."""
+"""A receiver searches this long after a message's time-out: messages received with it are then visible again, too."""
 
 _HOSTS_REMEMBERED_MAX = 1000
 
@@ -39,7 +39,7 @@ _applied = threading.Event()
 
 
 def apply() -> None:
-    """Patch moto in this process; doing it twice is harmless."""
+    """Patch moto in this process; a second call has no effect."""
     if _applied.is_set():
         return
     _applied.set()
@@ -53,12 +53,12 @@ def apply() -> None:
 
 
 def _replace(owner: Any, name: str, patched: Any) -> None:
-    """Says in one place that foreign code is being changed."""
+    """Replace an attribute of moto. All patches go through this function, so that a search finds them."""
     setattr(owner, name, patched)
 
 
 def _serialize_dynamodb() -> None:
-    """One lock around DynamoDB calls only: one around everything would freeze all behind an SQS long poll."""
+    """A lock around DynamoDB calls only: with one around all calls an SQS long poll would block every other request."""
     lock = threading.RLock()
     call_action = DynamoHandler.call_action
 
@@ -71,10 +71,10 @@ def _serialize_dynamodb() -> None:
 
 
 class _CopyWithoutTables:
-    """Stands in for the module `copy` inside moto's DynamoDB models: tables are never copied.
+    """Replaces the module `copy` inside moto's DynamoDB models, so that tables are never copied.
 
-    The original copies every table that a transaction touches and puts the copies back when the transaction fails:
-    a cost that grows with the table, and a way to undo other clients' writes.
+    The original copies every table of a transaction and restores the copies if the transaction fails. The cost grows
+    with the table, and restoring a copy undoes the concurrent writes of other clients.
     """
 
     copy = staticmethod(copy.copy)
@@ -85,7 +85,7 @@ class _CopyWithoutTables:
 
 
 class _ItemBefore:
-    """One item as it was before a transaction, and the way back."""
+    """An item as it was before a transaction; `restore` writes it back."""
 
     def __init__(self, table: Table, key: dict[str, Any]) -> None:
         self._table = table
@@ -93,23 +93,23 @@ class _ItemBefore:
         self._range = DynamoType(key[table.range_key_attr]) if table.range_key_attr else None
         self._item: Item | None = copy.deepcopy(self._current())
 
-    def _holder(self) -> dict[DynamoType, Any]:
-        """Where the item lies: moto nests the items of a table with a sort key by partition."""
+    def _siblings(self) -> dict[DynamoType, Any]:
+        """The dictionary that has the item: moto nests the items of a table with a sort key by partition."""
         items: dict[DynamoType, Any] = self._table.items
         return items if self._range is None else items[self._hash]
 
     def _current(self) -> Item | None:
         if self._range is None:
-            return self._holder().get(self._hash)
-        return self._holder().get(self._range) if self._hash in self._table.items else None
+            return self._siblings().get(self._hash)
+        return self._siblings().get(self._range) if self._hash in self._table.items else None
 
     def restore(self) -> None:
-        holder = self._holder()
+        siblings = self._siblings()
         place = self._hash if self._range is None else self._range
         if self._item is None:
-            holder.pop(place, None)
+            siblings.pop(place, None)
         else:
-            holder[place] = self._item
+            siblings[place] = self._item
 
 
 def _make_transactions_cheap() -> None:
@@ -153,7 +153,7 @@ def _keep_queues_in_order() -> None:
     pending_groups: Callable[[Queue], set[str]] = vars(Queue)["pending_message_groups"].fget
 
     def lock_of(queue: Queue) -> Any:
-        return queue._messages_lock  # a Condition over an RLock: may be entered again inside
+        return queue._messages_lock  # a Condition over an RLock: a thread that has it may enter it again
 
     def groups_in_flight(queue: Queue) -> set[str]:
         for message in [message for message in queue._pending_messages if message.visible]:
@@ -165,13 +165,13 @@ def _keep_queues_in_order() -> None:
             send(queue, message)
 
     def until_change_s(queue: Queue) -> float:
-        """Until a message's delay or time-out is over. Without one, only a call can make a message visible."""
+        """Seconds until the next delay or time-out of a message ends; infinity if there is none."""
         now_ms = time.time() * 1000
         due_ms = (max(message.visible_at, message.delayed_until) for message in queue._messages)
         return (min((due for due in due_ms if due >= now_ms), default=math.inf) - now_ms) / 1000 + _TOGETHER_S
 
     def delete_in_place(queue: Queue, receipt_handle: str) -> None:
-        """The original builds a second list and so loses a message that is sent meanwhile."""
+        """Delete from the list itself. The original builds a second list and loses a message that is sent meanwhile."""
         with lock_of(queue):
             if receipt_handle in queue.deleted_messages:
                 return
@@ -182,7 +182,7 @@ def _keep_queues_in_order() -> None:
                 queue._messages.remove(message)
                 queue._pending_messages.discard(message)
                 queue.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
-            lock_of(queue).notify_all()  # the next one of its group can be received
+            lock_of(queue).notify_all()  # the next message of the group can be received now
 
     def change_visibility_locked(backend: SQSBackend, queue_name: str, *arguments: Any, **named: Any) -> None:
         queue = backend.get_queue(queue_name)
@@ -198,10 +198,10 @@ def _keep_queues_in_order() -> None:
         visibility_timeout: int,
         message_attribute_names: list[str] | None = None,
     ) -> list[Message]:
-        """Looks under the lock, waits outside of it: two receivers never hold the same group.
+        """Search under the lock and wait without it, so that two receivers never get the same message group.
 
-        It looks again when something has changed: a stack polls two dozen queues, and one of them holds a hundred
-        delayed messages, which are costly to look at.
+        It searches again only after a change, because a search is slow: a stack polls two dozen queues, one of which
+        has a hundred delayed messages.
         """
         queue = backend.get_queue(queue_name)
         deadline_s = time.monotonic() + wait_seconds_timeout
@@ -221,7 +221,7 @@ def _keep_queues_in_order() -> None:
 
 
 def _make_messages_cheap() -> None:
-    """The original makes two dates to see the time of a message, and counts the queue for each that it hands out."""
+    """Compare numbers. The original creates two dates per message, and counts the queue for each received message."""
 
     def is_retained(backend: SQSBackend, queue_name: str, message: Message) -> bool:
         period_s: int = vars(backend.get_queue(queue_name))["message_retention_period"]
@@ -233,7 +233,7 @@ def _make_messages_cheap() -> None:
 
 
 def _remember_backends() -> None:
-    """The original lists its own directory and tries some hundred patterns to find the service, for each request."""
+    """Cache the service of each host. The original lists its directory and tries a hundred patterns per request."""
     _replace(
         DomainDispatcherApplication,
         "get_backend_for_host",
@@ -242,7 +242,7 @@ def _remember_backends() -> None:
 
 
 def _make_entity_tags_cheap() -> None:
-    """The original is the MD5 of the content; that of S3 is, too, or anything else where objects are encrypted."""
+    """Use random entity tags instead of MD5 digests. On S3 the tag of an encrypted object is not a digest either."""
 
     def entity_tag(key: FakeKey) -> str:
         if key._etag is None:
@@ -253,7 +253,7 @@ def _make_entity_tags_cheap() -> None:
 
 
 def _read_bodies_at_once() -> None:
-    """The original asks for 64 KiB at a time and copies each piece four times."""
+    """Read the whole body in one call. The original reads 64 KiB at a time and copies each piece four times."""
     read_piece_by_piece = LimitedStream.readall
 
     def read_at_once(stream: LimitedStream) -> bytes:
@@ -261,6 +261,7 @@ def _read_bodies_at_once() -> None:
             return read_piece_by_piece(stream)
         data = stream._stream.read(stream.limit - stream._pos)
         stream._pos += len(data)
-        return data if stream.is_exhausted else data + read_piece_by_piece(stream)  # which finds that nobody sends more
+        # After a short read the original method waits for the rest, or finds that the client sends no more.
+        return data if stream.is_exhausted else data + read_piece_by_piece(stream)
 
     _replace(LimitedStream, "readall", read_at_once)

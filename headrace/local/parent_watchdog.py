@@ -1,9 +1,9 @@
-"""Runs a module as `python -m` would, and ends with its parent.
+"""Runs a module as `python -m` does, and ends when its parent process ends.
 
 Usage: `python -m headrace.local.parent_watchdog MODULE ARGUMENTS`.
 
-The parent holds the other end of this process's standard input. When the parent is gone, even by kill -9, the system
-closes that end; then this process stops as if asked to, and dies if it has not stopped in time.
+The parent keeps the other end of this process's standard input open. When the parent ends, even by kill -9, the system
+closes that end. This process then sends itself SIGTERM, and exits if it has not stopped in time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 
 STOP_GRACE_S = 3.0
-"""Short: without the parent there is no AWS to write to, and so nothing that more time could save."""
+"""Short, because without the parent there is no AWS emulator to write to, and more time could save no data."""
 
 EXIT_CODE_TORN = 143
 _READ_BYTES = 4096
@@ -31,7 +31,7 @@ def _follow_parent() -> None:
 
 
 def main() -> None:
-    """Never returns anything: the module's own exit code is the one of the process."""
+    """Run the module; the process exits with the module's exit code."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m headrace.local.parent_watchdog MODULE [ARGUMENTS]")
     module, arguments = sys.argv[1], sys.argv[2:]

@@ -19,7 +19,7 @@ def require_jdk(minimum: int = JDK_MINIMUM) -> int:
     """The major version of the Java that Spark would use: that of JAVA_HOME, else the one on the PATH.
 
     Raises:
-        LocalStackError: there is none, or it is too old.
+        LocalStackError: there is no Java, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")

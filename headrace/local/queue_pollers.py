@@ -1,9 +1,9 @@
 """SQS event sources: receive a batch, call the function, delete what it did not report as failed.
 
-A few threads per queue, so that one slow stream does not stop all others: one of them waits for messages, the others
-work or wait for their turn. The queue itself sees to it that no two hold the same group of a FIFO queue. A failed
-message stays in flight until its visibility time-out; after `max_receive_count` receives the queue moves it to its
-dead-letter queue.
+Each queue has a few threads, so that one slow stream does not stop all others. One thread waits for messages while the
+others process a batch or wait for their turn. The queue never gives two threads messages of the same FIFO group. A
+failed message stays in flight until its visibility time-out. After `max_receive_count` receives the queue moves it to
+its dead-letter queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Invoke = Callable[[str, Mapping[str, Any]], Any]
 
 
 class QueuePoller:
-    """Works on one queue until it is stopped."""
+    """Processes the messages of one queue until it is stopped."""
 
     def __init__(self, queue: Queue, queue_url: str, sqs: Any, invoke: Invoke) -> None:
         self.queue = queue
@@ -57,18 +57,18 @@ class QueuePoller:
             thread.start()
 
     def ask_to_stop(self) -> None:
-        """Takes no more messages; returns at once."""
+        """Receive no more messages; return at once."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the batches in work, at most `timeout_s` each. Returns whether they ended in time."""
+        """Wait for the running batches, at most `timeout_s` for each. Return whether they ended in time."""
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout_s)
         return not any(thread.is_alive() for thread in self._threads)
 
     def poll_once(self, wait_s: int = 0) -> int:
-        """Receives one batch and works on it; how many messages there were."""
+        """Receive and process one batch; return its number of messages."""
         messages = self._receive(wait_s)
         if messages:
             self._work_on(messages)
@@ -91,7 +91,7 @@ class QueuePoller:
         while not self._stopping.is_set():
             try:
                 self.poll_once(LONG_POLL_S)
-            except Exception as error:  # noqa: BLE001  The next poll may do better; the stack watches the emulator.
+            except Exception as error:  # noqa: BLE001  The next poll may succeed; the stack watches the emulator.
                 if not self._stopping.is_set():
                     unforeseen = not isinstance(error, (BotoCoreError, ClientError))
                     _log.warning("queue %s cannot be polled: %s", self.queue.name, error, exc_info=unforeseen)
@@ -116,15 +116,15 @@ class QueuePoller:
 
 
 def failed_ids(result: Any, message_ids: set[str]) -> set[str]:
-    """The messages that a function reports as failed; nothing reported means that all went well.
+    """The messages that a function reports as failed; without a report all messages succeeded.
 
     Raises:
-        ValueError: the report is malformed or names a message that was not in the batch: then all have failed.
+        ValueError: the report is malformed or names a message outside the batch. All messages have failed then.
     """
     if result is None or result == {}:
         return set()
     if not isinstance(result, dict) or not isinstance(result.get("batchItemFailures", []), list):
-        raise ValueError(f"{str(result)[:200]} is no report of a batch")
+        raise ValueError(f"{str(result)[:200]} is not a report of a batch")
     failures = result.get("batchItemFailures", [])
     failed = {one.get("itemIdentifier") if isinstance(one, dict) else None for one in failures}
     if not failed <= message_ids:

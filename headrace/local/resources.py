@@ -1,4 +1,4 @@
-"""Creates on the emulated AWS what `headrace.topology` declares, and says how functions and stores find it."""
+"""Creates the resources of `headrace.topology` on the AWS emulator, and the environment variables that name them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.adapters.dynamodb.record_item import create_table
 
 REGION = "us-east-1"
 ACCESS_KEY = "headrace"
-"""Not a number: emulators may take twelve digits for an account."""
+"""Not a number, because emulators may interpret twelve digits as an account."""
 
 _CLIENTS_CONNECTIONS_MAX = 32
 
 _making_client = threading.Lock()
-"""A session must not make two clients at the same time."""
+"""A session must not create two clients at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Resources:
 
 
 def aws_environment(endpoint: str) -> dict[str, str]:
-    """Points every AWS SDK at the emulator, and at nothing of the user's own account."""
+    """Variables that direct every AWS SDK to the emulator, and never to the user's own account."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -64,7 +64,7 @@ def aws_environment(endpoint: str) -> dict[str, str]:
 
 
 def aws_client(service: str, endpoint: str) -> Any:
-    """A client of the emulator; it takes nothing from the environment."""
+    """A client of the emulator, independent of the environment variables."""
     from botocore.config import Config
 
     with _making_client:
@@ -80,12 +80,12 @@ def aws_client(service: str, endpoint: str) -> Any:
 
 @functools.cache
 def _session() -> botocore.session.Session:
-    """One for all clients: each session reads the descriptions of the services anew, a quarter of a second a client."""
+    """The session of all clients. A new session would read the service descriptions again: 0.25 s for each client."""
     return botocore.session.get_session()
 
 
 def create_resources(endpoint: str) -> Resources:
-    """Creates table, bucket, queues and dead-letter queues."""
+    """Create the table, the bucket, the queues and the dead-letter queues."""
     create_table(topology.METADATA_TABLE.name, aws_client("dynamodb", endpoint))
     aws_client("s3", endpoint).create_bucket(Bucket=topology.CHUNK_BUCKET.name)
     sqs = aws_client("sqs", endpoint)

@@ -1,4 +1,4 @@
-"""The local stack as a process of its own, started and stopped the way a user would: for demo, benchmarks and tests."""
+"""Runs the local stack in its own process, as a user does; for the demo, the benchmarks and the tests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ def running_stack(
     environment: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[dict[str, Any]]:
-    """Runs the stack on free ports with its data below `directory`; yields what its state file says, then stops it.
+    """Run the stack on free ports with its data below `directory`; yield the content of its state file, then stop it.
 
-    It serves Pravega's own clients only with `grpc`.
-
-    `environment` is added to this process's own, `say` gets each line that the stack prints.
+    It serves Pravega's own clients only with `grpc`. `environment` is added to the environment of this process; `say`
+    gets each line that the stack prints.
 
     Raises:
-        LocalStackError: it did not become ready, did not end well, or left a process behind.
+        LocalStackError: the stack did not become ready, failed, or left a process behind.
     """
     state_file, log_file = directory / "local-stack.json", directory / "local-stack.log"
     command = [sys.executable, "-m", "headrace.local", "--http-port", "0", "--segment-stores", str(segment_stores)]
@@ -58,12 +57,12 @@ def running_stack(
             _stop(process)
     if process.returncode != 0:
         raise LocalStackError(f"the local stack ended with code {process.returncode}; see {log_file}")
-    if _group_lives(process.pid):
+    if _group_exists(process.pid):
         raise LocalStackError("the local stack left processes behind")
 
 
 def _await_ready(process: subprocess.Popen[str], log_file: Path, say: Callable[[str], None]) -> None:
-    """Returns when the stack prints `ready`; goes on reading its output afterwards so that it never blocks on it."""
+    """Return when the stack prints `ready`. A thread continues to read its output, so that the stack never blocks."""
     said_something = threading.Event()
     ready = False
 
@@ -76,7 +75,7 @@ def _await_ready(process: subprocess.Popen[str], log_file: Path, say: Callable[[
                 if line.strip() == "ready":
                     ready = True
                     said_something.set()
-        said_something.set()  # it has ended
+        said_something.set()  # the stack has ended
 
     threading.Thread(target=read, daemon=True, name="stack-output").start()
     said_something.wait(START_TIMEOUT_S)
@@ -94,7 +93,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _group_lives(group: int) -> bool:
+def _group_exists(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

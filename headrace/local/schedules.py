@@ -1,4 +1,4 @@
-"""Schedules on the machine's monotonic clock: a laptop that slept gets one run, not all that it missed."""
+"""Schedules on the monotonic clock of the machine. After a laptop has slept, one run replaces all missed ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ScheduleTimer:
-    """Fires one schedule, first when it starts, then once per period."""
+    """Runs one schedule, first at the start, then once per period."""
 
     def __init__(self, schedule: Schedule, invoke: Invoke, clock: Clock) -> None:
         self.schedule = schedule
@@ -32,17 +32,17 @@ class ScheduleTimer:
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """No more runs; returns at once."""
+        """Start no more runs; return at once."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for a run in work. Returns whether it ended in time."""
+        """Wait for a current run. Return whether it ended in time."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def fire_now(self) -> Any:
-        """One run in the caller's thread, beside the timetable; what the function returned.
+        """Run once in the caller's thread, in addition to the timetable; return the result of the function.
 
         Raises:
             HandlerFailedError: the function failed.
@@ -62,6 +62,6 @@ class ScheduleTimer:
 
 
 def next_due_s(last_due_s: float, now_s: float, period_s: float) -> float:
-    """The first moment of the timetable after `now_s`: what was missed is left out."""
+    """The first time of the timetable after `now_s`; missed runs are skipped."""
     missed = max(0, int((now_s - last_due_s) // period_s))
     return last_due_s + (missed + 1) * period_s

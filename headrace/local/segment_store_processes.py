@@ -1,7 +1,7 @@
-"""Segment store processes: started together, watched one by one, started again when they die.
+"""Segment store processes: they are started together, watched, and restarted when they end unexpectedly.
 
-A store keeps its directory and, if it can, its port over a restart, so that clients find it where it was. A store that
-dies again and again is given up, and the stack with it: restarting for ever would hide a bug.
+A store keeps its directory and, if possible, its port over a restart, so that clients find it at the same address. If a
+store ends too often within a minute, the stack fails, because endless restarts would hide a bug.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace.ports.clock import Clock
 
 READY_TIMEOUT_S = 60.0
 STOP_DEADLINE_S = 20
-"""What a store is given to write what it still holds."""
+"""The time in which a store can write its remaining data after SIGTERM."""
 
 STOP_PATIENCE_S = STOP_DEADLINE_S + 5.0
-"""After these it is killed."""
+"""After this time the store is killed."""
 
 RESTARTS_MAX = 20
 RESTARTS_WINDOW_S = 60.0
@@ -35,7 +35,7 @@ _READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """What the state file says of a store; `pid` is None while it is down."""
+    """A store's entry in the state file; `pid` is None while the store is down."""
 
     store_id: str
     data_dir: Path
@@ -82,7 +82,7 @@ class SegmentStoreProcess:
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.status.store_id}", daemon=True)
 
     def launch(self, port: int = 0) -> None:
-        """Starts the process without waiting for it."""
+        """Start the process without waiting until it is ready."""
         self.status.data_dir.mkdir(parents=True, exist_ok=True)
         environment = self._environment | {"HEADRACE_LISTEN_PORT": str(port)}
         self._child = ChildProcess(
@@ -95,22 +95,22 @@ class SegmentStoreProcess:
         line = child.await_ready(READY_TIMEOUT_S)
         match = _READY_LINE.fullmatch(line)
         if match is None or match[1] != self.status.store_id:
-            raise LocalStackError(f"{child.name} said {line!r} instead of that it is ready")
+            raise LocalStackError(f"{child.name} printed {line!r} instead of its ready line")
         containers = tuple(int(number) for number in match[4].split(",") if number)
         self.status = replace(self.status, host=match[2], port=int(match[3]), containers=containers, pid=child.pid)
 
     def watch(self) -> None:
-        """From now on the process is started again when it dies."""
+        """Start to watch the process: from now on it is restarted when it ends."""
         self._watcher.start()
 
     def ask_to_stop(self) -> None:
-        """Sends SIGTERM and returns at once; the process is not started again."""
+        """Send SIGTERM and return at once; the process is not restarted."""
         self._stopping.set()
         if self._child is not None:
             self._child.terminate()
 
     def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
-        """Waits for the end, or enforces it. Returns whether the store ended by itself and in good order."""
+        """Wait for the end, or kill the process. Return whether the store shut down gracefully."""
         self.ask_to_stop()
         if self._watcher.ident is not None:
             self._watcher.join(patience_s)
@@ -129,7 +129,7 @@ class SegmentStoreProcess:
                 return
 
     def _start_again(self, code: int) -> bool:
-        """Returns False when the store was given up or is not wanted any more."""
+        """Restart the store. Return False if it failed too often or the stack is stopping."""
         port, attempt, problem = self.status.port, 0, f"ended with code {code}"
         while True:
             if self._is_hopeless():
@@ -171,7 +171,7 @@ class SegmentStoreProcesses:
         self._stores = stores
 
     def start(self) -> None:
-        """Starts all at once and returns when all are ready; raises LocalStackError if one is not."""
+        """Start all stores together and return when all are ready; raise LocalStackError if one does not start."""
         for store in self._stores:
             store.launch()
         for store in self._stores:
@@ -180,7 +180,7 @@ class SegmentStoreProcesses:
             store.watch()
 
     def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
-        """Stops all at once. Returns whether all ended in good order."""
+        """Stop all stores together. Return whether all shut down gracefully."""
         for store in self._stores:
             store.ask_to_stop()
         ended_well = [store.stop(patience_s) for store in self._stores]

@@ -1,6 +1,6 @@
-"""The local stack as a whole: starts its parts in order, checks that each answers, stops them in the reverse order.
+"""The local stack: it starts its parts in order, checks that each answers, and stops them in the reverse order.
 
-Whatever fails on the way, what was started before is stopped again, and the reason is one LocalStackError.
+If a part fails to start, the parts that were started before are stopped, and one LocalStackError has the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AWS_STOP_TIMEOUT_S = 5.0
 WORK_STOP_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
 NO_AWS_PATIENCE_S = 1.0
-"""For stores that have no AWS to write to any more: nothing that more time could save."""
+"""The patience with stores if the AWS emulator has ended: they cannot write, so more time could save no data."""
 
 _FUNCTION_ENVIRONMENT = {
     "POWERTOOLS_SERVICE_NAME": "headrace-local",
@@ -56,7 +56,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the user may choose. Port 0: the system chooses; None: no gRPC. Without `data_dir` nothing is kept."""
+    """The options of the user. With port 0 the system chooses; `grpc_port` None means no bridge.
+
+    Without `data_dir` the data are removed when the stack stops.
+    """
 
     data_dir: Path | None
     http_port: int
@@ -67,7 +70,7 @@ class StackOptions:
 
 
 class LocalStack:
-    """One stack; `start` once, `stop` once. Only one may run in a process: handlers share its environment."""
+    """One stack; call `start` once and `stop` once. Only one may run in a process: handlers use its environment."""
 
     def __init__(self, options: StackOptions, say: Say) -> None:
         self._options = options
@@ -82,28 +85,28 @@ class LocalStack:
         self._bridge: GrpcBridgeProcess | None = None
 
     def start(self) -> None:
-        """Returns when every part answers.
+        """Start all parts and return when each answers.
 
         Raises:
-            LocalStackError: a part did not start; nothing is left behind.
+            LocalStackError: a part did not start; all other parts were stopped.
         """
         try:
             self._start()
         except (BotoCoreError, ClientError) as error:
             self.stop()
-            raise LocalStackError(f"the AWS emulator does not do what it is asked: {error}") from error
+            raise LocalStackError(f"a call of the AWS emulator failed: {error}") from error
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Stops what runs, in the reverse order of the start; data are kept if the user named a directory for them."""
+        """Stop all parts in the reverse order of the start. Data are kept if the user has named a directory."""
         with self._state_lock:
             self._is_ready = False
         self._parts.close()
 
     def wait_for_failure(self, timeout_s: float | None = None) -> str | None:
-        """The reason why the stack cannot go on, or None when the time is over."""
+        """Wait for a failure; return its reason, or None when the time is over."""
         self._failed.wait(timeout_s)
         return self._failure
 
@@ -119,7 +122,7 @@ class LocalStack:
             self._say(f"note: {self.world.note}")
         self._start_aws(self.world)
         if not data.is_temporary:
-            # Comes after the stores in the order of stopping: they have written all they had.
+            # This runs after the stores have stopped, so that the snapshot has all that they have written.
             self._parts.callback(self._save_aws)
         self._start_stores(self.world)
         self._start_functions()
@@ -136,7 +139,7 @@ class LocalStack:
         )
         self._aws = emulator
         self._parts.callback(emulator.stop, AWS_STOP_TIMEOUT_S)
-        self._load_functions()  # meanwhile: either takes a second or two
+        self._load_functions()  # while the emulator starts: each takes a second or two
         endpoint = emulator.await_ready(AWS_READY_TIMEOUT_S).removeprefix(READY_PREFIX)
         self.resources: Resources = create_resources(endpoint)
         if world.is_continued:
@@ -174,12 +177,12 @@ class LocalStack:
         self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
 
     def _load_functions(self) -> None:
-        """Import the handlers. They ask for the names and addresses of resources only when they are called."""
+        """Import the handlers. They read the names and addresses of resources only when they are called."""
         self._parts.enter_context(_process_environment(_FUNCTION_ENVIRONMENT))
         self.functions = LambdaHost(self._clock)
 
     def _start_functions(self) -> None:
-        from functions import wiring  # after `_load_functions`: what it imports reads the environment
+        from functions import wiring  # after `_load_functions`, because its imports read the environment
 
         wiring.forget_services()
         self._parts.callback(wiring.forget_services)
@@ -196,7 +199,7 @@ class LocalStack:
         for timer in self.timers:
             timer.start()
         self.gateway.serve(self.functions)
-        self._parts.callback(self.gateway.stop)  # again: the last to answer is the first to stop
+        self._parts.callback(self.gateway.stop)  # a second time, so that the gateway is stopped before the functions
 
     def _start_bridge(self, world: World) -> None:
         if self._options.grpc_port is None:
@@ -209,9 +212,9 @@ class LocalStack:
         stop_together([*self.timers, *self.pollers], WORK_STOP_TIMEOUT_S, self._clock)
 
     def _save_aws(self) -> None:
-        """Only a world in which all stores ended in good order can be continued."""
+        """Save a snapshot, unless a part failed: a world can only be continued after a graceful shutdown of all."""
         if not (self._stores_stopped_well and self._aws.is_running):
-            self._say(f"note: {self.world.directory} cannot be continued: not every part ended in good order")
+            self._say(f"note: {self.world.directory} cannot be continued: not every part was shut down gracefully")
             return
         try:
             aws_snapshot.save(self.resources, self.world.snapshot_dir)
@@ -219,7 +222,7 @@ class LocalStack:
             self._say(f"note: {self.world.directory} cannot be continued: its metadata were not saved: {error}")
 
     def _check_health(self) -> None:
-        """Asks every part something that it can only answer if it works."""
+        """Send every part a request that it can only answer if it works."""
         address = urlsplit(self.gateway.url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=HEALTH_TIMEOUT_S)
         try:
@@ -256,7 +259,7 @@ class LocalStack:
         self._say(f"aws       {self.resources.endpoint} (moto: DynamoDB, SQS, S3)")
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
-        kept = "removed at the end" if data.is_temporary else "kept when stopped in good order"
+        kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"
         self._say(f"data      {self.world.directory} ({kept})")
         self._say(f"state     {self._options.state_file}")
 
@@ -266,19 +269,19 @@ class LocalStack:
 
 
 class Worker(Protocol):
-    """Something with threads of its own."""
+    """A part with its own threads."""
 
     def ask_to_stop(self) -> None:
-        """Takes no more work; returns at once."""
+        """Start no more work; return at once."""
         ...
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the work at hand. Returns whether it ended in time."""
+        """Wait for the current work. Return whether it ended in time."""
         ...
 
 
 def stop_together(workers: Sequence[Worker], timeout_s: float, clock: Clock) -> None:
-    """Asks all before it waits for any; none is begun to be waited for once the time is over."""
+    """Ask all workers to stop, then wait for each until `timeout_s` is over for all together."""
     for worker in workers:
         worker.ask_to_stop()
     deadline_s = clock.monotonic_s() + timeout_s
@@ -288,7 +291,7 @@ def stop_together(workers: Sequence[Worker], timeout_s: float, clock: Clock) -> 
 
 @contextlib.contextmanager
 def _process_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Functions and stores read the environment, as they do on AWS."""
+    """Set variables in the environment, from which functions and stores read their settings as they do on AWS."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

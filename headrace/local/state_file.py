@@ -1,4 +1,4 @@
-"""`build/local-stack.json`: where the running stack listens, for programs. It exists only while the stack is ready."""
+"""`build/local-stack.json`: the addresses of a running stack, for programs. It exists only while the stack is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.local.segment_store_processes import StoreStatus
 
 
 class StateFile:
-    """Replaced as a whole, so that a reader never sees half of it."""
+    """The file is replaced as a whole, so that a reader never sees a part of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ def state(
     pids: dict[str, int],
     stores: list[StoreStatus],
 ) -> dict[str, Any]:
-    """What the file holds."""
+    """The content of the file."""
     return {
         "endpoints": endpoints,
         "pid": pids["stack"],

@@ -12,7 +12,7 @@ from headrace.local.failures import LocalStackError
 
 
 def close_well(world_dir: Path) -> None:
-    """What a stop in good order leaves behind."""
+    """The files that a graceful shutdown leaves."""
     (world_dir / "aws").mkdir()
     (world_dir / "aws" / "complete").touch()
 
@@ -35,7 +35,7 @@ def test_a_world_that_was_stopped_well_is_continued(tmp_path: Path):
     second.close()
 
 
-def test_after_a_crash_a_new_world_begins_and_the_old_one_is_kept(tmp_path: Path):
+def test_crash_starts_a_new_world_and_keeps_the_old_one(tmp_path: Path):
     first = DataDirectory(tmp_path)
     old = first.open(1).directory
     (old / "store-0").mkdir()
@@ -48,7 +48,7 @@ def test_after_a_crash_a_new_world_begins_and_the_old_one_is_kept(tmp_path: Path
     second.close()
 
 
-def test_another_number_of_stores_is_refused_because_containers_would_lose_their_journals(tmp_path: Path):
+def test_other_number_of_stores_is_refused(tmp_path: Path):
     first = DataDirectory(tmp_path)
     close_well(first.open(2).directory)
     first.close()

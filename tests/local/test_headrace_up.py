@@ -309,7 +309,7 @@ def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: lis
     await_end(pidfds)
 
 
-def test_a_data_directory_that_cannot_be_written_is_one_clear_line(directory: Path):
+def test_unwritable_data_directory_is_one_clear_error_line(directory: Path):
     (directory / "file").touch()
     code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file" / "data"))
     assert code == 1

@@ -158,9 +158,7 @@ def test_concurrent_updates_lose_nothing(aws_endpoint: str, dynamodb: Any, table
     assert number(dynamodb, table, "counter") == CLIENTS * ROUNDS
 
 
-def test_concurrent_transactions_lose_nothing_of_each_other_or_of_plain_updates(
-    aws_endpoint: str, dynamodb: Any, table: str
-):
+def test_concurrent_transactions_and_updates_are_not_lost(aws_endpoint: str, dynamodb: Any, table: str):
     """Half of the clients move two numbers in step, which often fails; the others count beside them."""
     committed: list[int] = []
 
@@ -184,7 +182,7 @@ def test_concurrent_transactions_lose_nothing_of_each_other_or_of_plain_updates(
         assert number(dynamodb, table, f"counter-{client}") == ROUNDS
 
 
-def test_a_failed_transaction_puts_back_what_it_touched_and_nothing_else(dynamodb: Any, table: str):
+def test_failed_transaction_restores_only_its_own_items(dynamodb: Any, table: str):
     dynamodb.put_item(TableName=table, Item=key("changed") | {"n": {"N": "1"}})
     dynamodb.put_item(TableName=table, Item=key("deleted") | {"n": {"N": "1"}})
     with pytest.raises(ClientError, match="TransactionCanceled"):
@@ -304,7 +302,7 @@ def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: Any, unique: str):
         assert time.monotonic() - started_s < LONGEST_POLL_S / 2
 
 
-def test_a_long_poll_looks_again_only_when_a_message_has_become_visible():
+def test_long_poll_searches_again_only_for_a_visible_message():
     assert _printed(LONG_POLLS) == ["2", "after 2 s 2"]
 
 

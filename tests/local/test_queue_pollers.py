@@ -128,7 +128,7 @@ def test_a_raise_or_a_malformed_report_fails_the_whole_batch(
     assert waiting(sqs, urls[0]) == 2
 
 
-def test_what_always_fails_becomes_a_dead_letter_and_its_group_goes_on(
+def test_failing_message_is_dead_lettered_and_group_continues(
     sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function
 ):
     function.answer = lambda event: {
@@ -216,7 +216,7 @@ class BrokenQueue(BusyQueue):
     ("error", "with_traceback"),
     [(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), False), (KeyError("Messages"), True)],
 )
-def test_a_queue_that_cannot_be_polled_is_a_line_and_is_asked_again(
+def test_failed_poll_is_logged_as_one_line_and_repeated(
     queue: Queue, function: Function, caplog: pytest.LogCaptureFixture, error: Exception, with_traceback: bool
 ):
     """Each poller says so: a traceback of every one of them would bury the line that says why the stack ends."""

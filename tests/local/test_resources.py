@@ -69,7 +69,7 @@ def test_table_and_bucket(resources: Resources):
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == [topology.CHUNK_BUCKET.name]
 
 
-def test_every_declared_function_can_be_loaded_and_everything_that_names_one_names_a_declared_one():
+def test_functions_can_be_loaded_and_references_are_declared():
     from headrace.adapters.system_clock import SystemClock
 
     host = LambdaHost(SystemClock())
@@ -89,9 +89,7 @@ def test_the_environment_names_what_was_created(resources: Resources):
     assert environment["AWS_ENDPOINT_URL"] == resources.endpoint
 
 
-def test_a_snapshot_carries_everything_to_the_next_run_and_is_then_used_up(
-    resources: Resources, fresh_endpoints: tuple[str, str], tmp_path: Path
-):
+def test_snapshot_restores_all_data_once(resources: Resources, fresh_endpoints: tuple[str, str], tmp_path: Path):
     dynamodb, s3 = aws_client("dynamodb", resources.endpoint), aws_client("s3", resources.endpoint)
     items = [
         {"partition": {"S": "p"}, "sort": {"S": f"{n:03d}"}, "version": {"N": str(n)}, "body": {"S": "ü" * n}}

@@ -55,6 +55,7 @@ CLEAN = (
     "headrace/api",
     "headrace/cli",
     "headrace/deployment_defaults.py",
+    "headrace/local",
     "headrace/metadata",
     "headrace/ports",
     "headrace/spark",
