@@ -117,7 +117,7 @@ def test_nothing_is_acknowledged_after_a_failure(world, run, disk, step, error):
             container, cause = failures[0]
             assert error.strerror in str(cause)
             assert container not in running.store.owned
-            # The disk works again; whoever has failed stays so, and takes its neighbours on this disk with it.
+            # The disk works again, but a failed journal stays failed, and so do the others on this disk.
             disk.before = lambda _step: None
             for segment in SEGMENTS:
                 reply = await other.call(wire.SealSegment(3, segment))

@@ -45,7 +45,7 @@ def log_files(disk):
     return [name for name in disk.names() if name.startswith("journal-")]
 
 
-def test_a_full_volume_starts_again_and_again_and_frees_its_files():
+def test_full_volume_starts_repeatedly_and_frees_its_files():
     disk = MemoryJournalDisk()
     journal, ledgers = open_journal(disk)
     expected = [bytes([number]) * 20_000 for number in range(12)]

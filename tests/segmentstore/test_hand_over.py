@@ -306,7 +306,7 @@ def test_a_released_log_is_read_again_from_its_files(world, run):
         await asyncio.to_thread(ledgers.release, 7)
         with pytest.raises(FencedError):
             ledger.append([b"late"], lambda _error: None)
-        with pytest.raises(UnavailableError, match="read again"):
+        with pytest.raises(UnavailableError, match="has not been read again"):
             ledgers.open(0, 2)
         assert ledgers.epochs() == {0: 1, 1: 1}
         for epoch in (2, 3):

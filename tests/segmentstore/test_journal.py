@@ -100,7 +100,7 @@ def test_a_directory_serves_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_keeps_what_was_reported_and_a_prefix_of_the_rest(seed):
+def test_power_cut_keeps_reported_entries_and_prefix_of_the_rest(seed):
     random = Random(seed)
     disk = MemoryJournalDisk()
     journal = open_journal(disk, seed=seed)
@@ -135,7 +135,7 @@ def test_a_power_cut_keeps_what_was_reported_and_a_prefix_of_the_rest(seed):
 
 
 @pytest.mark.parametrize("sync_failed", [False, True])
-def test_what_a_killed_process_left_unsynced_is_durable_before_it_is_told(sync_failed):
+def test_unsynced_last_commit_is_made_durable_before_it_is_read(sync_failed):
     """A start finds a whole commit that was never synced, tells it, and then power fails."""
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
@@ -284,7 +284,7 @@ def test_after_a_failure_nothing_is_acknowledged(step):
     journal.close()
 
 
-def test_files_are_used_again_and_their_old_records_never_come_back():
+def test_old_records_of_a_recycled_file_never_come_back():
     random = Random(3)
     disk = MemoryJournalDisk()
     journal = open_journal(disk)
@@ -300,7 +300,7 @@ def test_files_are_used_again_and_their_old_records_never_come_back():
     assert recovered(disk) == kept
 
 
-def test_a_file_is_kept_until_the_truncation_point_is_durable_too():
+def test_file_is_kept_until_the_truncation_point_is_durable():
     """An old file must not be used again on the word of a truncation point that a crash forgets."""
     disk = MemoryJournalDisk()
     journal = open_journal(disk, copy_from_files=1000)
@@ -341,7 +341,7 @@ def test_a_newer_owner_fences():
     ledgers = JournalLedgers(journal)
     old = ledgers.open(0, 2)
     append_all(old, [b"old!"])
-    with pytest.raises(FencedError, match="held with epoch 2"):
+    with pytest.raises(FencedError, match="open with epoch 2"):
         ledgers.open(0, 2)
     with pytest.raises(UnavailableError, match="still open in this process"):
         ledgers.open(0, 3)

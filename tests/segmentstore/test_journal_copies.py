@@ -263,7 +263,7 @@ def test_a_hole_that_no_copy_fills_is_refused():
     note(entries, old, 8, truncated_before=5)
     for entry in (5, 7):
         note(entries, new, entry, copied=True)
-    with pytest.raises(CorruptError, match="from entry 5 on, but goes on from 6 with 7"):
+    with pytest.raises(CorruptError, match="from entry 5 on, but its entries from 6 to 6 are not there"):
         entries.check()
 
 

@@ -280,7 +280,7 @@ def test_a_changed_number_of_containers_is_refused(aws, config):
     assert aws.lease_version is None
 
 
-def test_a_journal_that_fails_while_no_client_waits_ends_the_process(aws, config, monkeypatch):
+def test_journal_failure_without_waiting_client_ends_the_process(aws, config, monkeypatch):
     """It is started again on its volume, before the health check replaces the task and the volume with it."""
 
     def broken(_self: DiskJournalFile) -> None:

@@ -91,7 +91,7 @@ def payloads_of(ledger: JournalLedger) -> list[bytes]:
 
 
 @pytest.mark.parametrize("files_read", [0, 1])
-def test_a_file_that_is_copied_meanwhile_is_not_taken_for_damaged(journal, ledgers, reads, files_read):
+def test_file_copied_during_a_reread_is_not_taken_for_damaged(journal, ledgers, reads, files_read):
     """Before the pass has come to it, or after: the copying ends, and the file would be free to be written again."""
     idle, busy = ledgers.open(IDLE, 1), ledgers.open(BUSY, 1)
     append(idle, b"one", b"two")
@@ -168,7 +168,7 @@ def test_a_pass_ends_when_the_journal_is_closed(journal, ledgers, reads):
     ledgers.release(0)
     closer = threading.Thread(target=journal.close)
     reads.start({0: lambda: begin_closing(journal, closer)})
-    with pytest.raises(UnavailableError, match="closed while it was read"):
+    with pytest.raises(UnavailableError, match="closed while its files were being read"):
         ledgers.prepare(0)
     closer.join()
 

@@ -58,7 +58,7 @@ def test_a_store_that_reads_its_journal_can_be_stopped(aws, config, monkeypatch,
         return await asyncio.wait_for(main_module.serve(process, config), WAIT_S)
 
     assert asyncio.run(scenario()) == 0
-    assert ended == [repr(UnavailableError("the journal was closed while it was read"))]
+    assert ended == [repr(UnavailableError("the journal was closed while its files were being read"))]
     assert not any(record.exc_info for record in caplog.records)
     monkeypatch.undo()
     assert _read_journal(config) == payloads

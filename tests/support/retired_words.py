@@ -59,6 +59,7 @@ CLEAN = (
     "headrace/metadata",
     "headrace/ports",
     "headrace/spark",
+    "headrace/segmentstore/log",
     "headrace/topology",
     "headrace/wire",
     "glue_jobs",

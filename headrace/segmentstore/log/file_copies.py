@@ -1,7 +1,7 @@
-"""Copies what is needed of the journal's oldest file into the newest, so that the oldest is free.
+"""Copies the entries of the journal's oldest file that are still needed into the newest file.
 
-Files are freed oldest first. Without copies a container that holds a few bytes in an old file, and cannot let them go,
-would keep every file written since.
+The journal frees files oldest first. Without copies, one container that needs a few bytes of an old file would keep
+every file written since on the volume.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PORTION_BYTES: Final = 1 << 20
-"""Written and synced at once: a commit of clients that comes meanwhile waits for so much."""
+"""Bytes that are written and synced at once. A client's commit that arrives meanwhile waits for one portion at most."""
 
 
 @dataclass(slots=True)
 class PendingEntry:
-    """An entry on its way to the disk; `copy` is the copying that it belongs to."""
+    """An entry that is not on the disk yet. `copy` is the file copy that it belongs to; None for a client's entry."""
 
     container: int
     epoch: int
@@ -41,9 +41,10 @@ class PendingEntry:
 
 
 class FileCopy:
-    """One pass over one file. `run` has a thread of its own; it hands portions to the journal's thread, one at a time.
+    """Copies one file. `run` has its own thread and hands portions to the journal's thread, one at a time.
 
-    `truncated_before`: what was truncated when it began; entries may be truncated meanwhile, but none becomes needed.
+    `truncated_before` has the truncation points at the start of the copy. Entries may be truncated while the copy
+    runs, but a truncated entry never becomes needed again.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class FileCopy:
         self._runs: dict[int, RunsOfEntries] = {}
 
     def run(self, wake: Callable[[], None]) -> None:
-        """Copy everything; `wake` is called when the journal's thread has something to do here."""
+        """Read the file and hand over each portion; `wake` tells the journal's thread that there is work to do."""
         try:
             for portion in self._portions():
                 self._portion = portion
@@ -70,14 +71,14 @@ class FileCopy:
                 if self._stopped:
                     return
             self.is_complete = True
-        except Exception as error:  # noqa: BLE001 - the file stays as it is: nothing is lost, it is only not freed
+        except Exception as error:  # noqa: BLE001 - the file keeps its entries: it is only not freed
             _log.error("event=journal_copy_failed file=%r error=%r", self.log_file.name, error)
         finally:
             self.ended = True
             wake()
 
     def take_portion(self, truncated_before: Mapping[int, int]) -> list[PendingEntry] | None:
-        """What is to be written now, without entries that are not needed any more; None if nothing was read yet."""
+        """The entries to write now, without those truncated meanwhile; None if no portion has been read."""
         portion, self._portion = self._portion, None
         if portion is None:
             return None
@@ -87,21 +88,21 @@ class FileCopy:
         return needed
 
     def portion_written(self) -> None:
-        """The portion that was taken is durable."""
+        """Report that the portion that was taken is durable."""
         self._written.set()
 
     def stop(self) -> None:
-        """The journal's thread has ended."""
+        """End `run`, because the journal's thread has ended and no portion will be written."""
         self._stopped = True
         self._written.set()
 
     def note_copy(self, log_file: LogFile, copied: PendingEntry, position: int) -> None:
-        """The copy is durable in this file."""
+        """Note that a copied entry is durable in this file."""
         runs = self._runs.setdefault(copied.container, RunsOfEntries())
         runs.add(log_file, copied.epoch, copied.entry, position, copied.length)
 
     def runs_of(self, container: int) -> list[EntryRun]:
-        """Where the copies of a container's entries are."""
+        """The positions of the copies of a container's entries."""
         runs = self._runs.get(container)
         return runs.runs if runs is not None else []
 
@@ -129,7 +130,7 @@ class FileCopy:
 
 
 def _ranges(needed: Mapping[int, list[Stretch]]) -> list[tuple[int, int]]:
-    """The parts of the file that hold the stretches, in order, none twice."""
+    """The parts of the file that hold the stretches, in order and without overlap."""
     ranges: list[tuple[int, int]] = []
     for start, end in sorted((stretch.start, stretch.end) for each in needed.values() for stretch in each):
         if ranges and start < ranges[-1][1]:
@@ -140,4 +141,4 @@ def _ranges(needed: Mapping[int, list[Stretch]]) -> list[tuple[int, int]]:
 
 
 def _unwatched(_error: Exception | None) -> None:
-    """The journal's thread knows when a copy is durable."""
+    """Ignore the result: no caller waits for a copy, and `note_copy` reports when it is durable."""

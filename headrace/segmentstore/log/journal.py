@@ -1,11 +1,11 @@
-"""The journal of a volume: one thread, one file at a time, one sync for everything that waits.
+"""The journal of a volume: one thread that writes one file at a time, with one sync for all queued entries.
 
-While the thread syncs, the next commit gathers: group commit over all containers without a timer. What a caller hands
-in is written from where it lies, only very small parts are joined. After a failed write or sync nothing is ever
-acknowledged again: what is on the disk is then unknown, and only a recovery may tell.
+Entries that arrive during a sync form the next commit. This is group commit over all containers, without a timer. The
+journal writes the caller's buffers without copying them, except very small ones, which it joins. After a failed write
+or sync the content of the disk is unknown. The journal then acknowledges nothing more, and only recovery can find out.
 
-Files are freed oldest first. When most of the log is not needed, what is needed of the oldest file is copied into the
-newest (`file_copies`), so that a container that lags does not keep the files of all the others.
+Files are freed oldest first. When most of the log is not needed, the needed part of the oldest file is copied into the
+newest (`file_copies`). A container that lags then does not keep the files of all the others.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 JOINED_PART_BYTES_MAX: Final = 4096
-"""Parts that are smaller on average are copied together: a checksum and a vector entry for each cost several times
-more, and this thread should not hold the interpreter longer than it must."""
+"""Parts that are smaller than this on average are joined. A checksum and a vector entry for each part would cost
+several times more, and the thread would hold the interpreter for that time."""
 
 JOURNAL_FILE_BYTES: Final = 64 << 20
 
@@ -50,10 +50,11 @@ Call = Callable[[], None]
 
 
 class Journal:
-    """`random_salt` gives unsigned 64-bit numbers; `deliver` runs a callable on the event loop, from any thread.
+    """The journal of one volume, shared by all containers of a process.
 
-    `logs_on_volume` journals share the volume. A journal of fewer than `copy_from_files` files copies nothing.
-    `on_failure` is called on the event loop when it has failed, also if no entry is waited for.
+    `random_salt` returns unsigned 64-bit numbers. `deliver` runs a callable on the event loop, from any thread.
+    `logs_on_volume` is the number of journals that share the volume. A journal with fewer than `copy_from_files` files
+    copies nothing. `on_failure` is called on the event loop when the journal fails, even if no caller waits.
     """
 
     def __init__(
@@ -79,18 +80,18 @@ class Journal:
         self._on_failure = on_failure
         self._lock = Lock()
         self._queue: list[PendingEntry] = []
-        self._news: SimpleQueue[None] = SimpleQueue()  # wakes the thread at a fraction of a condition's cost
-        self._truncated_before: dict[int, int] = {}  # as far as durable records say so
+        self._news: SimpleQueue[None] = SimpleQueue()  # wakes the thread; far cheaper than a condition variable
+        self._truncated_before: dict[int, int] = {}  # only truncation points that are durable
         self._closing = False
         self._failure: UnavailableError | None = None
         self._recovered: dict[int, RecoveredEntries] = {}
-        self._readable: WeakValueDictionary[int, RecoveredEntries] = WeakValueDictionary()  # as long as they are used
-        self._readings_lock = Lock()  # for what is read, and the files that may be freed because of that
+        self._readable: WeakValueDictionary[int, RecoveredEntries] = WeakValueDictionary()  # while a ledger uses them
+        self._readings_lock = Lock()  # guards which entries are being read, and so which files may be freed
         self._rereading: Rereading | None = None
-        self._scanning = Lock()  # a scan is under way: the files must not be closed
+        self._scanning = Lock()  # held during a scan, when the files must not be closed
         self._copy: FileCopy | None = None
         self._copy_thread: Thread | None = None
-        self._last_commit: tuple[LogFile, int] | None = None  # the file and where in it the commit begins
+        self._last_commit: tuple[LogFile, int] | None = None  # its file, and the position where it begins
         self._thread = Thread(target=self._run, name="journal", daemon=True)
         self._spare_thread: Thread | None = None
         self.synced_commits = 0
@@ -100,11 +101,11 @@ class Journal:
         self.copied_bytes = 0
 
     def start(self) -> None:
-        """Read what is there, then take entries. Blocks; call it once, before anything else.
+        """Load the entries on disk, then accept new ones. Blocks; call it once, before any other method.
 
         Raises:
             CorruptError: durable entries are missing or damaged.
-            UnavailableError: it was closed meanwhile.
+            UnavailableError: the journal was closed meanwhile.
         """
         with self._scanning:
             self._check_open()
@@ -114,7 +115,7 @@ class Journal:
             for container, entries in self._recovered.items():
                 self._truncated_before[container] = entries.truncated_before
                 self._readable[container] = entries
-            # First: the volume may have no room for a new file.
+            # Free files before `begin`, because the volume may have no room for a new one.
             self._files.recycle_oldest(self._truncated_before, self._is_read)
             self._files.begin()
             self._prepare_spares()
@@ -123,7 +124,7 @@ class Journal:
 
     @property
     def recovered(self) -> dict[int, RecoveredEntries]:
-        """What start found of each container, older than its truncation point or not; whoever takes it, pops it."""
+        """The entries that `start` found, by container, truncated ones included. A caller removes those it takes."""
         return self._recovered
 
     def submit(self, pending: PendingEntry) -> None:
@@ -143,21 +144,21 @@ class Journal:
 
     @property
     def queued_entries(self) -> int:
-        """Entries that wait for the commit under way to end."""
+        """The number of entries that wait for the current commit to end."""
         return len(self._queue)
 
     @property
     def failure(self) -> UnavailableError | None:
-        """Why it takes nothing any more; None while it works."""
+        """The error that stopped the journal; None while it accepts entries."""
         return self._failure
 
     def close(self) -> None:
-        """Commit what is queued, then stop. Blocks until the thread, and a scan that is under way, have ended."""
+        """Commit the queued entries, then stop. Blocks until the thread and any running scan have ended."""
         with self._lock:
             self._closing = True
         self._news.put(None)
         with self._scanning:
-            pass  # a start has ended early, or has started the thread
+            pass  # `start` has now either failed or started the thread, which the next lines join
         if self._thread.ident is not None:
             self._thread.join()
         for helper in (self._copy_thread, self._spare_thread):
@@ -166,13 +167,13 @@ class Journal:
         self._files.close()
 
     def space(self) -> LogSpace:
-        """How much of the volume the journal takes, and may take. Callable from any thread."""
+        """The space that the journal uses on the volume, and its limit. Callable from any thread."""
         found, volume_bytes = self._disk.space(), self._files.volume_bytes
         room_bytes = log_space.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
         return LogSpace(self._files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
 
     def read_again(self, containers: Collection[int]) -> Found:
-        """Where the entries of containers are that take none for now. Blocks for one pass over all files.
+        """Find the entries of containers whose ledgers are closed. Blocks for one pass over all files.
 
         Raises:
             CorruptError: records that were durable are damaged.
@@ -184,7 +185,7 @@ class Journal:
                 self._rereading = rereading = Rereading(list(self._files.used), containers, self._check_open)
             try:
                 rereading.scan()
-                with self._readings_lock:  # from here on a copying that ends finds the entries here
+                with self._readings_lock:  # a file copy that ends later updates the entries through `_readable`
                     found = rereading.found()
                     self._readable.update(
                         {each: entries for each, entries in found.items() if isinstance(entries, RecoveredEntries)}
@@ -196,7 +197,7 @@ class Journal:
 
     def _check_open(self) -> None:
         if self._closing:
-            raise UnavailableError("the journal was closed while it was read")
+            raise UnavailableError("the journal was closed while its files were being read")
 
     def _load(self) -> None:
         loaded = self._files.load()
@@ -218,10 +219,10 @@ class Journal:
             self._last_commit = (log_file, scan.commit_start)
 
     def _settle_last_commit(self) -> None:
-        """Make durable what was found of the last commit, before anybody hears of it.
+        """Make the last commit durable before any caller learns of its entries.
 
-        A process that was killed before its sync left it in the system's cache only; after a failed sync the system
-        even takes it for written, so it is written again.
+        If the previous process was killed before its sync, these bytes may be in the page cache only. After a failed
+        sync the kernel may even count them as written, so a sync alone is not enough: write them again.
         """
         if self._last_commit is None:
             return
@@ -244,14 +245,14 @@ class Journal:
                 self._commit(batch)
                 if self._copy is not None:
                     self._advance_copy(self._copy)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the disk's state is unknown: report and stop
+        except Exception as error:  # noqa: BLE001 - after any error the disk's state is unknown: report it and stop
             self._fail(batch, error)
         finally:
             if self._copy is not None:
                 self._copy.stop()
 
     def _commit(self, batch: list[PendingEntry]) -> None:
-        """Write and sync all of it, in as many pieces as files are touched; what is durable leaves `batch`."""
+        """Write and sync the batch, once for each file that it needs. Entries that are durable leave `batch`."""
         truncated = False
         while batch:
             active = self._files.active
@@ -281,7 +282,7 @@ class Journal:
             self._recycle()
 
     def _collect(self, batch: list[PendingEntry], active: LogFile, parts: list[Buffer]) -> tuple[int, int]:
-        """Fill `parts` with the records of as many entries as the file has room for; their count and end."""
+        """Add the records of as many entries as fit into the file to `parts`; return their count and their end."""
         position = active.end
         for index, pending in enumerate(batch):
             after = position + RECORD_HEADER_BYTES + pending.length
@@ -316,7 +317,7 @@ class Journal:
         try:
             self._files.prepare_spares()
         except OSError as error:
-            # Not fatal yet: the file is only needed at the next rotation, which tries again and fails the journal.
+            # Not fatal yet: the next rotation needs the file, tries again, and fails the journal if it cannot have it.
             _log.error("event=journal_spare_failed error=%r", error)
 
     def _recycle(self) -> None:
@@ -333,7 +334,7 @@ class Journal:
             self._copy_thread.start()
 
     def _is_read(self, log_file: LogFile) -> bool:
-        """Whether a file has to stay that is not needed: it is being copied, or read, or is about to be."""
+        """Whether a file must stay although its entries are not needed: a copy or a reader uses it, or will."""
         if self._copy is not None and self._copy.log_file is log_file:
             return True
         if self._rereading is not None and self._rereading.needs(log_file):
@@ -341,7 +342,7 @@ class Journal:
         return log_file.copied and any(entries.is_read for entries in list(self._readable.values()))
 
     def _copying_pays(self, oldest: Mapping[int, list[Stretch]]) -> bool:
-        """Whether what is needed of the oldest file is worth copying, and has room."""
+        """Whether copying the needed part of the oldest file frees enough, and the copies fit."""
         used = self._files.used
         if len(used) < self._copy_from_files or not self._files.room_for_copies(needed_bytes(oldest.values())):
             return False
@@ -352,10 +353,11 @@ class Journal:
         self._news.put(None)
 
     def _advance_copy(self, copy: FileCopy) -> None:
-        """Write what the copying has read, or end it.
+        """Write the portion that the file copy has read, or end the copy.
 
-        In a commit of its own: entries that the clients' commit truncated must not be copied behind it. The file with
-        their truncation point may be freed before that of the copies, which a start would then take for needed.
+        The portion gets its own commit, after the clients' commit, so that entries truncated by that commit are not
+        copied. Otherwise the file with their truncation point could be freed before the file with the copies, and
+        recovery would take the copies for needed entries.
         """
         ended = copy.ended
         portion = copy.take_portion(self._truncated_before)
@@ -379,7 +381,7 @@ class Journal:
 
     def _fail(self, batch: list[PendingEntry], error: Exception) -> None:
         _log.critical("event=journal_failed error=%r", error)
-        failure = UnavailableError(f"the journal failed and takes nothing any more: {error}")
+        failure = UnavailableError(f"the journal failed and accepts no more entries: {error}")
         if isinstance(error, HeadraceError):
             failure.details.update(error.details)
         with self._lock:
@@ -392,7 +394,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Tells the waiting of one commit, in order, on the event loop."""
+    """Reports the result of one commit to the callers of its entries, in order, on the event loop."""
 
     entries: list[PendingEntry]
     error: Exception | None

@@ -1,8 +1,8 @@
-"""The files of a journal: one that is written, older ones that are still needed, spare ones that wait for their turn.
+"""The files of a journal: the active one, older ones that are still needed, and spare ones for later use.
 
-Files are used again from the oldest on, so that the sequence numbers of the needed ones never have a hole. The last
-spare file is for emergencies: it is taken only when the volume has no room for another one. All calls but
-`prepare_spares` come from one thread.
+Files are freed oldest first, so the sequence numbers of the files in use have no gap. The last spare file is for
+emergencies: the journal takes it only when the volume has no room for another one. All methods except
+`prepare_spares` are called from one thread.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _LOG_PREFIX: Final = "journal-"
 _SPARE_PREFIX: Final = "spare-"
 SPARE_FILES_MAX: Final = 4
 SPARE_FILES_READY: Final = 2
-"""One for the next rotation, and the one for emergencies."""
+"""One file for the next rotation, and one for emergencies."""
 
 STRETCHES_PER_FILE: Final = 16
-"""What is known of a file is known for each of so many stretches: a finer view would cost memory for each file."""
+"""Stretches per file and container. More of them would tell more exactly what is needed, and cost memory per file."""
 
 _ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Records of one container in a part of a file: where they lie, their bytes, and the greatest entry number."""
+    """Records of one container in a part of a file: their positions, their size, and the greatest entry number."""
 
     start: int
     end: int
@@ -48,10 +48,10 @@ class Stretch:
 
 @dataclass(slots=True, eq=False)
 class LogFile:
-    """A file in use. `stretches`: what each container has in it.
+    """A file in use. `stretches` has the records in it, by container.
 
-    `copied`: what is needed of it is durable in newer files too. `damaged`: it cannot be copied. `takes_copies`: its
-    format has copied records.
+    `copied`: all needed entries of the file are durable in newer files too. `damaged`: copying the file failed.
+    `takes_copies`: the file's format allows copied records.
     """
 
     name: str
@@ -65,7 +65,7 @@ class LogFile:
     takes_copies: bool = True
 
     def note(self, container: int, entry: int, start: int, end: int) -> None:
-        """There is a record from `start` to `end`, behind those noted before."""
+        """Note a record from `start` to `end`, which follows all records noted before."""
         stretches = self.stretches.get(container)
         if stretches is None:
             stretches = self.stretches[container] = []
@@ -75,11 +75,11 @@ class LogFile:
         last = stretches[-1]
         last.end = end
         last.record_bytes += end - start
-        if entry > last.last_entry:  # a copy is older than what was written before it
+        if entry > last.last_entry:  # not always: a copied entry may follow newer entries
             last.last_entry = entry
 
     def needed(self, truncated_before: Mapping[int, int]) -> dict[int, list[Stretch]]:
-        """Per container the stretches that hold entries which are needed, and perhaps others."""
+        """The stretches with at least one needed entry, by container. They may hold truncated entries too."""
         if self.copied:
             return {}
         found = {}
@@ -96,7 +96,7 @@ def needed_bytes(stretches: Iterable[list[Stretch]]) -> int:
 
 
 class JournalFiles:
-    """`random_salt` gives unsigned 64-bit numbers."""
+    """The files of one journal. `random_salt` returns unsigned 64-bit numbers."""
 
     def __init__(self, disk: JournalDisk, file_bytes: int, random_salt: Callable[[], int]) -> None:
         self._disk = disk
@@ -112,7 +112,7 @@ class JournalFiles:
         return self.used[-1]
 
     def load(self) -> list[tuple[LogFile, FileHeader]]:
-        """Find what is on disk; the files in use, oldest first. Their `end` is not known yet.
+        """Find the files on disk; return those in use, oldest first. Their `end` is not known yet.
 
         Raises:
             CorruptError: a header is damaged or a file between others is missing.
@@ -134,7 +134,7 @@ class JournalFiles:
         return loaded
 
     def begin(self) -> None:
-        """Have a file to write into after `load`: a new one, or the one that was written last if there is no room.
+        """Choose the file to write into after `load`: a new one, or the last one if the volume has no room.
 
         Raises:
             OSError: neither is possible.
@@ -149,7 +149,7 @@ class JournalFiles:
             self._activate(name)
 
     def activate_next(self) -> None:
-        """Start a new file after the active one, whose end is final from now on."""
+        """Start a new file. The end of the file that was active before is final from now on."""
         self._activate(self._take_spare())
 
     def _activate(self, name: str) -> None:
@@ -164,9 +164,10 @@ class JournalFiles:
         self.used.append(LogFile(log_name, sequence, header.salt, file))
 
     def _continue_last(self) -> bool:
-        """Go on in the file that was written last, for which the volume needs no room; whether it has enough itself.
+        """Continue in the file that was written last; return False if too little of that file is free.
 
-        What a torn commit left behind its end is wiped first: it must not be taken for a part of what comes now.
+        This needs no space on the volume. The bytes after the file's end are wiped first: they may be parts of a torn
+        commit, which a later scan must not mistake for new records.
         """
         if not self.used or self.active.file.size_bytes - self.active.end < self._file_bytes // STRETCHES_PER_FILE:
             return False
@@ -177,38 +178,42 @@ class JournalFiles:
         return True
 
     def room_for_copies(self, copied_bytes: int) -> bool:
-        """Whether copies of so many bytes may be written: the last room of a full volume is for checkpoints and
-        truncation points, which free files for certain."""
+        """Whether copies of so many bytes may be written.
+
+        The last space of a full volume is kept for checkpoints and truncation points, which are certain to free files.
+        """
         active = self.active
         fits = copied_bytes <= active.file.size_bytes - active.end
         return active.takes_copies and (fits or len(self._spares) > 0)
 
     @property
     def log_bytes(self) -> int:
-        """From the begin of the oldest file to the end of what was written."""
+        """Bytes from the start of the oldest file to the end of the last record."""
         return (len(self.used) - 1) * self._file_bytes + self.active.end if self.used else 0
 
     @property
     def volume_bytes(self) -> int:
-        """What all files take on the volume."""
+        """Bytes that all files take on the volume, spare files included."""
         return (len(self.used) + len(self._spares)) * self._file_bytes
 
     def recycle_oldest(self, truncated_before: Mapping[int, int], is_read: Callable[[LogFile], bool]) -> None:
-        """Free old files none of whose entries is needed: those before a container's truncation point are not.
+        """Free the oldest files while all their entries are before the truncation points of their containers.
 
-        A file that `is_read` has to stay for that.
+        A file for which `is_read` is true stays, and so do all newer files.
         """
         while len(self.used) > 1 and not self.used[0].needed(truncated_before) and not is_read(self.used[0]):
             self._free(self.used.popleft())
 
     def free_empty(self) -> None:
-        """Free the newest files if nothing was written to them: stores that end before they serve must not use up the
-        volume, one file for each start."""
+        """Free the newest files if nothing was written to them.
+
+        Otherwise each start of a store that ends before it writes would use up another file of the volume.
+        """
         while self.used and self.active.end == FILE_HEADER_BYTES:
             self._free(self.used.pop())
 
     def prepare_spares(self) -> None:
-        """Have spare files ready; may run in another thread, since it takes as long as writing whole files.
+        """Create the missing spare files. May run in another thread, since it takes as long as writing whole files.
 
         Raises:
             OSError: there is no room for them.
@@ -218,7 +223,7 @@ class JournalFiles:
                 if len(self._spares) >= SPARE_FILES_READY:
                     return
                 name = self._new_spare_name()
-            if self._disk.space().free_bytes < self._file_bytes:  # not found out by filling the volume
+            if self._disk.space().free_bytes < self._file_bytes:  # checked first: do not fill the volume to find out
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._disk.create(name, self._file_bytes)
             with self._spares_lock:
@@ -241,7 +246,7 @@ class JournalFiles:
             self._disk.remove(log_file.name)
 
     def _load_spare(self, name: str) -> None:
-        """Keep a spare file, unless it was made for another size."""
+        """Keep a spare file if it has the configured size, else remove it."""
         file = self._disk.open(name)
         file.close()
         if file.size_bytes == self._file_bytes:
@@ -250,7 +255,7 @@ class JournalFiles:
             self._disk.remove(name)
 
     def _take_spare(self) -> str:
-        """Raises OSError if there is none, and no room for one."""
+        """Take a spare file. Raises OSError if there is none and the volume has no room for one."""
         try:
             if len(self._spares) < SPARE_FILES_READY:
                 self.prepare_spares()
@@ -269,5 +274,5 @@ class JournalFiles:
 def _number(name: str, prefix: str) -> int:
     digits = name.removeprefix(prefix)
     if not digits.isdigit():
-        raise CorruptError(f"{name} is not the name of a journal file: something else writes into this directory")
+        raise CorruptError(f"{name} is not the name of a journal file: another program writes into this directory")
     return int(digits)

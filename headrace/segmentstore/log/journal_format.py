@@ -1,9 +1,11 @@
-"""Bytes of a journal file: a header block, then records without gaps, then whatever the file held before.
+"""The format of a journal file: a header block, then records without gaps, then old data of an earlier use.
 
-Files are recycled, so what follows the last record is old data. Three fields tell it apart without trust in luck:
-a random salt of the file's current use is in each of its records; a record carries where its commit began, so that a
-valid record behind a damaged one proves whether the damage was a torn commit (cut it) or rot of durable bytes (refuse
-to start); and the header of the next file says where this one ended.
+Files are recycled, so old records may follow the last record. Three fields tell old data and damage apart:
+
+- Each record has the random salt of the file's current use.
+- Each record has the position where its commit began. A valid record after a damaged one then proves whether the
+  damage is a torn commit, which is cut off, or a loss of durable bytes, which stops the start.
+- The header of the next file has the position where this file ended.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FILE_HEADER_BYTES: Final = 4096
-"""A block of its own: records never share a disk block with the header."""
+"""The header fills a whole block, so that no record shares a disk block with it."""
 
 ENTRY_BYTES_MAX: Final = 17 << 20
-"""Up to 0.1.0 an append of a whole wire frame was one entry."""
+"""Larger than today's entries: up to version 0.1.0 an append of a whole wire frame was one entry."""
 
 FORMAT_VERSION: Final = 2
 FORMAT_VERSIONS_KNOWN: Final = (1, 2)
-"""Files of version 1 have no copied records. Software that does not know these must not start on a journal with them:
-it would take a container for an empty one whose entries are all copies."""
+"""Files of version 1 have no copied records. Software that knows version 1 only must not start on newer files: if all
+entries of a container are copies, it would take the container for empty."""
 
 _FILE_MAGIC: Final = b"HRJOURNL"
 _FILE_HEADER = struct.Struct(">8sIQQQ")
@@ -39,7 +41,7 @@ _RECORD_MAGIC: Final = 0x48524A52
 _RECORD_MARK = struct.Struct(">IQ")
 _RECORD_FIELDS = struct.Struct(">IIQQQQ")
 _COPIED: Final = 1 << 31
-"""In the field of the container, whose numbers are far below."""
+"""A flag in the container's field. Container numbers are far below it."""
 
 _FIELDS_AT: Final = _RECORD_MARK.size + _CHECKSUM.size
 RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
@@ -47,8 +49,11 @@ RECORD_HEADER_BYTES: Final = _FIELDS_AT + _RECORD_FIELDS.size
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """`previous_end` is where the records of the file with the sequence number before this one end. `version` is that
-    of a file that was read; files are written with the newest one."""
+    """The header of a journal file.
+
+    `previous_end` is the position where the records of the preceding file end. `version` is the format version of a
+    file that was read; new files always get the newest version.
+    """
 
     sequence: int
     salt: int
@@ -57,16 +62,16 @@ class FileHeader:
 
     @property
     def takes_copies(self) -> bool:
-        """Whether software that takes the file knows of copied records."""
+        """Whether copied records may be written: software that accepts this version knows them."""
         return self.version > 1
 
 
 class RecordHeader(NamedTuple):
-    """What the journal notes beside an entry. `commit_start`: everything before this position of the file was durable
-    when the record was written. `truncated_before`: the container's truncation point at that time.
+    """The fields that the journal stores with an entry.
 
-    A `copied` record repeats an entry of an older file, so that this file is not needed any more: it may come behind
-    later entries of its container.
+    `commit_start` is the start of the record's commit: all bytes of the file before it were durable when the record
+    was written. `truncated_before` is the container's truncation point at that time. A `copied` record repeats an
+    entry of an older file, so that this file can be freed. It may follow later entries of its container.
     """
 
     container: int
@@ -81,17 +86,17 @@ class RecordHeader(NamedTuple):
 class Record(NamedTuple):
     header: RecordHeader
     position: int
-    """Of the payload, in the file."""
+    """The position of the payload in the file."""
 
 
 def encode_file_header(header: FileHeader) -> bytes:
-    """One whole header block."""
+    """Encode a header as one whole block."""
     fields = _FILE_HEADER.pack(_FILE_MAGIC, FORMAT_VERSION, header.sequence, header.salt, header.previous_end)
     return (fields + _CHECKSUM.pack(crc32c(fields))).ljust(FILE_HEADER_BYTES, b"\0")
 
 
 def decode_file_header(block: bytes, name: str) -> FileHeader:
-    """Raises CorruptError if the block is no header; `name` is for the message."""
+    """Decode the header block of the file `name`. Raises CorruptError if it is damaged or of an unknown format."""
     fields = block[: _FILE_HEADER.size]
     checksum = block[_FILE_HEADER.size : _FILE_HEADER.size + _CHECKSUM.size]
     if len(block) < FILE_HEADER_BYTES or checksum != _CHECKSUM.pack(crc32c(fields)):
@@ -105,12 +110,12 @@ def decode_file_header(block: bytes, name: str) -> FileHeader:
 
 
 def record_mark(salt: int) -> bytes:
-    """How every record of a file begins in its present use."""
+    """The bytes with which each record of a file begins during the use that has this salt."""
     return _RECORD_MARK.pack(_RECORD_MAGIC, salt)
 
 
 def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer]) -> bytes:
-    """The bytes before the payload `parts`, with the checksum over both."""
+    """Encode a record's header, with a checksum over the header and the payload `parts`."""
     mark = record_mark(salt)
     container = header.container | _COPIED if header.copied else header.container
     fields = _RECORD_FIELDS.pack(
@@ -123,7 +128,7 @@ def encode_record_header(salt: int, header: RecordHeader, parts: Sequence[Buffer
 
 
 def decode_record_header(raw: memoryview, salt: int) -> RecordHeader | None:
-    """What the RECORD_HEADER_BYTES before a payload say, unchecked; None if they are none of this use of the file."""
+    """Decode a record's header without its checksum; None if its mark is not of this use of the file."""
     if raw[: _RECORD_MARK.size] != record_mark(salt):
         return None
     container, length, epoch, entry, truncated_before, commit_start = _RECORD_FIELDS.unpack_from(raw, _FIELDS_AT)
@@ -134,6 +139,6 @@ def decode_record_header(raw: memoryview, salt: int) -> RecordHeader | None:
 
 
 def is_whole(record: memoryview) -> bool:
-    """Whether the checksum of a record, header and payload, is right."""
+    """Whether the checksum over a record's header and payload is right."""
     (stored,) = _CHECKSUM.unpack_from(record, _RECORD_MARK.size)
     return bool(stored == crc32c(record[_FIELDS_AT:], crc32c(record[: _RECORD_MARK.size])))

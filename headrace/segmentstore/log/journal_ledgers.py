@@ -1,6 +1,7 @@
-"""The ledger port on the journal of one node: quorum one, fencing within the process.
+"""The ledger port on the journal of one node: one copy of each entry, and fencing within the process.
 
-Between processes the claim of the container in the metadata store fences, and the lock of the journal's directory.
+Two other mechanisms fence other processes: the container's claim in the metadata store, and the lock of the journal's
+directory.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 _MARK_EVERY_BYTES: Final = 1 << 20
 
 FILES_HELD_BY_IDLE_CONTAINER_MAX: Final = 2
-"""A container that alone keeps a file this much older than the active one is asked to move on."""
+"""If the journal's oldest file is this many files behind the active one, containers that need it must truncate."""
 
 
 class JournalLedger:
-    """One container's entries in the shared journal. `first_entry` continues the numbers of a forgotten log."""
+    """One container's entries in the shared journal.
+
+    `first_entry` is the first entry number of a container without a log; it continues the numbers of a forgotten log.
+    """
 
     def __init__(self, journal: Journal, container: int, epoch: int, first_entry: int = 0) -> None:
         self._journal = journal
@@ -47,7 +51,8 @@ class JournalLedger:
             recovered.check()
             for entry, length in recovered.lengths():
                 self._count(entry, length)
-            del journal.recovered[container]  # last: a log that was refused must not be an empty one when asked again
+            # Last: if an earlier line refuses the log, a later attempt must find it again instead of an empty one.
+            del journal.recovered[container]
 
     @property
     def next_entry(self) -> int:
@@ -99,7 +104,7 @@ class JournalLedger:
         if before_entry <= self._truncated_before:
             return
         self._truncated_before = before_entry
-        # A file is used again only once the truncation point is durable itself: an entry without payload carries it.
+        # An entry without payload makes the truncation point durable. Before that the journal frees no file.
         self.append((), _ignore)
         kept = [(entry, before) for entry, before in self._bytes_before if entry >= before_entry]
         freed = kept[0][1] if kept else self._held_bytes
@@ -107,7 +112,7 @@ class JournalLedger:
         self._bytes_before = [(entry, before - freed) for entry, before in kept]
 
     def fence(self, epoch: int) -> None:
-        """A newer owner is there: this one appends nothing any more."""
+        """Reject further appends, because a newer epoch owns the container."""
         self._fenced_by = epoch
 
     def close(self) -> None:
@@ -115,21 +120,21 @@ class JournalLedger:
             self.fence(self._epoch)
 
     def forget(self) -> int:
-        """Let the journal free every entry; the number of the next one."""
+        """Allow the journal to free every entry; return the number of the next one."""
         self.close()
         self._recovered = None
         entry, self._next_entry = self._next_entry, self._next_entry + 1
-        self._truncated_before = self._next_entry  # this one holds no file either
+        self._truncated_before = self._next_entry  # after the entry below too, so that no file is kept for it
         self._journal.submit(PendingEntry(self._container, self._epoch, entry, self._next_entry, (), 0, _ignore))
         return self._next_entry
 
     @property
     def unread(self) -> RecoveredEntries | None:
-        """What was found of it at its opening, as long as nothing was added to that."""
+        """The entries found when the ledger was opened; None if there were none, or if it was written since."""
         return self._recovered
 
     def settle(self) -> None:
-        """Take no more entries, and block until what was taken is durable; not on the event loop.
+        """Accept no more entries, and block until all accepted ones are durable. Do not call it on the event loop.
 
         Raises:
             UnavailableError: the journal has failed.
@@ -149,7 +154,7 @@ class JournalLedger:
 
 
 def _ignore(_error: Exception | None) -> None:
-    """Nobody waits for a truncation point: if it is lost, recovery reads some more."""
+    """Ignore the result: if a truncation point is lost, recovery only reads more entries."""
 
 
 def _tell(written: Future[None], error: Exception | None) -> None:
@@ -162,8 +167,8 @@ def _tell(written: Future[None], error: Exception | None) -> None:
 class JournalLedgers:
     """All ledgers on one journal.
 
-    The journal finds its entries once, at its start. A ledger that was released, with more in it than was found then,
-    is looked for in the files again: in one pass for all that are released.
+    The journal finds its entries once, when it starts. If a ledger was written and then released, its entries must be
+    found in the files again before it can be opened. One pass over the files serves all released ledgers.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -171,22 +176,24 @@ class JournalLedgers:
         self._open: dict[int, tuple[int, JournalLedger]] = {}
         self._released: dict[int, tuple[int, JournalLedger]] = {}
         self._forgotten: dict[int, int] = {}
-        self._preparing = Lock()  # who waits finds its ledger prepared by the pass before
-        self._lock = Lock()  # for ledgers that a pass has found, and that are forgotten meanwhile
+        self._preparing = Lock()  # a caller that waited finds its ledger prepared by the preceding pass
+        self._lock = Lock()  # a ledger may be forgotten while a pass looks for it
 
     def open(self, container: int, epoch: int) -> JournalLedger:
-        """As the port has it; also raises UnavailableError for one that is open, having fenced its former owner."""
+        """As in the port. If the ledger is still open, also fence that one and raise UnavailableError."""
         if container in self._open:
             self._fence(container, epoch)
         if container in self._released:
-            raise UnavailableError(f"the log of container {container} was not read again yet")
+            raise UnavailableError(f"the log of container {container} has not been read again since its release")
         recovered = self._journal.recovered.get(container)
         if recovered is not None and recovered.epoch > epoch:
-            raise FencedError(f"container {container} was written with epoch {recovered.epoch}, asked for {epoch}")
+            raise FencedError(
+                f"container {container} was written with epoch {recovered.epoch}, it cannot be opened with {epoch}"
+            )
         try:
             ledger = JournalLedger(self._journal, container, epoch, self._forgotten.get(container, 0))
         except CorruptError:
-            if recovered is not None:  # else the next opening would take the container for one without a log
+            if recovered is not None:  # keep it, so that the next attempt does not take the log for empty
                 self._journal.recovered[container] = recovered
             raise
         self._forgotten.pop(container, None)
@@ -194,7 +201,7 @@ class JournalLedgers:
         return ledger
 
     def release(self, container: int) -> None:
-        """As the port has it."""
+        """As in the port."""
         if container not in self._open:
             return
         _, ledger = self._open[container]
@@ -207,7 +214,7 @@ class JournalLedgers:
         del self._open[container]
 
     def prepare(self, container: int) -> None:
-        """As the port has it."""
+        """As in the port."""
         with self._preparing:
             if container not in self._released:
                 return
@@ -223,25 +230,25 @@ class JournalLedgers:
 
     def _prepared(self, container: int, ledger: JournalLedger, entries: RecoveredEntries | CorruptError | None) -> None:
         if isinstance(entries, CorruptError):
-            return  # it stays released, and is looked for again when it is asked for
-        if entries is None:  # all of it was truncated
+            return  # it stays released, and the next `prepare` looks for it again
+        if entries is None:  # all its entries were truncated
             self._forgotten[container] = ledger.next_entry
         else:
             self._journal.recovered[container] = entries
         del self._released[container]
 
     def epochs(self) -> dict[int, int]:
-        """As the port has it."""
+        """As in the port."""
         found = {container: entries.epoch for container, entries in list(self._journal.recovered.items())}
         held = self._released | self._open
         return found | {container: epoch for container, (epoch, _) in held.items()}
 
     def space(self) -> LogSpace:
-        """As the port has it."""
+        """As in the port."""
         return self._journal.space()
 
     def forget(self, container: int) -> None:
-        """As the port has it."""
+        """As in the port."""
         with self._lock:
             held = self._open.pop(container, None) or self._released.pop(container, None)
         ledger = None if held is None else held[1]
@@ -254,6 +261,8 @@ class JournalLedgers:
     def _fence(self, container: int, epoch: int) -> NoReturn:
         held_epoch, ledger = self._open[container]
         if held_epoch >= epoch:
-            raise FencedError(f"container {container} is held with epoch {held_epoch}, asked for {epoch}")
+            raise FencedError(
+                f"container {container} is open with epoch {held_epoch}, it cannot be opened with {epoch}"
+            )
         ledger.fence(epoch)
         raise UnavailableError(f"the log of container {container} is still open in this process: try again")

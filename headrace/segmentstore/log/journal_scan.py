@@ -1,4 +1,4 @@
-"""Finds the records of a journal file again, in bounded memory."""
+"""Scans the records of a journal file, in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW_BYTES: Final = 4 << 20
 
 
 class FileWindow:
-    """Views of a file. Those that lie near each other cost one read."""
+    """Views of a file. Views of positions close to each other cost one read."""
 
     def __init__(self, file: JournalFile) -> None:
         self._file = file
@@ -27,7 +27,7 @@ class FileWindow:
         self._content = memoryview(b"")
 
     def view(self, position: int, length: int) -> memoryview:
-        """`length` bytes, or what is left of them at the end of the file."""
+        """`length` bytes, or fewer at the end of the file."""
         skipped = position - self._start
         if not 0 <= skipped <= len(self._content) - length:
             self._start, skipped = position, 0
@@ -36,13 +36,13 @@ class FileWindow:
 
 
 class RecordScan:
-    """The records of one file, in order. Afterwards `end` is the position behind the last one, `commit_start` where
-    the last commit began, and `torn_bytes` how far traces of a commit that was torn go beyond `end`.
+    """The records of one file, in order, from `start` on, where a record must begin.
 
-    `end` is known beforehand for a file that has a successor: then every byte up to it must check out. Otherwise the
-    records end at the first one that does not check out, if nothing proves that it had been durable.
+    After the scan `end` is the position after the last record, and `commit_start` the position where the last commit
+    began. `torn_bytes` is the number of bytes after `end` in which parts of a torn commit were found.
 
-    A scan may `start` at any record.
+    For a file with a successor the parameter `end` is known, and every record before it must be valid. Otherwise the
+    records end at the first invalid one, unless a later record proves that this one had been durable.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RecordScan:
             if record is None:
                 if self._known_end is not None:
                     raise CorruptError(
-                        f"journal file {self._name} is damaged at {self.end}, its records go on to {self._known_end}"
+                        f"journal file {self._name} is damaged at {self.end}, its records end at {self._known_end}"
                     )
                 self._prove_torn()
                 return
@@ -73,7 +73,7 @@ class RecordScan:
             yield record
 
     def payload(self, record: Record) -> memoryview:
-        """The bytes of the record that came last, as they were checked."""
+        """The payload of the record that the scan yielded last; its checksum was checked."""
         return self._window.view(record.position, record.header.length)
 
     def _record_at(self, position: int, limit: int) -> Record | None:
@@ -88,7 +88,7 @@ class RecordScan:
         return Record(header, payload)
 
     def _prove_torn(self) -> None:
-        """Raise CorruptError if a later valid record shows that the bytes at the end of the scan had been durable."""
+        """Raise CorruptError if a later valid record proves that the invalid bytes at `end` had been durable."""
         mark = journal_format.record_mark(self._salt)
         position = self.end
         while position + RECORD_HEADER_BYTES <= self._size_bytes:
@@ -98,8 +98,8 @@ class RecordScan:
                 record = self._record_at(position + found, self._size_bytes)
                 if record is not None and record.header.commit_start > self.end:
                     raise CorruptError(
-                        f"journal file {self._name} is damaged at {self.end}: a later commit from "
-                        f"{record.header.commit_start} on is whole, so this is not the torn end of a write",
+                        f"journal file {self._name} is damaged at {self.end}: a later commit at "
+                        f"{record.header.commit_start} is intact, so the damage is not a torn write",
                         details={"file": self._name, "position": self.end},
                     )
                 self.torn_bytes = self._torn_record_end(position + found) - self.end
@@ -107,7 +107,7 @@ class RecordScan:
             position += len(content) - len(mark) + 1
 
     def _torn_record_end(self, position: int) -> int:
-        """Where a record that begins like one of this file would end; where its header does if that makes no sense."""
+        """Where the record with a mark at `position` would end; the end of its header if its length is not possible."""
         payload = position + RECORD_HEADER_BYTES
         if payload > self._size_bytes:
             return self._size_bytes

@@ -1,7 +1,7 @@
-"""The entries of one container that a start found in the journal, put together again.
+"""The entries of one container that a scan found in the journal, in the order of their numbers.
 
-Entries lie in the order of their numbers, but for copies: an entry that was copied into a newer file comes behind later
-ones, and twice if the older file was not freed before the crash.
+In the files entries have this order too, except for copies. A copied entry follows later ones, and the scan finds it
+twice if the older file was not freed before the crash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EntryRun:
-    """Entries of one container and epoch whose numbers follow each other, in one file: a few bytes for each."""
+    """Entries of one container and epoch with consecutive numbers, in one file. Each costs a few bytes of memory."""
 
     __slots__ = ("epoch", "first_entry", "lengths", "log_file", "positions")
 
@@ -39,7 +39,7 @@ class EntryRun:
         return self.first_entry + len(self.positions)
 
     def takes(self, log_file: LogFile, epoch: int, entry: int) -> bool:
-        """Whether this entry would be the next one of the run."""
+        """Whether this entry is the next one of the run."""
         return self.log_file is log_file and self.epoch == epoch and self.next_entry == entry
 
     def add(self, position: int, length: int) -> None:
@@ -48,7 +48,7 @@ class EntryRun:
 
 
 class RunsOfEntries:
-    """Makes runs of entries that come one after the other."""
+    """Groups entries into runs."""
 
     def __init__(self) -> None:
         self.runs: list[EntryRun] = []
@@ -60,14 +60,17 @@ class RunsOfEntries:
 
 
 class _RunPart(NamedTuple):
-    """The entries of a run from one of its indexes on."""
+    """The entries of a run from the index `first` on."""
 
     run: EntryRun
     first: int
 
 
 class RecoveredEntries:
-    """`epoch` is that of the newest entry. Reads may come from any thread, `replace` from the journal's."""
+    """The entries of one container; `epoch` is that of the newest one.
+
+    Any thread may read, also while another one calls `replace`.
+    """
 
     def __init__(self, container: int) -> None:
         self.container = container
@@ -81,36 +84,36 @@ class RecoveredEntries:
         self._readings: WeakSet[Iterator[tuple[int, memoryview]]] = WeakSet()
 
     def add(self, log_file: LogFile, record: Record) -> None:
-        """Note a record; they come in the order of the files. Raises CorruptError: entries before it are missing."""
+        """Note a record. Call it in the order of the files. Raises CorruptError if entries before it are missing."""
         header = record.header
         runs = self._copies if header.copied else self._originals
         if not header.copied and runs.runs and header.entry != runs.runs[-1].next_entry:
             raise CorruptError(
-                f"journal file {log_file.name} goes on with entry {header.entry} of container {self.container}, "
+                f"journal file {log_file.name} has entry {header.entry} of container {self.container} next, "
                 f"expected {runs.runs[-1].next_entry}: entries are missing"
             )
         runs.add(log_file, header.epoch, header.entry, record.position, header.length)
-        # A copy is older than what was written before it: it must not take anything back.
+        # A copy may follow newer entries, so these values must not decrease.
         self.next_entry = max(self.next_entry, header.entry + 1)
         self.epoch = max(self.epoch, header.epoch)
         self.truncated_before = max(self.truncated_before, header.truncated_before)
 
     def check(self) -> None:
-        """Raises CorruptError: an entry that is needed is missing, or there are two different ones of its number."""
+        """Raises CorruptError if a needed entry is missing, or if two different entries have the same number."""
         for _ in self._parts(self._runs(), self.truncated_before):
             continue
 
     def lengths(self) -> Iterator[tuple[int, int]]:
-        """Number and length of each entry from the truncation point on."""
+        """The number and length of each entry from the truncation point on."""
         for run, first in self._parts(self._runs(), self.truncated_before):
             for index in range(first, len(run.lengths)):
                 yield run.first_entry + index, run.lengths[index]
 
     def read(self, first_entry: int) -> Iterator[tuple[int, memoryview]]:
-        """Number and payload of each entry from this one, or the truncation point, on; blocks while it reads.
+        """The number and payload of each entry, from `first_entry` or the truncation point on. Blocks while it reads.
 
         Raises:
-            CorruptError: an entry is not as it was when the file was scanned.
+            CorruptError: an entry has changed on disk since the file was scanned.
         """
         with self._lock:
             reading = self._read(self._runs(), max(first_entry, self.truncated_before))
@@ -119,12 +122,15 @@ class RecoveredEntries:
 
     @property
     def is_read(self) -> bool:
-        """Whether some reading has not ended: the files that it knows of must stay."""
+        """Whether a `read` has not ended. The files that it reads must stay until then."""
         with self._lock:
             return len(self._readings) > 0
 
     def replace(self, log_file: LogFile, runs: Iterable[EntryRun]) -> None:
-        """What was in `log_file` and is needed is durable in these runs too: readings that begin now use them."""
+        """Use `runs` instead of those in `log_file` for reads that begin from now on.
+
+        All needed entries of `log_file` are durable in `runs` too.
+        """
         with self._lock:
             self._replaced = [*(run for run in self._runs() if run.log_file is not log_file), *runs]
 
@@ -134,7 +140,7 @@ class RecoveredEntries:
         return [*self._originals.runs, *self._copies.runs]
 
     def _parts(self, runs: Sequence[EntryRun], first_entry: int) -> Iterator[_RunPart]:
-        """Where each entry from `first_entry` on lies, in order and once."""
+        """The parts of runs that hold the entries from `first_entry` on, each entry once and in order."""
         entry = first_entry
         before: EntryRun | None = None
         for run in sorted(runs, key=lambda run: run.first_entry):
@@ -150,19 +156,19 @@ class RecoveredEntries:
             raise self._missing(entry, self.next_entry)
 
     def _check_same(self, one: EntryRun, other: EntryRun) -> None:
-        """Entries that are in both runs were copied: each has one owner and one length."""
+        """Raise CorruptError unless both runs have the same epoch and the common entries the same lengths."""
         skipped = other.first_entry - one.first_entry
         both = min(len(one.lengths) - skipped, len(other.lengths))
         if one.epoch != other.epoch or one.lengths[skipped : skipped + both] != other.lengths[:both]:
             raise CorruptError(
-                f"entries from {other.first_entry} on of container {self.container} are in {one.log_file.name} and in "
-                f"{other.log_file.name}, and differ"
+                f"the entries of container {self.container} from {other.first_entry} on are in {one.log_file.name} and "
+                f"in {other.log_file.name}, and differ"
             )
 
     def _missing(self, entry: int, found: int) -> CorruptError:
         return CorruptError(
-            f"the log of container {self.container} is needed from entry {self.truncated_before} on, but goes on from "
-            f"{entry} with {found}: older journal files are missing"
+            f"the log of container {self.container} is needed from entry {self.truncated_before} on, but its entries "
+            f"from {entry} to {found - 1} are not there: older journal files are missing"
         )
 
     def _read(self, runs: Sequence[EntryRun], first_entry: int) -> Iterator[tuple[int, memoryview]]:
@@ -176,7 +182,7 @@ class RecoveredEntries:
                 yield entry, self._checked(run, window, entry, run.positions[index], run.lengths[index])
 
     def _checked(self, run: EntryRun, window: FileWindow, entry: int, position: int, length: int) -> memoryview:
-        """The payload at this position. The scan has seen it whole, but the disk may give something else now."""
+        """The payload at this position, checked again: the disk may return other bytes than during the scan."""
         record = window.view(position - RECORD_HEADER_BYTES, RECORD_HEADER_BYTES + length)
         header = journal_format.decode_record_header(record, run.log_file.salt)
         if (
@@ -186,7 +192,7 @@ class RecoveredEntries:
         ):
             raise CorruptError(
                 f"journal file {run.log_file.name} is damaged at {position}: entry {entry} of container "
-                f"{self.container} is not as it was at the start",
+                f"{self.container} is not what the scan of the file found",
                 details={"file": run.log_file.name, "position": position},
             )
         return record[RECORD_HEADER_BYTES:]

@@ -1,7 +1,7 @@
 """Finds the entries of some containers in the files of a running journal again, in one pass for all of them.
 
-The containers take no entries meanwhile, but the copying may move theirs. So a file stays until the pass has come to
-it, and a copying that ends during the pass says where its copies are.
+The containers accept no entries meanwhile, but a file copy may move existing ones. So a file is not freed before the
+pass has read it, and a file copy that ends during the pass reports the positions of its copies.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from headrace.segmentstore.log.journal_scan import RecordScan
 from headrace.segmentstore.log.recovered_entries import RecoveredEntries
 
 Found = dict[int, RecoveredEntries | CorruptError]
-"""By container, without those that have no entries; an error for a container whose entries contradict each other."""
+"""The result by container. A container without entries is left out; one with inconsistent entries has an error."""
 
 
 class Rereading:
     """One pass over `files`, oldest first. `check_open` raises once the journal is being closed.
 
-    `scan` has a thread of its own. Everything else is called under the journal's lock for readings.
+    `scan` runs in the caller's thread. All other methods are called under the journal's lock for readings.
     """
 
     def __init__(self, files: Iterable[LogFile], containers: Collection[int], check_open: Callable[[], None]) -> None:
-        # What is needed of a file that was copied before is in a newer one as well.
+        # The needed entries of a copied file are in a newer file too.
         self._files = tuple(each for each in files if not each.copied)
-        self._read = 0  # files that the pass has ended with
+        self._read = 0  # files that the pass has read to the end
         self._containers = frozenset(containers)
         self._check_open = check_open
         self._found: Found = {}
         self._copies: list[FileCopy] = []
 
     def needs(self, log_file: LogFile) -> bool:
-        """Whether the pass has not ended with this file."""
+        """Whether the pass has yet to read this file, or is reading it."""
         return log_file in self._files[self._read :]
 
     def note_copied(self, copy: FileCopy) -> None:
-        """A copying has ended during the pass: what was needed of its file is durable elsewhere."""
+        """Note a file copy that ended during the pass: the needed entries of its file are durable in newer files."""
         self._copies.append(copy)
 
     def scan(self) -> None:
-        """Read the files; blocks.
+        """Read the files. Blocks.
 
         Raises:
             CorruptError: records that were durable are damaged.
@@ -56,7 +56,7 @@ class Rereading:
             self._read += 1
 
     def found(self) -> Found:
-        """The entries, where they are now."""
+        """The entries that the pass found, at their current positions."""
         for copy in self._copies:
             for container, entries in self._found.items():
                 if isinstance(entries, RecoveredEntries):
@@ -73,5 +73,5 @@ class Rereading:
             if isinstance(entries, RecoveredEntries):
                 try:
                     entries.add(log_file, record)
-                except CorruptError as error:  # the other containers are not concerned
+                except CorruptError as error:  # affects only this container
                     self._found[container] = error
