@@ -1,1 +1,1 @@
-"""The bridge for clients that speak Pravega's controller protocol: gRPC in, the same controller services behind it."""
+"""The bridge for clients of Pravega's controller protocol: a gRPC server that calls the same controller services."""

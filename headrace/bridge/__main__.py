@@ -57,5 +57,5 @@ if __name__ == "__main__":
     code = main()
     logging.shutdown()
     sys.stdout.flush()
-    # Threads that wait for AWS must not delay the end of a process that has nothing left to do.
+    # A regular exit would wait for threads that wait for AWS, although the process has no work left.
     os._exit(code)

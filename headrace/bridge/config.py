@@ -1,4 +1,4 @@
-"""What the bridge reads from its environment, and nothing else of it does.
+"""The settings of the bridge. Only this module of it reads the environment.
 
 | variable | meaning | default |
 |---|---|---|
@@ -7,7 +7,7 @@
 | HEADRACE_METADATA_TABLE | DynamoDB table | required |
 | HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
 | HEADRACE_COMMITS_QUEUE_URL, HEADRACE_ABORTS_QUEUE_URL | SQS queues for transactions | required |
-| HEADRACE_CONTAINER_COUNT | containers of the deployment, fixed for its life | topology.CONTAINER_COUNT |
+| HEADRACE_CONTAINER_COUNT | containers of the deployment, a number that never changes | topology.CONTAINER_COUNT |
 | HEADRACE_STREAM_DEADLINE_S | how long a call may wait for a stream to be created, sealed or deleted | 60 |
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
@@ -25,7 +25,7 @@ from headrace import topology
 from headrace.model.errors import InvalidRequestError
 
 LISTEN_PORT_DEFAULT: Final = 9090
-"""Where Pravega's clients look for a controller."""
+"""The default port of a controller in Pravega's clients."""
 
 STREAM_DEADLINE_DEFAULT_S: Final = 60
 STOP_DEADLINE_DEFAULT_S: Final = 10
@@ -35,7 +35,7 @@ _LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclass(frozen=True, slots=True)
 class BridgeConfig:
-    """One process."""
+    """The settings of one bridge process."""
 
     listen_host: str
     listen_port: int
@@ -52,7 +52,7 @@ class BridgeConfig:
 
 
 def read_config(environment: Mapping[str, str]) -> BridgeConfig:
-    """Raises InvalidRequestError: a variable is missing or wrong; the message names it."""
+    """Read the settings; raises InvalidRequestError with the name of a variable that is missing or invalid."""
     listen_host = environment.get("HEADRACE_GRPC_LISTEN_HOST") or "127.0.0.1"
     log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
     if log_level not in _LOG_LEVELS:

@@ -1,4 +1,4 @@
-"""Pages of lists as Pravega's clients want them: each leads to another, until an empty one ends the list."""
+"""Pages of lists for Pravega's clients: each page has a token for the next one, and an empty page ends the list."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ T = TypeVar("T")
 
 
 def continuation(page: Listing[T], asked_after: str, name: Callable[[T], str]) -> pb.ContinuationToken:
-    """Always there. Behind the last page it leads to an empty one, since that is what ends a client's listing."""
+    """The token of a page. The last page has one too: it leads to the empty page that ends a client's listing."""
     last = name(page.items[-1]) if page.items else asked_after
     return pb.ContinuationToken(token=page.next_after or last)

@@ -1,4 +1,4 @@
-"""Messages of Pravega's controller service to values of ours, and back."""
+"""Conversions between messages of Pravega's controller service and values of the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.model.stream_configuration import (
 
 _INT64_MAX: Final = (1 << 63) - 1
 _SCALE_FACTOR_MIN: Final = 2
-"""Pravega splits a hot segment into at least two, whatever the factor says."""
+"""Pravega splits a hot segment into at least two, also if the factor is smaller."""
 
 _SCALING_TYPES = {
     pb.ScalingPolicy.FIXED_NUM_SEGMENTS: ScalingType.FIXED_NUM_SEGMENTS,
@@ -36,7 +36,7 @@ def known_scope(scope: str) -> str:
 
 
 def known_stream(info: pb.StreamInfo) -> tuple[str, str]:
-    """Scope and stream; raises NotFoundError for a name that none can have."""
+    """Scope and stream; raises NotFoundError for a name that no scope or stream can have."""
     return _known("scope", info.scope), _known("stream", info.stream)
 
 
@@ -59,7 +59,7 @@ def configuration_of(config: pb.StreamConfig) -> StreamConfiguration:
 
 
 def configuration_message(scope: str, stream: str, configuration: StreamConfiguration) -> pb.StreamConfig:
-    """Every message inside is there, also an empty one: the Rust client does not take less."""
+    """Every inner message is set, even if it is empty, because the Rust client requires all of them."""
     return pb.StreamConfig(
         streamInfo=pb.StreamInfo(scope=scope, stream=stream),
         scalingPolicy=_scaling_message(configuration.scaling),
@@ -73,7 +73,7 @@ def configuration_message(scope: str, stream: str, configuration: StreamConfigur
 def _scaling_of(policy: pb.ScalingPolicy) -> ScalingPolicy:
     kind = _SCALING_TYPES.get(policy.scaleType, ScalingType.FIXED_NUM_SEGMENTS)
     if kind is ScalingType.FIXED_NUM_SEGMENTS:
-        # Clients leave something in the fields that mean nothing here.
+        # Clients set arbitrary values in the fields that a fixed number of segments does not use.
         return ScalingPolicy.fixed(policy.minNumSegments)
     factor = max(_SCALE_FACTOR_MIN, policy.scaleFactor)
     return ScalingPolicy(kind, policy.minNumSegments, policy.targetRate, factor)
@@ -89,7 +89,7 @@ def _scaling_message(policy: ScalingPolicy) -> pb.ScalingPolicy:
 
 
 def _retention_of(policy: pb.RetentionPolicy) -> RetentionPolicy | None:
-    """A maximum of 0 is an old client's way to say that there is none, the largest number a new client's."""
+    """A maximum of 0 (old clients) or of the largest number (new clients) means that there is no maximum."""
     most = policy.retentionMax if 0 < policy.retentionMax < _INT64_MAX else None
     if policy.retentionType == pb.RetentionPolicy.TIME:
         return RetentionPolicy.by_time(policy.retentionParam, most)
@@ -129,10 +129,10 @@ def segment_ranges_message(scope: str, stream: str, segments: Iterable[SegmentVi
 
 
 def offsets_of(cut: Mapping[int, int]) -> dict[int, int] | None:
-    """Offset in bytes by segment id; None for an empty map, which stands for the end of the stream that is meant."""
+    """Offset in bytes by segment id. None for an empty map, which means the head or the tail of the stream."""
     return dict(cut) or None
 
 
 def key_ranges_of(entries: Iterable[pb.ScaleRequest.KeyRangeEntry]) -> list[KeyRange]:
-    """Raises InvalidRequestError for a range that is empty or leaves [0, 1)."""
+    """Raises InvalidRequestError for a range that is empty or not within [0, 1)."""
     return [KeyRange(one.start, one.end) for one in entries]

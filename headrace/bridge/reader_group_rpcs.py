@@ -1,4 +1,4 @@
-"""The rpcs on reader groups, as `service.py` has them for streams."""
+"""The rpcs on reader groups."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from headrace.bridge.service import Rpc
 
 _RETENTION_MODES = (RetentionMode.NONE, RetentionMode.MANUAL, RetentionMode.AUTOMATIC)
-"""By their number on the wire."""
+"""The modes by their number on the wire."""
 
 _SEGMENT_NOT_REACHED = -1
-"""An offset that Java clients put into cuts for segments that they know of and have not reached."""
+"""The offset that Java clients put into cuts for segments that they know but have not reached."""
 
 
 class ReaderGroupRpcs:
-    """Rpcs that create, update or delete answer when that is done."""
+    """The rpcs that create, update or delete a group return when the operation is complete."""
 
     def __init__(self, groups: ReaderGroupService, waits: Waits) -> None:
         self._groups = groups
         self._waits = waits
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "createReaderGroup": self.create_reader_group,
             "updateReaderGroup": self.update_reader_group,
@@ -48,7 +48,7 @@ class ReaderGroupRpcs:
         }
 
     async def create_reader_group(self, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
-        """Answers with the configuration in force: that of a group which exists may be another than the one sent."""
+        """Return the current configuration. If the group already exists it may differ from the one in the request."""
         scope, group = request.scope, request.readerGroupName
         configuration = _configuration_of(request)
         group_id = request.readerGroupId or str(uuid4())
@@ -59,7 +59,7 @@ class ReaderGroupRpcs:
         try:
             found = await self._settled(what, scope, group)
         except NotFoundError as error:
-            raise UnavailableError(f"{what}: somebody has deleted it meanwhile: repeat") from error
+            raise UnavailableError(f"{what}: another client has deleted it meanwhile: repeat") from error
         return pb.CreateReaderGroupResponse(
             status=pb.CreateReaderGroupResponse.SUCCESS, config=_configuration_message(found)
         )
@@ -84,7 +84,7 @@ class ReaderGroupRpcs:
         )
 
     async def delete_reader_group(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
-        """Answers when the group is gone and its name is free."""
+        """Return when the group is deleted and its name is free."""
         scope, group = _known(request.scope, request.readerGroup)
         what = f"deleting reader group {scope}/{group}"
         await self._waits.accepted(what, lambda: self._groups.delete_reader_group(scope, group, request.readerGroupId))
@@ -100,7 +100,7 @@ class ReaderGroupRpcs:
 
 
 def _is_not_being_deleted(group: ReaderGroup) -> bool:
-    """It is another one, created since."""
+    """Whether this is another group, which was created since the deletion."""
     return group.state is not ReaderGroupState.DELETING
 
 
@@ -113,7 +113,7 @@ def _known(scope: str, group: str) -> tuple[str, str]:
 
 
 def _configuration_of(config: pb.ReaderGroupConfiguration) -> ReaderGroupConfiguration:
-    """Raises InvalidRequestError for what no group can have."""
+    """Raises InvalidRequestError for an invalid configuration."""
     starts, ends = _cuts_of(config.startingStreamCuts), _cuts_of(config.endingStreamCuts)
     if not 0 <= config.retentionType < len(_RETENTION_MODES):
         raise InvalidRequestError(f"retention type {config.retentionType} of a reader group is unknown")
@@ -128,7 +128,7 @@ def _configuration_of(config: pb.ReaderGroupConfiguration) -> ReaderGroupConfigu
 
 
 def _cuts_of(cuts: Iterable[pb.StreamCut]) -> dict[tuple[str, str], StreamCut | None]:
-    """By scope and stream; None for a cut without segments, which is unbounded."""
+    """The cuts by scope and stream; None for a cut without segments, which means no bound."""
     found: dict[tuple[str, str], StreamCut | None] = {}
     for cut in cuts:
         scope = check_known_name("scope", cut.streamInfo.scope)
@@ -156,6 +156,6 @@ def _configuration_message(group: ReaderGroup) -> pb.ReaderGroupConfiguration:
 
 
 def _cut_message(stream: GroupStream, cut: StreamCut | None) -> pb.StreamCut:
-    """Without segments for an unbounded one."""
+    """The message of a cut; without segments if there is no bound."""
     info = pb.StreamInfo(scope=stream.scope, stream=stream.stream)
     return pb.StreamCut(streamInfo=info, cut={} if cut is None else cut.offsets)

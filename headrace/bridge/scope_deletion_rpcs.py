@@ -1,4 +1,4 @@
-"""The rpc that deletes a scope with everything in it."""
+"""The rpc that deletes a scope with all of its resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rpc = Callable[[Any], Any | Awaitable[Any]]
 
 
 class ScopeDeletionRpcs:
-    """Answers come when the scope is gone, as Pravega's clients expect."""
+    """The rpc returns when the scope is deleted, as Pravega's clients expect."""
 
     def __init__(self, scopes: ScopeService, deletions: ScopeDeletionService, waits: Waits) -> None:
         self._scopes = scopes
@@ -24,7 +24,7 @@ class ScopeDeletionRpcs:
         self._waits = waits
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {"deleteScopeRecursive": self.delete_scope_recursively}
 
     async def delete_scope_recursively(self, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
@@ -35,7 +35,7 @@ class ScopeDeletionRpcs:
         return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
 
     def _check_gone(self, scope: str) -> None:
-        """Raises ConflictError while the scope is being deleted; one that is open was made anew meanwhile."""
+        """Raises ConflictError while the scope is being deleted. An open scope was created again since the deletion."""
         try:
             if self._scopes.is_deleting(scope):
                 raise ConflictError(f"scope {scope} is still being deleted")

@@ -1,4 +1,4 @@
-"""The gRPC server: binds rpcs to their names on the wire, bounds what a peer can take, turns errors into answers."""
+"""The gRPC server: binds rpcs to names on the wire, bounds the resources of a peer, and maps errors to replies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 REPLY_BYTES_MAX: Final = 16 << 20
 METADATA_BYTES_MAX: Final = 16 << 10
 RPCS_MAX: Final = 1024
-"""Calls at once, waiting ones included; more are refused with RESOURCE_EXHAUSTED, which clients repeat."""
+"""Concurrent calls, including those that wait. More are refused with RESOURCE_EXHAUSTED, which clients repeat."""
 
 THREADS: Final = 16
-"""Calls that talk to AWS at once; as many as the client of the metadata store has connections."""
+"""Concurrent calls to AWS: the number of connections of the metadata store's client."""
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
-_INTERNAL_MESSAGE: Final = "something went wrong inside; the details are in the log of the bridge"
+_INTERNAL_MESSAGE: Final = "an internal error occurred; the details are in the log of the bridge"
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", REPLY_BYTES_MAX),
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class CallThreads:
-    """The threads in which blocking services are called."""
+    """The threads that call the blocking services."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
@@ -57,7 +57,7 @@ class CallThreads:
 
 
 class BridgeServer:
-    """Serves `rpcs`; listens from `start` on."""
+    """Serves `rpcs` from `start` on."""
 
     def __init__(self, rpcs: Mapping[str, Rpc], threads: CallThreads) -> None:
         self._threads = threads
@@ -73,20 +73,20 @@ class BridgeServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
 
     async def start(self, host: str, port: int) -> int:
-        """The port it listens on; with `port` 0 the system has chosen it.
+        """Listen, and return the port; with `port` 0 the system chooses it.
 
         Raises:
-            InvalidRequestError: nobody can listen there, for example because somebody else does.
+            InvalidRequestError: the port cannot be bound, for example because another process uses it.
         """
         try:
             bound = self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
-            raise InvalidRequestError(f"cannot listen on {host}:{port}: the port is taken, or not allowed") from error
+            raise InvalidRequestError(f"cannot listen on {host}:{port}: the port is in use or not allowed") from error
         await self._server.start()
         return bound
 
     async def stop(self, deadline_s: float) -> None:
-        """Takes no new calls; those under way are given `deadline_s`."""
+        """Accept no new calls, and wait up to `deadline_s` for running ones."""
         await self._server.stop(deadline_s)
         self._threads.close()
 
@@ -98,7 +98,7 @@ class BridgeServer:
                 return await rpc(request) if waits else await self._threads.run(rpc, request)
             except HeadraceError as error:
                 return await _told(name, error, context)
-            except Exception:  # noqa: BLE001 - a fault of ours: the log has it, and the bridge goes on
+            except Exception:  # noqa: BLE001 - an internal error of one call must not end the bridge
                 _log.exception("event=rpc_failed rpc=%s", name)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 

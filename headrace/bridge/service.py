@@ -1,7 +1,7 @@
-"""The rpcs of Pravega's controller service over the controller services that the HTTP API calls too.
+"""The rpcs of Pravega's controller service, which call the same controller services as the HTTP API.
 
-Each method takes the request message and returns the reply; errors of the tree are told by `status_codes.py`. Plain
-methods block and are called in threads; the three that wait for a workflow run on the event loop.
+Each method gets the request message and returns the reply; `status_codes.py` maps errors to statuses. Synchronous
+methods block and are called in threads. The asynchronous ones wait for a workflow on the event loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCALE_STATUS = {
 
 
 class ControllerService:
-    """`own_address` is the host and port under which clients reach this bridge, once that is known."""
+    """The rpcs on scopes and streams. `own_address` returns the host and port at which clients reach this bridge."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ControllerService:
         self._own_address = own_address
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "getControllerServerList": self.controllers,
             "createScope": self.create_scope,
@@ -102,7 +102,7 @@ class ControllerService:
     # Streams
 
     async def create_stream(self, request: pb.StreamConfig) -> pb.CreateStreamStatus:
-        """Answers when the stream takes events, also when it was being created already."""
+        """Return when the stream accepts events, also if its creation had already started."""
         scope, stream = request.streamInfo.scope, request.streamInfo.stream
         configuration = messages.configuration_of(request)
         what = f"creating stream {scope}/{stream}"
@@ -118,7 +118,7 @@ class ControllerService:
                 lambda view: view.state is not StreamState.CREATING,
             )
         except NotFoundError as error:
-            raise UnavailableError(f"{what} was given up, or somebody has deleted it meanwhile: repeat") from error
+            raise UnavailableError(f"{what} was rolled back, or another client has deleted it: repeat") from error
         if exists is not None:
             raise exists
         return pb.CreateStreamStatus(status=pb.CreateStreamStatus.SUCCESS)
@@ -139,7 +139,7 @@ class ControllerService:
         return self._list_streams(request.scope.scope, request.continuationToken.token, request.tag)
 
     async def seal_stream(self, request: pb.StreamInfo) -> pb.UpdateStreamStatus:
-        """Answers when every segment is sealed."""
+        """Return when every segment is sealed."""
         scope, stream = messages.known_stream(request)
         what = f"sealing stream {scope}/{stream}"
         try:
@@ -152,7 +152,7 @@ class ControllerService:
         return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
 
     async def delete_stream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
-        """Answers when the stream is gone and its name is free."""
+        """Return when the stream is deleted and its name is free."""
         scope, stream = messages.known_stream(request)
         what = f"deleting stream {scope}/{stream}"
         await self._waits.accepted(what, lambda: self._streams.delete_stream(scope, stream))
@@ -177,7 +177,7 @@ class ControllerService:
     # Segments
 
     def current_segments(self, request: pb.StreamInfo) -> pb.SegmentRanges:
-        """None once the stream is sealed."""
+        """The active segments; none if the stream is sealed."""
         scope, stream = messages.known_stream(request)
         found = self._segments.segments_at_tail(scope, stream)
         return messages.segment_ranges_message(scope, stream, found.segments)
@@ -188,7 +188,7 @@ class ControllerService:
         return messages.segment_ranges_message(scope, stream, found.segments)
 
     def head_segments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
-        """Clients expect the head whatever time they name."""
+        """The segments at the head: clients expect these for any time in the request."""
         scope, stream = messages.known_stream(request.streamInfo)
         found = self._segments.segments_at_head(scope, stream)
         return pb.SegmentsAtTime(
@@ -202,9 +202,9 @@ class ControllerService:
         )
 
     def successors(self, request: pb.SegmentId) -> pb.SuccessorResponse:
-        """None means to clients that the stream is sealed: so it must not be said of a segment that takes events.
+        """The successors of a segment, also of a truncated one, so that a reader of it can continue.
 
-        Of a segment that was truncated they expect what followed it: a reader that was there goes on so.
+        An empty reply tells clients that the stream is sealed. So for an active segment this raises an error instead.
         """
         scope, stream = messages.known_stream(request.streamInfo)
         found = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
@@ -237,11 +237,11 @@ class ControllerService:
         return pb.SegmentValidityResponse(response=active)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:
-        """Empty: segment stores ask for none."""
+        """An empty token, because segment stores do not check tokens."""
         return pb.DelegationToken()
 
     def _list_streams(self, scope: str, asked_after: str, tag: str | None) -> pb.StreamsInScopeResponse:
-        """An empty page ends a client's listing, so pages whose streams have all gone meanwhile are passed over."""
+        """A page of streams. Empty pages before the end are skipped, because an empty page ends a client's listing."""
         messages.known_scope(scope)
         page = self._streams.list_streams(scope, PAGE_ITEMS_MAX, asked_after or None, tag)
         while not page.items and page.next_after is not None:

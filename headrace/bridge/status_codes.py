@@ -1,7 +1,7 @@
 """The error tree as gRPC: one table for the statuses inside replies, one for the status of a call.
 
-Most replies of Pravega's controller carry a status of their own, and a client acts on these. What an rpc has no status
-for becomes the status of the call, which also says whether clients try again: INVALID_ARGUMENT, NOT_FOUND,
+Most replies of Pravega's controller have a status on which clients act. An error for which an rpc has no such status
+becomes the status of the call, which also decides whether clients try again: INVALID_ARGUMENT, NOT_FOUND,
 ALREADY_EXISTS, PERMISSION_DENIED and OUT_OF_RANGE are final for all of them.
 """
 
@@ -31,8 +31,8 @@ CODE_BY_CLASS: dict[type[errors.HeadraceError], grpc.StatusCode] = {
     errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.CorruptError: grpc.StatusCode.INTERNAL,
 }
-"""A class that is not listed is answered as its nearest listed parent. Clients repeat FAILED_PRECONDITION, so only what
-repeating can heal is answered with it."""
+"""The status of each class; a class that is not listed has the status of its nearest listed parent. Clients repeat
+calls after FAILED_PRECONDITION, so it is only used for errors that a repeat can solve."""
 
 _CODE_BY_SPECIFIC_CODE = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -147,11 +147,11 @@ REPLY_BY_ERROR: dict[str, Mapping[type[errors.HeadraceError] | str, Message]] = 
         errors.InvalidRequestError: pb.StreamCutValidityResponse(response=False),
     },
 }
-"""By rpc, then by the error's specific code, else by its class or the nearest parent."""
+"""Replies by rpc, and then by the specific code of the error, or by its class or the nearest parent class."""
 
 
 def reply_of(rpc: str, error: errors.HeadraceError) -> Message | None:
-    """The reply that tells the error in the rpc's own words, if it has words for it."""
+    """The reply whose status reports the error, or None if the rpc has no such status."""
     reply: Message | None = _nearest(REPLY_BY_ERROR.get(rpc, {}), error)
     return reply
 

@@ -18,7 +18,7 @@ Rpc = Callable[[Any], Any | Awaitable[Any]]
 
 
 class StreamChangeRpcs:
-    """Answers come when the change is done, as Pravega's clients expect."""
+    """The rpcs return when the change is complete, as Pravega's clients expect."""
 
     def __init__(self, streams: StreamService, cuts: StreamCutService, waits: Waits) -> None:
         self._streams = streams
@@ -26,7 +26,7 @@ class StreamChangeRpcs:
         self._waits = waits
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "updateStream": self.update_stream,
             "truncateStream": self.truncate_stream,
@@ -34,7 +34,7 @@ class StreamChangeRpcs:
         }
 
     async def update_stream(self, request: pb.StreamConfig) -> pb.UpdateStreamStatus:
-        """Answers when the whole configuration is replaced, and what follows from it is done."""
+        """Return when the whole configuration is replaced and the changes that follow from it are complete."""
         scope, stream = messages.known_stream(request.streamInfo)
         configuration = messages.configuration_of(request)
         what = f"updating stream {scope}/{stream}"
@@ -47,11 +47,11 @@ class StreamChangeRpcs:
 
         await self._waits.until(what, look, lambda view: view.state is not StreamState.UPDATING)
         if seen[0].configuration_version < accepted.configuration_version:
-            raise UnavailableError(f"{what} was given up: repeat")
+            raise UnavailableError(f"{what} was rolled back: repeat")
         return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
 
     async def truncate_stream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
-        """Answers when everything before the cut is gone; also if that was so before."""
+        """Return when all bytes before the cut are truncated, also if they were truncated before the call."""
         scope, stream = messages.known_stream(request.streamInfo)
         cut = dict(request.cut)
         what = f"truncating stream {scope}/{stream}"
@@ -68,10 +68,10 @@ class StreamChangeRpcs:
                 lambda view: view.state is not StreamState.TRUNCATING,
             )
             try:
-                # At the head this changes nothing; if the truncation was given up, it begins anew.
+                # If the cut is the head already, this changes nothing. If the truncation was rolled back, it restarts.
                 state = await self._waits.accepted(what, attempt)
             except TruncatedError:
-                break  # Somebody has truncated further meanwhile.
+                break  # Another client has truncated the stream further meanwhile.
         return pb.UpdateStreamStatus(status=pb.UpdateStreamStatus.SUCCESS)
 
     def is_stream_cut_valid(self, request: pb.StreamCut) -> pb.StreamCutValidityResponse:

@@ -12,18 +12,18 @@ from headrace.model.limits import PAGE_ITEMS_MAX
 
 
 class SubscriberRpcs:
-    """Each method takes the request message and returns the reply; they block and are called in threads."""
+    """Each method gets the request message and returns the reply; they block and are called in threads."""
 
     def __init__(self, subscribers: SubscriberService, groups: ReaderGroupService) -> None:
         self._subscribers = subscribers
         self._groups = groups
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {"listSubscribers": self.list_subscribers, "updateSubscriberStreamCut": self.update_stream_cut}
 
     def list_subscribers(self, request: pb.StreamInfo) -> pb.SubscribersResponse:
-        """All at once: the message has no pages."""
+        """One list of all subscribers, because the message has no pages."""
         scope, stream = messages.known_stream(request)
         page = self._subscribers.list_subscribers(scope, stream, PAGE_ITEMS_MAX)
         names = [one.name for one in page.items]
@@ -33,7 +33,10 @@ class SubscriberRpcs:
         return pb.SubscribersResponse(subscribers=names)
 
     def update_stream_cut(self, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
-        """Refused if the group was deleted and made anew: its generations begin at 0 again, its id is another."""
+        """Publish a position of the group with the id of the request.
+
+        A group that was created again since has another id, and its generations start at 0 again. So it is refused.
+        """
         scope, stream = messages.known_stream(request.streamCut.streamInfo)
         self._check_group(request.subscriber, request.readerGroupId)
         self._subscribers.update_stream_cut(
@@ -48,9 +51,9 @@ class SubscriberRpcs:
         try:
             group = self._groups.get_reader_group(scope, name)
         except NotFoundError:
-            return  # Somebody has subscribed by hand.
+            return  # There is no reader group of this name: the subscriber was registered without one.
         if group.group_id != group_id.lower():
             raise IllegalStateError(
-                f"reader group {subscriber} was made anew: it is {group.group_id}, not {group_id[:100]}",
+                f"reader group {subscriber} was created again: its id is {group.group_id}, not {group_id[:100]}",
                 code="generation_mismatch",
             )

@@ -1,4 +1,4 @@
-"""The rpcs on key-value tables, as `service.py` has them for streams."""
+"""The rpcs on key-value tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class TableRpcs:
-    """Rpcs that create or delete answer when that is done."""
+    """The rpcs that create or delete a table return when the operation is complete."""
 
     def __init__(self, tables: KeyValueTableService, waits: Waits) -> None:
         self._tables = tables
         self._waits = waits
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "createKeyValueTable": self.create_table,
             "getCurrentSegmentsKeyValueTable": self.current_segments,
@@ -36,7 +36,7 @@ class TableRpcs:
         }
 
     async def create_table(self, request: pb.KeyValueTableConfig) -> pb.CreateKeyValueTableStatus:
-        """Answers when the table can be used, also when it was being created already."""
+        """Return when the table can be used, also if its creation had already started."""
         scope, table = request.scope, request.kvtName
         configuration = _configuration_of(request)
         what = f"creating key-value table {scope}/{table}"
@@ -48,7 +48,7 @@ class TableRpcs:
         try:
             await self._waits.until(what, lambda: self._tables.get_table(scope, table), _is_not_being_created)
         except NotFoundError as error:
-            raise UnavailableError(f"{what}: somebody has deleted it meanwhile: repeat") from error
+            raise UnavailableError(f"{what}: another client has deleted it meanwhile: repeat") from error
         if exists is not None:
             raise exists
         return pb.CreateKeyValueTableStatus(status=pb.CreateKeyValueTableStatus.SUCCESS)
@@ -75,7 +75,7 @@ class TableRpcs:
         )
 
     async def delete_table(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:
-        """Answers when the table is gone and its name is free."""
+        """Return when the table is deleted and its name is free."""
         scope, table = _known(request)
         what = f"deleting key-value table {scope}/{table}"
         await self._waits.accepted(what, lambda: self._tables.delete_table(scope, table))
@@ -88,7 +88,7 @@ def _is_not_being_created(table: KeyValueTable) -> bool:
 
 
 def _is_not_being_deleted(table: KeyValueTable) -> bool:
-    """It is another one, created since."""
+    """Whether this is another table, which was created since the deletion."""
     return table.state is not TableState.DELETING
 
 

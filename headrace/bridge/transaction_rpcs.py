@@ -1,6 +1,6 @@
-"""The rpcs of Pravega's controller service on transactions, over the service that the HTTP API calls too.
+"""The rpcs of Pravega's controller service on transactions, which call the same service as the HTTP API.
 
-Those that may meet another change of the same record wait until it is through, as the client would otherwise repeat.
+An rpc that conflicts with another change of the same record waits and tries again, so that the client need not repeat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.model.writer_marks import check_writer_name
 Rpc = Callable[[Any], Any | Awaitable[Any]]
 
 NO_TIMESTAMP: Final = -(1 << 63)
-"""What a client sends that tells no time with its commit."""
+"""The time in a commit of a client that notes no time."""
 
 _HALF_BITS: Final = 64
 _HALF_MASK: Final = (1 << _HALF_BITS) - 1
@@ -38,14 +38,14 @@ _OUTCOMES = {
 
 
 class TransactionRpcs:
-    """Each method takes the request message and returns the reply."""
+    """Each method gets the request message and returns the reply."""
 
     def __init__(self, transactions: TransactionService, waits: Waits) -> None:
         self._transactions = transactions
         self._waits = waits
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "createTransaction": self.create_transaction,
             "pingTransaction": self.ping_transaction,
@@ -56,7 +56,7 @@ class TransactionRpcs:
         }
 
     async def create_transaction(self, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
-        """Answers when the transaction's segments exist, with the segments that they belong to."""
+        """Return when the segments of the transaction exist, with its id and the segments that they belong to."""
         scope, stream = messages.known_stream(request.streamInfo)
         made = await self._waits.accepted(
             f"beginning a transaction on {scope}/{stream}",
@@ -77,7 +77,7 @@ class TransactionRpcs:
         return pb.PingTxnStatus(status=pb.PingTxnStatus.OK)
 
     async def commit_transaction(self, request: pb.TxnRequest) -> pb.TxnStatus:
-        """Answers when the transaction is marked: its events are in the stream soon after."""
+        """Return when the transaction is marked for commit; a workflow adds its events to the stream soon after."""
         scope, stream = messages.known_stream(request.streamInfo)
         identifier, noted = _id_of(request.txnId), _writer_time(request)
         await self._waits.accepted(

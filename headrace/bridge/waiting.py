@@ -1,6 +1,6 @@
-"""Waiting for what workflows do: Pravega's clients expect that a stream is there when its creation is answered.
+"""Waits for workflows: Pravega's clients expect that a stream exists when the call that creates it returns.
 
-A wait costs no thread: it asks for the stream's record again and again, ever less often, until a deadline.
+A wait uses no thread. It reads the stream's record repeatedly, with growing pauses, until a deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_PAUSE_S: Final = 0.5
 
 
 class Waits:
-    """`deadline_s` bounds each wait as a whole."""
+    """Waits on the event loop; each takes at most `deadline_s`."""
 
     def __init__(self, run: Run, deadline_s: float, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class Waits:
         self._pause = pause
 
     async def accepted(self, what: str, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, once no other operation is in its way.
+        """Call `attempt` until it raises no conflict with another operation; return its result.
 
         Raises:
             UnavailableError: code "deadline_exceeded".
@@ -45,7 +45,7 @@ class Waits:
         raise AssertionError("moments do not end")
 
     async def until(self, what: str, look: Callable[[], T], done: Callable[[T], bool]) -> T:
-        """What `look` shows when it is as wanted; raises what `look` raises, and as `accepted`."""
+        """Call `look` until its result is `done`; return it. Raises the errors of `look`, and as `accepted`."""
         async with self._deadline(what):
             async for _ in self._moments():
                 found: T = await self._run(look)
@@ -54,7 +54,7 @@ class Waits:
         raise AssertionError("moments do not end")
 
     async def until_gone(self, what: str, look: Callable[[], T], is_another: Callable[[T], bool]) -> None:
-        """Returns when `look` raises NotFoundError, or shows another thing of the same name; else as `until`."""
+        """Return when `look` raises NotFoundError or returns another resource of the same name; else as `until`."""
         with suppress(NotFoundError):
             await self.until(what, look, is_another)
 
@@ -72,6 +72,6 @@ class Waits:
                 yield
         except TimeoutError:
             raise UnavailableError(
-                f"{what} is not done after {self._deadline_s:g} s; it may still come to its end: ask again",
+                f"{what} is not complete after {self._deadline_s:g} s; it may still complete: repeat the call",
                 code=DEADLINE_EXCEEDED,
             ) from None

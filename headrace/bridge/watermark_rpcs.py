@@ -1,7 +1,7 @@
 """The rpcs of watermarks: notes of writers, and the mark streams in which clients read watermarks.
 
-A mark stream has no record, so the questions for the segments of a stream are answered here if they name one, and
-passed on if not.
+A mark stream has no record. So this module answers requests for the segments of a mark stream, and passes requests for
+other streams on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rpc = Callable[[Any], Any | Awaitable[Any]]
 
 
 class WatermarkRpcs:
-    """`streams` are the rpcs that answer for all other streams."""
+    """The rpcs of watermarks; `streams` are the rpcs for all other streams."""
 
     def __init__(
         self, watermarks: WatermarkService, mark_streams: MarkStreamService, streams: Mapping[str, Rpc]
@@ -29,7 +29,7 @@ class WatermarkRpcs:
         self._streams = streams
 
     def rpcs(self) -> dict[str, Rpc]:
-        """By the name on the wire."""
+        """The rpcs by their names on the wire."""
         return {
             "noteTimestampFromWriter": self.note_timestamp,
             "removeWriter": self.remove_writer,

@@ -1,4 +1,4 @@
-"""One bridge process put together: the only module here that chooses adapters."""
+"""Builds a bridge process: the only module of the bridge that chooses adapters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from headrace.metadata.transaction_messages import TransactionQueues
 
 
 class BridgeProcess:
-    """Made on the event loop on which it runs."""
+    """The parts of a bridge; it must be created on the event loop on which it runs."""
 
     def __init__(self, config: BridgeConfig) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class BridgeProcess:
             SqsRequestQueue(config.aborts_queue_url, sqs_client()),
         )
         groups = ReaderGroupService(metadata, requests, clock)
-        # A later part may answer in the place of an earlier one.
+        # An rpc of a later part replaces the one of the same name in an earlier part.
         parts = (
             service,
             WatermarkRpcs(WatermarkService(metadata), MarkStreamService(metadata, self._stores), service.rpcs()),
@@ -75,11 +75,11 @@ class BridgeProcess:
         self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)
 
     async def start(self) -> str:
-        """The line that says where it serves; raises InvalidRequestError if it cannot listen there."""
+        """Listen, and return the line with the address; raises InvalidRequestError if the port cannot be bound."""
         self.port = await self._server.start(self._config.listen_host, self._config.listen_port)
         return f"ready grpc host={self._config.listen_host} port={self.port}"
 
     async def stop(self) -> None:
-        """Takes nothing more and gives calls under way the deadline."""
+        """Accept no new calls, and wait for running ones until the deadline."""
         await self._server.stop(self._config.stop_deadline_s)
         self._stores.close()

@@ -54,13 +54,13 @@ def test_a_group_can_be_used_when_its_creation_is_answered(groups_bridge):
     assert list(listed.subscribers) == ["s/g"]
 
 
-def test_a_group_that_exists_is_answered_with_the_configuration_in_force(groups_bridge):
+def test_creating_an_existing_group_returns_its_configuration(groups_bridge):
     groups_bridge.call("createReaderGroup", _config())
     again = groups_bridge.call("createReaderGroup", _config(readerGroupId=OTHER_ID, groupRefreshTimeMillis=1))
     assert (again.status, again.config) == (pb.CreateReaderGroupResponse.SUCCESS, _config())
 
 
-def test_a_group_that_somebody_else_is_creating_is_waited_for(groups_bridge):
+def test_creation_waits_for_a_concurrent_one(groups_bridge):
     groups_bridge.world.reader_groups.create_reader_group(
         "s", "g", OTHER_ID, ReaderGroupConfiguration((GroupStream("s", "t"),))
     )

@@ -83,7 +83,7 @@ def test_a_fault_inside_is_told_without_its_details(bridge, monkeypatch):
     assert list(bridge.call("listScopes", pb.ScopesRequest()).scopes) == ["s"]
 
 
-def test_a_request_that_is_too_large_is_refused_before_it_is_read(bridge):
+def test_too_large_request_is_refused_before_it_is_read(bridge):
     large = pb.ScopeInfo(scope="x" * (REQUEST_BYTES_MAX + 1))
     assert bridge.refused("createScope", large) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert bridge.call("checkScopeExists", pb.ScopeInfo(scope="s")).exists
@@ -91,7 +91,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read(bridge):
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rpc=st.sampled_from(RPCS), request_bytes=st.binary(max_size=60))
-def test_whatever_a_peer_sends_gets_an_answer_and_creates_no_stream(bridge, rpc, request_bytes):
+def test_arbitrary_bytes_get_an_answer_and_create_no_stream(bridge, rpc, request_bytes):
     before = bridge.world.streams.list_streams("s", 10).items
     with contextlib.suppress(grpc.RpcError):
         bridge.raw(rpc, request_bytes)

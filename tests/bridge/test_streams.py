@@ -44,7 +44,7 @@ def test_scopes(bridge):
     assert bridge.call("deleteScope", pb.ScopeInfo(scope="s")).status == pb.DeleteScopeStatus.SCOPE_NOT_EMPTY
 
 
-def test_a_stream_is_there_when_its_creation_is_answered_and_gone_when_its_deletion_is(bridge):
+def test_creation_and_deletion_are_complete_when_answered(bridge):
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.SUCCESS
     assert bridge.world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.STREAM_EXISTS
@@ -103,7 +103,7 @@ def test_a_wait_ends_at_its_deadline_and_the_operation_goes_on(bridge):
     )
 
 
-def test_a_creation_that_is_undone_while_it_is_waited_for_may_be_repeated(bridge):
+def test_rolled_back_creation_may_be_repeated(bridge):
     def undo() -> None:
         bridge.world.drain()
         bridge.world.seal()
@@ -134,7 +134,7 @@ def test_a_configuration_comes_back_whole(bridge):
     assert bridge.call("getStreamConfiguration", info()) == sent
 
 
-def test_a_plain_configuration_comes_back_with_every_message_inside(bridge):
+def test_every_inner_message_of_a_configuration_is_set(bridge):
     """The Rust client takes an absent one for a broken server."""
     bridge.call("createStream", config(segments=3))
     found = bridge.call("getStreamConfiguration", info())
@@ -209,7 +209,7 @@ def _list_request(rpc: str, token: pb.ContinuationToken, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("scope", ["none", "", "_system", "a/b"])
-def test_the_list_of_a_scope_that_is_not_there_is_empty_and_says_so(bridge, scope):
+def test_list_of_a_missing_scope_is_empty_with_its_status(bridge, scope):
     found = bridge.call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope)))
     assert (list(found.streams), found.status) == ([], pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
 

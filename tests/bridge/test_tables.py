@@ -28,7 +28,7 @@ def test_a_table_can_be_used_when_its_creation_is_answered(bridge):
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.TABLE_EXISTS
 
 
-def test_a_table_that_somebody_else_is_creating_is_waited_for(bridge):
+def test_creation_waits_for_a_concurrent_one(bridge):
     bridge.world.tables.create_table("s", "k", TableConfiguration(2, 4))
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.TABLE_EXISTS
     assert len(bridge.call("getCurrentSegmentsKeyValueTable", _info()).segmentRanges) == 2

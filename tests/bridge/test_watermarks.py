@@ -65,7 +65,7 @@ def test_a_writer_is_removed(with_stream: Any):
     assert remove("a/b") == status.STREAM_DOES_NOT_EXIST
 
 
-def test_the_mark_stream_has_one_segment_that_is_there_when_it_is_asked_for(with_stream: Any):
+def test_mark_stream_has_one_segment_created_on_request(with_stream: Any):
     stores = with_stream.world.bare_segment_stores
     assert MARK_SEGMENT not in stores.names()
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_there_is_no_mark_stream_without_a_stream(with_stream: Any, rpc: str):
     assert MARK_SEGMENT not in with_stream.world.bare_segment_stores.names()
 
 
-def test_a_mark_segment_that_a_deletion_has_passed_is_not_left_behind(with_stream: Any):
+def test_mark_segment_created_during_a_deletion_is_deleted(with_stream: Any):
     def delete_first() -> None:
         with_stream.world.seal()
         with_stream.world.delete()

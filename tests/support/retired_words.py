@@ -54,6 +54,7 @@ CLEAN = (
     "functions/wiring.py",
     "headrace/api",
     "headrace/cli",
+    "headrace/bridge",
     "headrace/deployment_defaults.py",
     "headrace/local",
     "headrace/metadata",
