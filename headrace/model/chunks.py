@@ -1,9 +1,9 @@
-"""Where a segment's bytes lie in tier 2: runs of bytes inside packed objects, and the records of the chunk directory.
+"""The chunk directory: records that locate a segment's bytes in tier 2, as runs of bytes inside packed objects.
 
-The segment store writes these records (fenced by its container's claim), the controller's history service reads them.
-A segment's runs are contiguous, do not overlap, and start and end on append boundaries. What came by one merge enters
-as a whole: by its runs, or, while there are too many of them for one transaction, by a link to the segment that has
-them.
+The segment store writes these records, fenced by its container's claim. The controller's history service reads them.
+The runs of a segment are contiguous, do not overlap, and start and end on append boundaries. The bytes of one merge
+enter the directory atomically. If their runs are too many for one transaction, the directory first gets a link to the
+segment that has the runs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from headrace.model.record_fields import record_field
 _OFFSET_DIGITS = 20
 
 OFFSET_BEHIND_ALL: Final = 10**19
-"""Behind every offset, with as many digits."""
+"""An offset greater than that of any run; it has as many digits as the sort keys allow."""
 
 
 class RunTimes(NamedTuple):
-    """When the bytes of a run were appended: between the frames of these numbers (`headrace.model.time_points`).
+    """The frame numbers between which the bytes of a run were appended (`headrace.model.time_points`).
 
-    `block_length` bytes at `block_position` of the run's object tell it more exactly, if it is not 0.
+    If `block_length` is not 0, that many bytes at `block_position` of the run's object are a time block, which gives
+    narrower bounds for each part of the run.
     """
 
     first: int
@@ -34,7 +35,7 @@ class RunTimes(NamedTuple):
 
 
 class TableMark(NamedTuple):
-    """What tells a table's runs from those of other segments, and what a table cannot be read without."""
+    """Marks the runs of a table segment, and holds the properties that a reader of the table needs."""
 
     key_length: int
     created_ms: int
@@ -44,9 +45,9 @@ class TableMark(NamedTuple):
 class ChunkRun:
     """`length` bytes of a segment from `offset` on, at `position` of the object `object_name`.
 
-    `times` is None for runs that were written before there were numbers. `table` is None for segments that are no
-    tables, and for runs that were written before tables were marked. `version` is that of its record: what was read of
-    a run is only changed if nobody changed it meanwhile.
+    `times` is None for runs that were written before frames had numbers. `table` is None for segments that are not
+    tables, and for runs that were written before tables were marked. `version` is the version of its record: a write
+    under it fails if another process has changed the run since it was read.
     """
 
     offset: int
@@ -62,7 +63,10 @@ class ChunkRun:
         return self.offset + self.length
 
     def moved(self, shift: int, ordering: int) -> ChunkRun:
-        """The run `shift` bytes further, in the segment that it was merged into at the time `ordering` (0: unknown)."""
+        """The run at an offset `shift` bytes higher, in the segment into which it was merged.
+
+        `ordering` is the frame number of the merge, 0 if it is not known.
+        """
         times = RunTimes(ordering, ordering) if ordering else None
         return ChunkRun(self.offset + shift, self.length, self.object_name, self.position, times)
 
@@ -71,8 +75,8 @@ class ChunkRun:
 class RunLink:
     """`length` bytes of a segment from `offset` on, whose runs are in the directory of `segment`, from `position` on.
 
-    It is the last entry of its segment. A link with `OFFSET_BEHIND_ALL` says the opposite: the runs of its segment are
-    those of `segment`, which has a link to them.
+    It is the last entry of its segment. A link at `OFFSET_BEHIND_ALL` points in the other direction: the runs of its
+    segment belong to `segment`, which has a link to them.
     """
 
     offset: int
@@ -88,7 +92,7 @@ class RunLink:
 
     @property
     def is_forwarding(self) -> bool:
-        """Whether the segment's runs belong to another one."""
+        """Whether the runs of this segment belong to another segment."""
         return self.offset == OFFSET_BEHIND_ALL
 
 
@@ -112,7 +116,7 @@ def chunk_body(run: ChunkRun) -> dict[str, Any]:
 
 
 def chunk_run(sort: str, body: Mapping[str, Any], version: int = 0) -> ChunkRun:
-    """The run stored under `sort`; raises CorruptError if the body is none of a run."""
+    """The run stored under `sort`; raises CorruptError if the body is not that of a run."""
     times = _times(body["times"]) if "times" in body else None
     offset = int(sort.removeprefix("run/"))
     length, position = record_field(body, "length", int), record_field(body, "position", int)
@@ -135,7 +139,7 @@ def is_link(body: Mapping[str, Any]) -> bool:
 
 
 def run_link(sort: str, body: Mapping[str, Any], version: int = 0) -> RunLink:
-    """The link stored under `sort`; raises CorruptError if the body is none of a link."""
+    """The link stored under `sort`; raises CorruptError if the body is not that of a link."""
     times = _times(body.get("times"))
     length, position = record_field(body, "length", int), record_field(body, "position", int)
     return RunLink(

@@ -1,8 +1,8 @@
-"""Which segment stores there are, and which of them has which container.
+"""The cluster of segment stores: their leases, and the container map that assigns each container to a store.
 
-A store holds a lease that it renews; the container map says which store each container belongs to. What a container's
-owner has acknowledged and tier 2 has not lies in a log on that owner's disk: so a container moves when its owner has
-brought everything to tier 2, or when that log is given up because its store has been away for too long.
+A store holds a lease and renews it. Appends that a container's owner has acknowledged and not yet flushed to tier 2 are
+only in the log on that owner's disk. So a container moves after its owner has flushed everything to tier 2. It also
+moves when its store has been away for too long; then its log is discarded.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 HEARTBEAT_EVERY_S: Final = 3.0
-"""Between two renewals of a lease: one conditional write per process."""
+"""The time between two renewals of a lease. A renewal is one conditional write per process."""
 
 LEASE_S: Final = 10.0
 LEASE_MARGIN_S: Final = 1.0
-"""So much before its lease ends a store that could not renew it stops acknowledging, on its monotonic clock."""
+"""A store that could not renew its lease stops acknowledging this long before its end, by its monotonic clock."""
 
 CLOCK_SKEW_MAX_MS: Final = 2_000
-"""How far the clocks of a store and of whoever judges its lease may differ: so much longer a lease is respected."""
+"""The largest difference between the clocks of a store and of the process that judges its lease. The process waits this
+much longer before it treats the lease as expired."""
 
 TAKE_OVER_AFTER_DEFAULT_S: Final = 300.0
-"""How long a lost store is expected back on its own disk before its containers go on without its log."""
+"""How long the cluster waits for a lost store to return with its disk. Then other stores take over its containers
+without its log."""
 
 STORE_FORGOTTEN_AFTER_MS: Final = 24 * 3600 * 1000
-"""A store that ended so long ago, and that nothing depends on any more, is not listed any more."""
+"""A store is no longer listed this long after it ended, unless a container or a log still depends on it."""
 
 STORES_MAX: Final = 200
-"""Processes of segment stores in one cluster: bounds the one query that finds them."""
+"""Processes of segment stores in one cluster. It bounds the one query that finds them."""
 
 CAPACITY_DEFAULT: Final = 100
 
 
 UNSERVED_MAX_MS: Final = 900_000
-"""So long a store may keep its lease without serving a container. Longer than the scan of a full journal (64 GiB at 100
-MB/s take 11 minutes), and counted over restarts, so that a store that cannot serve does not keep others from it."""
+"""How long a store may keep its lease without serving a container. This is longer than the scan of a full journal
+(64 GiB at 100 MB/s take 11 minutes). It is counted over restarts, so that a store that cannot serve does not block
+others."""
 
 GIVING_WAY_MS: Final = 60_000
-"""So much longer than its take-over time such a store stays away: a tick and the stores need a moment to take over."""
+"""Such a store stays away for its take-over time and this much longer: the tick and the other stores need time to take
+its containers over."""
 
 
 class StoreState(enum.StrEnum):
@@ -47,20 +51,21 @@ class StoreState(enum.StrEnum):
 
     SERVING = "SERVING"
     LEAVING = "LEAVING"
-    """It was told to stop: it brings what it has to tier 2 and gets nothing new."""
+    """The store was told to stop. It flushes its containers to tier 2 and gets no new ones."""
     LEFT = "LEFT"
-    """It has stopped in good order."""
+    """The store has completed a clean shutdown."""
     LOST = "LOST"
-    """Its lease has run out, or its task has stopped."""
+    """The lease of the store has expired, or its task has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLease:
     """A store and its lease. Times in milliseconds since the Unix epoch.
 
-    `host` and `port` are what clients connect to, `zone` its availability zone id, `capacity` its weight against other
-    stores. `incarnation` grows with each start. `volume` identifies its disk, `task` its ECS task ("" elsewhere).
-    `take_over_after_ms` is how long it is expected back; `take_over_ms`, once it has ended, until when.
+    Clients connect to `host` and `port`. `zone` is the availability zone id, `capacity` the weight against other
+    stores. `incarnation` grows with each start. `volume` identifies the disk, `task` the ECS task ("" elsewhere). The
+    cluster waits `take_over_after_ms` for a lost store to return; `take_over_ms` is when that time ends, once the store
+    has ended.
     """
 
     store_id: str
@@ -77,19 +82,19 @@ class StoreLease:
     ended_ms: int | None = None
     take_over_ms: int | None = None
     unserved_since_ms: int | None = None
-    """Since when it has had containers to open and served none of them; None: it serves, or has none to open."""
+    """Since when the store has had containers to open and has served none. None: it serves, or has none to open."""
 
     @property
     def has_ended(self) -> bool:
         return self.state in (StoreState.LEFT, StoreState.LOST)
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether it has surely stopped acknowledging, whatever its clock says."""
+        """Whether the store must have stopped acknowledging, also with the largest clock difference."""
         return not self.has_ended and now_ms > self.lease_until_ms + CLOCK_SKEW_MAX_MS
 
 
 def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> StoreLease:
-    """The lease with which a store starts, or starts again."""
+    """The lease with which a store starts or restarts."""
     incarnation = 1 if former is None else former.incarnation + 1
     unserved_since_ms = now_ms
     if former is not None and former.unserved_since_ms is not None and not _serves_too_late(former, now_ms):
@@ -99,16 +104,16 @@ def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> Sto
 
 
 def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> StoreLease:
-    """The lease with what is known of how long the store has served nothing."""
+    """The lease with the time since which the store has served no container."""
     if serves_something:
         return replace(lease, unserved_since_ms=None)
     return lease if lease.unserved_since_ms is not None else replace(lease, unserved_since_ms=now_ms)
 
 
 def giving_way_ms(lease: StoreLease | None, now_ms: int) -> int:
-    """How long a store that serves nothing must not renew this lease, nor take it up again; 0 if it may.
+    """How long a store that serves no container must neither renew this lease nor register again; 0 if it may.
 
-    After UNSERVED_MAX_MS it lets the lease run out, and comes back when others have had the time to take over.
+    After UNSERVED_MAX_MS the store lets the lease expire. It returns after other stores have had the time to take over.
     """
     if lease is None or not _serves_too_late(lease, now_ms):
         return 0
@@ -123,9 +128,10 @@ def _serves_too_late(lease: StoreLease, now_ms: int) -> bool:
 
 
 def registration_wait_ms(former: StoreLease | None, volume: str, now_ms: int) -> int:
-    """How long a store must wait before it takes the place of its former self.
+    """How long a store must wait before it replaces its former process, whose lease is `former`.
 
-    On the same disk the former self is dead, since its journal was locked. On another one it may still acknowledge.
+    On the same disk the former process has ended, since the new one could lock the journal. With another disk the
+    former process may still acknowledge appends until its lease has expired.
     """
     if former is None or former.has_ended or former.volume == volume:
         return 0
@@ -143,28 +149,29 @@ def leaving(lease: StoreLease, now_ms: int) -> StoreLease:
 
 
 def left(lease: StoreLease, now_ms: int) -> StoreLease:
-    """The lease of a store that has stopped; what it could not bring to tier 2 waits for it as after a loss."""
+    """The lease of a store that has stopped. Containers that it could not flush to tier 2 wait for it as after a loss.
+    """
     return _ended(lease, StoreState.LEFT, now_ms, lease.take_over_after_ms)
 
 
 def lost(lease: StoreLease, now_ms: int, *, volume_gone: bool = False) -> StoreLease:
-    """The lease of a store that does not answer; nobody waits for one whose disk went with its task."""
+    """The lease of a store that does not answer. With `volume_gone` its disk is lost, so no container waits for it."""
     return _ended(lease, StoreState.LOST, now_ms, 0 if volume_gone else lease.take_over_after_ms)
 
 
 def task_stopped(lease: StoreLease, now_ms: int) -> StoreLease:
-    """The lease of a store whose ECS task has stopped: it acknowledges nothing, and its disk is gone with it."""
+    """The lease of a store whose ECS task has stopped: the store has ended, and its disk is lost."""
     if lease.state is StoreState.LEFT:
         return replace(lease, take_over_ms=min(now_ms, lease.take_over_ms or now_ms))
     return lost(lease, now_ms, volume_gone=True)
 
 
 def may_be_forgotten(lease: StoreLease, container_map: ContainerMap, holds: Holds, now_ms: int) -> bool:
-    """Whether a store ended long ago, and no container or log of one is its."""
+    """Whether a store ended long ago, and has neither a container nor a container's log."""
     if lease.ended_ms is None or now_ms - lease.ended_ms < STORE_FORGOTTEN_AFTER_MS:
         return False
-    holders = {hold.store_id for hold in holds.values() if hold is not None}
-    return lease.store_id not in holders and lease.store_id not in container_map.stores.values()
+    with_logs = {hold.store_id for hold in holds.values() if hold is not None}
+    return lease.store_id not in with_logs and lease.store_id not in container_map.stores.values()
 
 
 def _ended(lease: StoreLease, state: StoreState, now_ms: int, wait_ms: int) -> StoreLease:
@@ -174,7 +181,7 @@ def _ended(lease: StoreLease, state: StoreState, now_ms: int, wait_ms: int) -> S
 
 @dataclass(frozen=True, slots=True)
 class ContainerHold:
-    """The log of a container lies with this store and is needed; `epoch` is that of the store's claim."""
+    """The log of a container is on the disk of this store and is needed. `epoch` is the epoch of the store's claim."""
 
     store_id: str
     epoch: int
@@ -184,58 +191,65 @@ class ContainerHold:
 class ContainerMap:
     """The store of each container.
 
-    `given_up` names logs that are not waited for any more: the epoch by container. It is a hint for who may claim, and
-    decides nothing: a store that is back before its container was claimed keeps it.
+    `discarded_logs` names the logs for which the cluster no longer waits: the epoch by container. It only suggests
+    which containers to claim. A store that returns before another store has claimed its container keeps the container.
     """
 
     stores: Mapping[int, str] = field(default_factory=dict)
-    given_up: Mapping[int, int] = field(default_factory=dict)
+    discarded_logs: Mapping[int, int] = field(default_factory=dict)
 
     def containers_of(self, store_id: str) -> tuple[int, ...]:
-        """In their order."""
+        """The containers of a store, in ascending order."""
         return tuple(sorted(container for container, owner in self.stores.items() if owner == store_id))
 
 
 Holds = Mapping[int, ContainerHold | None]
-"""By container; None (or nothing): tier 2 has all of it, or nobody ever had it."""
+"""By container. None, or no entry: tier 2 has all data of the container, or no store has ever claimed it."""
 
 
-class Duty(enum.Enum):
+class ContainerAction(enum.Enum):
     """What a store does about a container."""
 
     NOTHING = "nothing"
     KEEP = "keep"
     OPEN = "open"
     WAIT = "wait"
-    """It belongs here, but its log lies with another store, which has to bring it to tier 2 first."""
+    """The map assigns the container to this store, but its log is on another store, which must flush it to tier 2
+    first."""
     HAND_OVER = "hand over"
 
 
-def duty_when_open(store_id: str, container: int, container_map: ContainerMap) -> Duty:
-    """What `store_id` does about a container that it serves. Whether it still may serve it only its claim says."""
-    return Duty.KEEP if container_map.stores.get(container) in (None, store_id) else Duty.HAND_OVER
+def action_when_open(store_id: str, container: int, container_map: ContainerMap) -> ContainerAction:
+    """What `store_id` does about a container that it serves. Only its claim decides whether it may still serve it."""
+    if container_map.stores.get(container) in (None, store_id):
+        return ContainerAction.KEEP
+    return ContainerAction.HAND_OVER
 
 
-def duty_when_closed(store_id: str, container: int, hold: ContainerHold | None, container_map: ContainerMap) -> Duty:
+def action_when_closed(
+    store_id: str, container: int, hold: ContainerHold | None, container_map: ContainerMap
+) -> ContainerAction:
     """What `store_id` does about a container that it does not serve.
 
-    A store that holds the log of a container that belongs to another one opens it in order to hand it over, even if
-    the map says that the log was given up: as long as no other store has claimed the container, nothing is lost.
+    A store that has the log of a container of another store opens the container in order to hand it over. It does so
+    even if the map says that the log was discarded: no data is lost until another store has claimed the container.
     """
-    given_up = hold is not None and container_map.given_up.get(container) == hold.epoch
+    is_discarded = hold is not None and container_map.discarded_logs.get(container) == hold.epoch
     held_here = hold is not None and hold.store_id == store_id
     if container_map.stores.get(container) == store_id:
-        return Duty.OPEN if hold is None or held_here or given_up else Duty.WAIT
-    return Duty.OPEN if held_here else Duty.NOTHING
+        may_open = hold is None or held_here or is_discarded
+        return ContainerAction.OPEN if may_open else ContainerAction.WAIT
+    return ContainerAction.OPEN if held_here else ContainerAction.NOTHING
 
 
-def may_be_taken_over(holder: StoreLease | None, now_ms: int) -> bool:
-    """Whether containers may be claimed whose log is with the store of this lease: it has ended and was waited for.
+def may_be_taken_over(lease: StoreLease | None, now_ms: int) -> bool:
+    """Whether other stores may claim the containers whose log is on the store of this lease.
 
-    A claim of such a container is one transaction with a check that the lease is still the one that was judged. So the
-    claims of a store stay as they are while its lease runs, except for what it hands over itself.
+    They may if the store has ended and its take-over time has passed, or if it has no lease. The claim is one
+    transaction with a check that the lease has not changed since it was judged. So no other store can claim a container
+    of a store whose lease is valid, unless that store hands it over.
     """
-    return holder is None or (holder.take_over_ms is not None and now_ms >= holder.take_over_ms)
+    return lease is None or (lease.take_over_ms is not None and now_ms >= lease.take_over_ms)
 
 
 def assign(
@@ -243,8 +257,9 @@ def assign(
 ) -> ContainerMap:
     """The map that gives every container to one store, by capacity and evenly over zones, with the fewest moves.
 
-    A store gets its share rounded up at most, and so does a zone. Containers whose log lies with a store that has
-    ended stay with it until its time is over; then that log is given up. Without a store that serves nothing changes.
+    A store gets at most its share rounded up, and so does a zone. Containers whose log is on a store that has ended
+    stay assigned to it until its take-over time is over; then that log is discarded. Without a serving store the map
+    stays as it is.
     """
     by_id = {lease.store_id: lease for lease in leases}
     serving = sorted((one for one in leases if one.state is StoreState.SERVING), key=lambda one: one.store_id)
@@ -252,12 +267,12 @@ def assign(
         return former
     here = {one.store_id for one in serving}
     stores: dict[int, str] = {}
-    given_up: dict[int, int] = {}
+    discarded: dict[int, int] = {}
     free: list[int] = []
     for container in range(container_count):
         owner, hold = former.stores.get(container), holds.get(container)
-        if hold is not None and _is_given_up(container, hold, former, by_id, now_ms):
-            given_up[container] = hold.epoch
+        if hold is not None and _is_discarded(container, hold, former, by_id, now_ms):
+            discarded[container] = hold.epoch
             hold = None
         if owner in here:
             stores[container] = str(owner)
@@ -266,7 +281,7 @@ def assign(
         else:
             free.append(container)
     _balance(stores, free, serving)
-    return ContainerMap(dict(sorted(stores.items())), given_up)
+    return ContainerMap(dict(sorted(stores.items())), discarded)
 
 
 def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
@@ -274,18 +289,19 @@ def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
     return lease is not None and lease.state is StoreState.LEAVING
 
 
-def _is_given_up(
+def _is_discarded(
     container: int, hold: ContainerHold, former: ContainerMap, by_id: Mapping[str, StoreLease], now_ms: int
 ) -> bool:
-    """A log that was given up once stays so; whether the container may still be claimed its holder's lease says."""
-    if former.given_up.get(container) == hold.epoch:
+    """A discarded log stays discarded. Whether a store may claim the container depends on the lease of the log's store.
+    """
+    if former.discarded_logs.get(container) == hold.epoch:
         return True
     lease = by_id.get(hold.store_id)
     return lease is not None and may_be_taken_over(lease, now_ms)
 
 
 def _balance(stores: dict[int, str], free: list[int], serving: Sequence[StoreLease]) -> None:
-    """Give the free containers to stores, and take from those that have more than their part."""
+    """Assign the free containers to stores, and move containers away from stores that have more than their part."""
     owned: dict[str, list[int]] = {one.store_id: [] for one in serving}
     for container, owner in sorted(stores.items()):
         if owner in owned:
@@ -305,16 +321,16 @@ def _balance(stores: dict[int, str], free: list[int], serving: Sequence[StoreLea
 def _parts(serving: Sequence[StoreLease], held: Mapping[str, int], count: int) -> dict[str, int]:
     """How many of `count` containers each store gets: its share by capacity, rounded so that the fewest move.
 
-    Rounding is bounded for stores and for zones alike; that always works out, since zones nest stores.
+    Rounding is bounded for stores and for zones. A solution always exists, since each store is in exactly one zone.
     """
     total = sum(one.capacity for one in serving)
     parts = {one.store_id: count * one.capacity // total for one in serving}
-    # A store that would lose a container by rounding down comes first, then the order of names.
+    # Stores that would lose a container by rounding down come first; ties are broken by name.
     keeps = {one.store_id: held[one.store_id] > parts[one.store_id] for one in serving}
     zones: dict[str, list[StoreLease]] = {}
     for one in serving:
         zones.setdefault(one.zone, []).append(one)
-    wanting: list[str] = []  # per zone at most one: the store that makes the zone's share round up
+    wanting: list[str] = []  # at most one per zone: the store that gets the zone's extra container
     for _, members in sorted(zones.items()):
         uneven = sorted(
             (one.store_id for one in members if count * one.capacity % total), key=lambda name: (not keeps[name], name)
@@ -336,22 +352,22 @@ class ContainerStanding(enum.StrEnum):
 
     SERVED = "SERVED"
     MOVING = "MOVING"
-    """The store that the map names waits for the one that has its log, or is about to go on without that."""
+    """The store that the map names waits for the store that has the log, or is about to open it without that log."""
     FREE = "FREE"
-    """Tier 2 has all of it, and the store that the map names opens it in a moment."""
+    """Tier 2 has all data of the container, and the store that the map names is about to open it."""
     WAITING = "WAITING"
-    """Its log lies with a store that is away and expected back."""
+    """The log is on a store that is away and expected back."""
 
 
-def container_standing(
+def container_status(
     container: int, hold: ContainerHold | None, container_map: ContainerMap, leases: Mapping[str, StoreLease]
 ) -> ContainerStanding:
-    """How it stands with a container whose log lies where `hold` says; `leases` by store id."""
+    """The status of a container whose log is where `hold` says; `leases` by store id."""
     if hold is None:
         return ContainerStanding.FREE
-    holder = leases.get(hold.store_id)
-    is_there = holder is not None and not holder.has_ended
+    lease = leases.get(hold.store_id)
+    is_there = lease is not None and not lease.has_ended
     if container_map.stores.get(container) == hold.store_id:
         return ContainerStanding.SERVED if is_there else ContainerStanding.WAITING
-    given_up = container_map.given_up.get(container) == hold.epoch
-    return ContainerStanding.MOVING if is_there or given_up else ContainerStanding.WAITING
+    is_discarded = container_map.discarded_logs.get(container) == hold.epoch
+    return ContainerStanding.MOVING if is_there or is_discarded else ContainerStanding.WAITING

@@ -1,4 +1,4 @@
-"""An update of a stream's configuration: what it replaces, and what has to follow from it."""
+"""An update of a stream's configuration: the values before and after, and the changes that it implies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIGURATION_CHANGED = "configuration_changed"
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationUpdate:
-    """`version` is the number that the configuration has once `after` is in force."""
+    """`version` is the version of the configuration after the update."""
 
     before: StreamConfiguration
     after: StreamConfiguration
@@ -32,7 +32,7 @@ class ConfigurationUpdate:
 
     @property
     def changes_rate(self) -> bool:
-        """Whether the segment stores have to measure the active segments against another rate."""
+        """Whether the segment stores must measure the active segments against another rate."""
         before, after = self.before.scaling, self.after.scaling
         return (before.type, before.target_rate) != (after.type, after.target_rate)
 

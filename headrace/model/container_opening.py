@@ -1,6 +1,6 @@
-"""How far the opening of a container has come, and when a step that failed is tried again.
+"""The progress of a container's opening, and the pause before a failed step is retried.
 
-Every step can be repeated. A claim is kept over all attempts, so that trying again does not bump the epoch.
+Every step can be repeated. All attempts keep the first claim, so that a retry does not increase the epoch.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from headrace.model.errors import CorruptError, HeadraceError
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 30.0
-"""What keeps an opening from succeeding for long is an outage: trying more often would only add to it."""
+"""If an opening fails for this long, the cause is an outage. More frequent attempts would add load to it."""
 
 QUARANTINE_RETRY_S: Final = 60.0
-"""Damage does not heal by itself; an operator who brings an object back needs no restart of the store."""
+"""A damaged object needs an operator. The store retries, so that it needs no restart once the object is restored."""
 
 
 class OpeningStep(enum.StrEnum):
-    """What is done next."""
+    """The steps of an opening, in their order."""
 
     CLAIM = "claim"
     LEDGER = "ledger"
     """Open the container's log and replay it."""
     RESTORE = "restore"
-    """Take from tier 2 what a log that told nothing does not have."""
+    """Restore the state from tier 2 if the log contained no state."""
     CHECKPOINT = "checkpoint"
-    """Have the log tell what came from tier 2, before it tells anything else."""
+    """Write the state that came from tier 2 into the log, before any other operation."""
     CONFIRM = "confirm"
-    """Look whether the claim still holds."""
+    """Check that the claim is still valid."""
 
 
 _AFTER: Final = {
@@ -42,26 +42,29 @@ _AFTER: Final = {
     OpeningStep.CHECKPOINT: OpeningStep.CONFIRM,
 }
 _RETRIED_FROM: Final = {OpeningStep.CHECKPOINT: OpeningStep.LEDGER}
-"""A log that has a part of a checkpoint is read again; every other step leaves nothing that its repetition minds."""
+"""After a failed checkpoint the log may contain a part of it, so the log is read again. Other steps are idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpeningProgress:
-    """`failures` counts by step, since the container was last served. `retry_s` is the pause before `step`."""
+    """The state of an opening between two attempts.
+
+    `failures` counts by step, since the container was last served. `retry_s` is the pause before `step`, in seconds.
+    """
 
     step: OpeningStep = OpeningStep.CLAIM
     failures: Mapping[OpeningStep, int] = field(default_factory=dict)
     retry_s: float = 0.0
     quarantined: bool = False
-    """Its log or tier 2 is damaged: it is not served until that is repaired."""
+    """The container's log or its data in tier 2 is damaged. The container is not served until that is repaired."""
     error: str = ""
 
     def done(self) -> OpeningProgress:
-        """After the step has succeeded; the last one has none after it."""
+        """The progress after the step has succeeded; not for the last step."""
         return replace(self, step=_AFTER[self.step], retry_s=0.0)
 
     def failed(self, error: Exception) -> OpeningProgress:
-        """After the step has failed."""
+        """The progress after the step has failed with `error`."""
         failures = self.failures.get(self.step, 0) + 1
         quarantined = isinstance(error, CorruptError)
         return OpeningProgress(

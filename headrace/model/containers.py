@@ -1,8 +1,8 @@
-"""Claims of segment containers: which store owns a container, where it listens, and since which epoch; and where the
-snapshot of a container's metadata lies that a store without the container's log starts from.
+"""Claims of segment containers, and pointers to the snapshots of their metadata.
 
-The claim of a container is one metadata record. Its record version is the container's epoch: a store that takes the
-container over replaces the record, and every later write of the old owner that checks the version fails.
+The claim of a container is one metadata record that names the owner and its address. Its record version is the
+container's epoch. A store that takes the container over replaces the record, and every later write of the old owner
+that checks the version fails. A store without the container's log starts from the snapshot in tier 2.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from headrace.model.record_fields import record_field
 CLUSTER_PARTITION = "cluster"
 
 FIRST_EPOCH = 0
-"""That of the first claim of a container: no store has served it before."""
+"""The epoch of the first claim of a container: no store has served it before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:
-    """`host` and `port` are what clients connect to; `zone` is the availability zone id, "local" on a laptop.
+    """The owner of a container. Clients connect to `host` and `port`.
 
-    `from_clean`: tier 2 had everything when this was claimed, and the claimant takes the mark `clean` off the snapshot
-    before it serves. So as long as that mark is there, its log is not needed.
+    `zone` is the availability zone id, "local" on a laptop. `from_clean`: tier 2 had all data at the time of the claim,
+    and the owner removes the mark `clean` from the snapshot before it serves. While that mark exists, the owner's log
+    is not needed.
     """
 
     store_id: str
@@ -45,7 +46,7 @@ def claim_body(claim: ContainerClaim) -> dict[str, Any]:
 
 
 def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
-    """The claim stored in a record body; raises CorruptError if it is none."""
+    """The claim stored in a record body; raises CorruptError if the body is not a claim."""
     store_id, host, zone = (record_field(body, name, str) for name in ("store", "host", "zone"))
     from_clean = "from_clean" in body and record_field(body, "from_clean", bool)
     return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean)
@@ -55,8 +56,8 @@ def container_claim(body: Mapping[str, Any]) -> ContainerClaim:
 class SnapshotPointer:
     """The newest snapshot of a container in tier 2: `length` bytes in the object `object_name`, with their CRC-32C.
 
-    `epoch` is that of the owner that wrote it. `clean`: it was that owner's last deed, when tier 2 had everything; the
-    next owner takes this mark off before it serves.
+    `epoch` is the epoch of the owner that wrote it. `clean`: the owner wrote it last, when tier 2 had all data. The
+    next owner removes this mark before it serves.
     """
 
     object_name: str
@@ -82,7 +83,7 @@ def snapshot_body(pointer: SnapshotPointer) -> dict[str, Any]:
 
 
 def snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
-    """The pointer stored in a record body; raises CorruptError if it is none."""
+    """The pointer stored in a record body; raises CorruptError if the body is not a pointer."""
     length, checksum, epoch = (record_field(body, name, int) for name in ("length", "crc32c", "epoch"))
     return SnapshotPointer(
         record_field(body, "object", str), length, checksum, epoch, record_field(body, "clean", bool)
@@ -90,5 +91,5 @@ def snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
 
 
 def containers_of_store(store_index: int, store_count: int, container_count: int) -> tuple[int, ...]:
-    """The containers that the store with this index takes: every `store_count`-th."""
+    """The containers of the store with this index: every `store_count`-th, starting at the index."""
     return tuple(range(store_index, container_count, store_count))

@@ -1,7 +1,8 @@
-"""Dead letters: messages that failed again and again, why, and what has become of what they asked for.
+"""Dead letters: messages that failed repeatedly, with the error and the state of the request.
 
-One letter stands for one request, however often its message is sent again and fails again. Its id begins with the time
-of its first death and ends with the identity of the message, so that letters sort by time and twins meet.
+There is one letter for one request, even if its message is sent again and fails again. The id of a letter begins with
+the time of the first final failure, so that letters sort by time. It ends with the identity of the message, so that
+equal messages have the same letter.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from headrace.model.errors import HeadraceError, InvalidRequestError
 
 CAUSE_CHARACTERS_MAX = 1_000
 MESSAGE_CHARACTERS_MAX = 16 * 1024
-"""Of a message's text as a letter keeps it: ours are far smaller, and what is not ours need not be kept whole."""
+"""The length of the message text that a letter keeps. Messages of Headrace are far shorter; others may be cut."""
 
 _LETTER_ID = re.compile(r"[0-9]{13}-[0-9a-f]{32}")
 
 
 class DeadLetterStatus(StrEnum):
-    """UNDONE: taken back, as if it had never been asked for. STUCK: cannot be taken back and is tried until it is done.
-    DONE: was stuck, and is done since. UNPROCESSED: nothing is known but the message. REPLAYED: asked for anew."""
+    """The state of the request.
+
+    UNDONE: it was rolled back. STUCK: it cannot be rolled back, and is retried until it is done. DONE: it was stuck and
+    has completed since. UNPROCESSED: only the message is known. REPLAYED: it was requested again.
+    """
 
     UNDONE = "UNDONE"
     STUCK = "STUCK"
@@ -36,20 +40,20 @@ class DeadLetterStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why the last try failed: the code and the message of its error."""
+    """The error of the last attempt: its code and its message."""
 
     code: str
     message: str
 
 
 PROCESSOR_DIED = Cause(
-    "processor_died", "the processor ended without a word (out of time or memory, or killed): its log may tell more"
+    "processor_died", "the processor ended without an error (out of time or memory, or killed): see its log"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message as a queue gave it out for the last time. `group` is empty for a queue without groups."""
+    """The last delivery of a message by a queue. `group` is empty for a queue without groups."""
 
     queue: str
     group: str
@@ -60,11 +64,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Times are milliseconds since the Unix epoch, `tries` counts deliveries of all messages of the request.
+    """The record of a request that failed. Times are milliseconds since the Unix epoch.
 
-    `kind`, `subject` and `request_id` are empty where the message tells none. `parameters` are those of an undone
-    request, with which it can be asked for anew; `intent` is where the record lies that asks for what is stuck
-    (partition, sort).
+    `tries` counts the deliveries of all messages of the request. `kind`, `resource` and `request_id` are empty if the
+    message does not name them. `parameters` are those of a request that was rolled back, for a replay. `intent` is the
+    key (partition, sort) of the record that keeps a stuck request pending.
     """
 
     letter_id: str
@@ -77,7 +81,7 @@ class DeadLetter:
     last_try_ms: int
     tries: int
     kind: str = ""
-    subject: str = ""
+    resource: str = ""
     request_id: str = ""
     replays: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -89,12 +93,12 @@ class DeadLetter:
 
     @property
     def body(self) -> dict[str, Any] | None:
-        """The message as the JSON object it is; None for any other text, or one too long to be kept."""
+        """The message as a JSON object. None if it is not a JSON object, or if it was too long to be kept whole."""
         return _object(self.message)
 
 
 def new_letter(delivery: Delivery, cause: Cause, now_ms: int) -> DeadLetter:
-    """The letter of a message of which nothing is known but its text."""
+    """The letter of a message of which only the text is known."""
     body = _object(delivery.text) or {}
     return DeadLetter(
         letter_id=f"{max(0, now_ms):013d}-{identity_of(delivery.queue, delivery.text)}",
@@ -107,13 +111,14 @@ def new_letter(delivery: Delivery, cause: Cause, now_ms: int) -> DeadLetter:
         last_try_ms=now_ms,
         tries=delivery.tries,
         kind=_text(body, "kind"),
-        subject="/".join(part for name in _SUBJECT_FIELDS if (part := _text(body, name))),
+        resource="/".join(part for name in _RESOURCE_FIELDS if (part := _text(body, name))),
         request_id=_text(body, "request"),
     )
 
 
 def died_again(known: DeadLetter, now: DeadLetter) -> DeadLetter:
-    """The known letter of a request after one more message of it has failed for good, which alone would be `now`."""
+    """The letter `known` of a request after another message of it has failed for the last time, with the letter `now`.
+    """
     return replace(
         now,
         letter_id=known.letter_id,
@@ -124,13 +129,14 @@ def died_again(known: DeadLetter, now: DeadLetter) -> DeadLetter:
 
 
 def replayed(letter: DeadLetter) -> DeadLetter:
-    """A stuck request stays stuck until it is done; any other letter has done its duty."""
+    """The letter after a replay. The letter of a stuck request keeps its status until the request is done."""
     status = letter.status if letter.status is DeadLetterStatus.STUCK else DeadLetterStatus.REPLAYED
     return replace(letter, status=status, replays=letter.replays + 1)
 
 
 def identity_of(queue: str, text: str) -> str:
-    """The same for all messages that ask for the same: 32 hexadecimal digits."""
+    """The identity of a message, 32 hexadecimal digits. Messages of a queue with equal content have the same identity.
+    """
     body = _object(text)
     canonical = text if body is None else json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{queue}\n{canonical}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -143,16 +149,16 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def check_letter_id(text: str) -> str:
-    """Raises InvalidRequestError for what can be no id of a letter."""
+    """Returns `text`; raises InvalidRequestError if it cannot be the id of a letter."""
     if not _LETTER_ID.fullmatch(text):
         raise InvalidRequestError(
-            f"{text[:100]!a} is no dead letter's id: expected 13 digits, a hyphen and 32 hexadecimal digits"
+            f"{text[:100]!a} is not the id of a dead letter: expected 13 digits, a hyphen and 32 hexadecimal digits"
         )
     return text
 
 
-_SUBJECT_FIELDS = ("scope", "stream", "reader-group", "key-value-table", "transaction", "segment", "bucket")
-"""Fields of messages that name what the request is about, from the outside in."""
+_RESOURCE_FIELDS = ("scope", "stream", "reader-group", "key-value-table", "transaction", "segment", "bucket")
+"""Fields of messages that name the resource of the request, from the outside in."""
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""Epochs: which segments a stream has between two changes, and what each segment follows.
+"""Epochs of a stream: the set of active segments between two changes, with their predecessors and successors.
 
-An epoch knows its segments and those of the epoch before that it replaced, so that predecessors and successors follow
-from one epoch alone.
+An epoch contains its segments and the segments of the previous epoch that it replaced. So one epoch is enough to find
+predecessors and successors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from headrace.model.segments import KeyRange, StreamSegment, segment_id
 
 @dataclass(frozen=True)
 class Epoch:
-    """`segments` are sorted by key range; `replaced` are the segments of the epoch before that are sealed for this one.
+    """One epoch. `segments` are sorted by key range.
 
-    The time is milliseconds since the Unix epoch and grows strictly from epoch to epoch. `duplicate_of` is the number
-    of the epoch whose segments this one repeats, with the same numbers and new ids: see `rolling_transactions`. A scale
-    that was rolled back leaves an epoch that repeats the one before with the same ids: see `rolled_back_epoch`.
+    `replaced` are the segments of the previous epoch that are sealed for this one. The creation time is in milliseconds
+    since the Unix epoch and grows strictly from epoch to epoch. `duplicate_of` is the number of the epoch whose
+    segments this one repeats, with the same numbers and new ids: see `rolling_transactions`. A scale that was rolled
+    back leaves an epoch that repeats the previous one with the same ids: see `rolled_back_epoch`.
     """
 
     number: int
@@ -50,12 +51,12 @@ class Epoch:
 
     @property
     def reference_epoch(self) -> int:
-        """The epoch that stands for this one and all its duplicates: its own number unless it is one itself."""
+        """The number that this epoch and all its duplicates share: that of the epoch they repeat, or its own number."""
         return self.number if self.duplicate_of is None else self.duplicate_of
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it has the segments of the epoch before: what is left of a scale that was rolled back."""
+        """Whether it has the segments of the previous epoch, which a scale leaves that was rolled back."""
         return not self.created
 
     @property
@@ -79,18 +80,18 @@ class Epoch:
 
 
 def overlapping(segments: Sequence[StreamSegment], key_range: KeyRange) -> tuple[StreamSegment, ...]:
-    """Those of `segments`, sorted by key range and free of overlaps, that share space with `key_range`."""
+    """The segments that share key space with `key_range`. `segments` are sorted by key range and do not overlap."""
     first = bisect_right(segments, key_range.low, key=lambda segment: segment.key_range.high)
     last = bisect_left(segments, key_range.high, key=lambda segment: segment.key_range.low)
     return tuple(segments[first:last])
 
 
 def front_of_scale(coming: Epoch, is_sealed: Callable[[StreamSegment], bool]) -> tuple[StreamSegment, ...]:
-    """The newest segments that may hold events while a stream goes over to `coming`; they cover the key space once.
+    """The newest segments that may contain events while a stream changes to the epoch `coming`.
 
-    `is_sealed` is asked about the replaced segments. Where all that cover a part of the space are sealed, writers have
-    gone on to the new ones; elsewhere some still write to the old ones. Where such a mixture would be more segments
-    than a stream cut can name, it is the old ones everywhere, which is as true but not as new.
+    They cover the key space once. `is_sealed` is called for the replaced segments. Where all replaced segments of a
+    part of the key space are sealed, writers use the new segments; elsewhere some still write to the old ones. If the
+    mixture has more segments than a stream cut can name, the result has all replaced segments: it is correct but older.
     """
     bounds = sorted({one.key_range.high for one in coming.replaced} & {one.key_range.high for one in coming.created})
 
@@ -108,10 +109,10 @@ def front_of_scale(coming: Epoch, is_sealed: Callable[[StreamSegment], bool]) ->
 
 
 def front_of_epochs(coming: Sequence[Epoch], is_sealed: Callable[[StreamSegment], bool]) -> tuple[StreamSegment, ...]:
-    """As `front_of_scale`, while a stream goes over to one epoch or, in a rolling commit, past one to another.
+    """As `front_of_scale`, for a change to one epoch or, in a rolling commit, through one epoch to another.
 
-    A rolling commit fills the segments of the epoch that is passed before anybody sees them, and seals them: so where
-    the replaced ones are sealed, writers have gone on to the newest.
+    A rolling commit fills and seals the segments of the first epoch before clients see them. So where the replaced
+    segments are sealed, writers use the segments of the last epoch.
     """
     front = front_of_scale(coming[0], is_sealed)
     if len(coming) == 1:
@@ -134,7 +135,7 @@ def scaled_epoch(
     New numbers continue after the highest of the current epoch, in the order of the ranges.
 
     Raises:
-        IllegalStateError: code "segment_not_active", an id is not of this epoch.
+        IllegalStateError: code "segment_not_active": a segment does not belong to this epoch.
         InvalidRequestError: code "invalid_key_ranges" or "too_many_segments".
     """
     sealed = set(sealed_segment_ids)
@@ -152,7 +153,7 @@ def scaled_epoch(
     kept = [segment for segment in current.segments if segment.segment_id not in sealed]
     if len(kept) + len(new_ranges) > SEGMENTS_PER_STREAM_MAX:
         raise InvalidRequestError(
-            f"the stream would have {len(kept) + len(new_ranges)} segments: at most {SEGMENTS_PER_STREAM_MAX} can be",
+            f"the stream would have {len(kept) + len(new_ranges)} segments: the maximum is {SEGMENTS_PER_STREAM_MAX}",
             details={"segments": len(kept) + len(new_ranges), "segments_max": SEGMENTS_PER_STREAM_MAX},
             code="too_many_segments",
         )
@@ -163,15 +164,15 @@ def scaled_epoch(
 
 
 def rolled_back_epoch(current: Epoch, planned: Epoch) -> Epoch:
-    """What takes the place of `planned` when its scale is rolled back: an epoch with the segments of `current`.
+    """The epoch that replaces `planned` when its scale is rolled back: it has the segments of `current`.
 
-    It uses up the number, so that the scale is never taken for a later one that would get it.
+    It uses the number of `planned`, so that a later scale has another number and cannot be confused with this one.
     """
     return Epoch(planned.number, planned.creation_time_ms, current.segments, (), current.reference_epoch)
 
 
 def is_same_scale(planned: Epoch, sealed_segment_ids: Iterable[int], new_ranges: Sequence[KeyRange]) -> bool:
-    """Whether a request asks for the very scale that is planned."""
+    """Whether a request describes exactly the scale that is planned."""
     return {segment.segment_id for segment in planned.replaced} == set(sealed_segment_ids) and [
         segment.key_range for segment in planned.created
     ] == sorted(new_ranges)

@@ -1,19 +1,21 @@
-"""The one error tree: it says what a caller can do next. Shells map it to HTTP and wire replies in one table each.
+"""The error tree of Headrace. The class of an error tells the caller what to do next.
+
+The HTTP API and the wire protocol each map the classes to replies in one table.
 
 HeadraceError
-├── InvalidRequestError        the request itself is wrong: fix it
-├── UnauthorizedError          who you are is unknown or may not do this
-├── NotFoundError              what you named does not exist
-├── AlreadyExistsError         what you want to create is there
-├── IllegalStateError          the thing exists, its state forbids this
-│   ├── SealedError            no more writes here; ask for successors
-│   └── TruncatedError         these bytes are gone; read from the head
-├── ConflictError              somebody else was faster: read again and retry at once
-├── FencedError                another owner has taken over: stop, ask who it is
-├── ThrottledError             too much at once: retry later
-├── UnavailableError           this part does not answer: retry, perhaps elsewhere
-│   └── OutOfTimeError         the time for this call is over: repeat it
-└── CorruptError               stored or received bytes do not check out: a human must look
+├── InvalidRequestError        the request is invalid: correct it
+├── UnauthorizedError          the caller is unknown or has no permission
+├── NotFoundError              the named thing does not exist
+├── AlreadyExistsError         the thing to create exists already
+├── IllegalStateError          the thing exists, its state does not allow this
+│   ├── SealedError            it accepts no writes: ask for successors
+│   └── TruncatedError         the bytes were truncated: read from the head
+├── ConflictError              another client was faster: read again, retry at once
+├── FencedError                a newer owner has taken over: look it up
+├── ThrottledError             a limit was reached: retry later
+├── UnavailableError           a service does not answer: retry later
+│   └── OutOfTimeError         the deadline of the call has passed: repeat it
+└── CorruptError               stored or received bytes are invalid: an operator must act
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ Retry = Literal["never", "now", "later", "elsewhere"]
 
 
 class HeadraceError(Exception):
-    """Base of every error that Headrace raises on purpose.
+    """The base class of every error that Headrace raises on purpose.
 
-    `code` is stable and meant for programs, the message is for people and says what was wrong and what to do,
-    `details` holds plain values (names, offsets, limits), `retry` says whether repeating can help.
+    `code` is stable and for programs. The message is for people: it says what is wrong and what to do. `details` has
+    plain values (names, offsets, limits). `retry` says whether and when a repetition can succeed.
     """
 
     code: ClassVar[str] = "internal"
@@ -49,13 +51,13 @@ def _rebuild(kind: type[HeadraceError], message: str, details: dict[str, Any], c
 
 
 class InvalidRequestError(HeadraceError):
-    """The request can never succeed as it is."""
+    """The request cannot succeed without a change."""
 
     code = "invalid_request"
 
 
 class UnauthorizedError(HeadraceError):
-    """The caller is not known or may not do this."""
+    """The caller is not known or does not have the permission."""
 
     code = "unauthorized"
 
@@ -67,7 +69,7 @@ class NotFoundError(HeadraceError):
 
 
 class AlreadyExistsError(HeadraceError):
-    """What was to be created exists already."""
+    """The scope, stream, segment or other thing to be created exists already."""
 
     code = "already_exists"
 
@@ -79,26 +81,26 @@ class IllegalStateError(HeadraceError):
 
 
 class SealedError(IllegalStateError):
-    """The segment or stream is sealed: it takes no more writes."""
+    """The segment or stream is sealed: it accepts no more writes."""
 
     code = "sealed"
 
 
 class TruncatedError(IllegalStateError):
-    """The bytes asked for lie before the truncation point."""
+    """The requested bytes are before the truncation point."""
 
     code = "truncated"
 
 
 class ConflictError(HeadraceError):
-    """A conditional write lost against another one."""
+    """A conditional write failed, since another client has changed the record."""
 
     code = "conflict"
     retry = "now"
 
 
 class FencedError(HeadraceError):
-    """This owner of a container was replaced by a newer one."""
+    """A newer owner has replaced this owner of a container."""
 
     code = "fenced"
     retry = "elsewhere"
@@ -112,20 +114,20 @@ class ThrottledError(HeadraceError):
 
 
 class UnavailableError(HeadraceError):
-    """A part does not answer; the outcome of the request may be unknown."""
+    """A service does not answer. The outcome of the request may be unknown."""
 
     code = "unavailable"
     retry = "later"
 
 
 class OutOfTimeError(UnavailableError):
-    """The deadline has come before the work was done; what was done stays, and repeating goes on from there."""
+    """The deadline passed before the work was done. Completed steps are kept, and a repetition continues after them."""
 
     code = "out_of_time"
 
 
 class CorruptError(HeadraceError):
-    """Bytes that were stored or received do not check out."""
+    """Stored or received bytes are invalid."""
 
     code = "corrupt"
 
@@ -133,7 +135,8 @@ class CorruptError(HeadraceError):
 def error_classes() -> dict[str, type[HeadraceError]]:
     """Every class of the tree by its stable `code`.
 
-    A class without a code of its own (ports may have them, with more to say to their callers) is known by its base.
+    A subclass without its own code is not listed; the code of its base class represents it. Ports define such
+    subclasses to give their callers more information.
     """
     classes: dict[str, type[HeadraceError]] = {}
     waiting: list[type[HeadraceError]] = [HeadraceError]
@@ -149,7 +152,7 @@ SOURCE_INCOMPLETE: Final = "source_incomplete"
 
 
 def source_incomplete(source: str) -> IllegalStateError:
-    """A segment is not merged: the log was lost with its volume, and bytes that were acknowledged may be missing."""
+    """The error for a merge of a segment whose log was lost with its volume: acknowledged bytes may be missing."""
     return IllegalStateError(
         f"segment {source} may lack bytes that were acknowledged: their log was lost with its volume; abort the "
         "transaction and write its events again",

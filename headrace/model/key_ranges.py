@@ -1,6 +1,6 @@
-"""Sets of key ranges: equal parts of the key space, and whether ranges cover the same space exactly once.
+"""Sets of key ranges: equal parts of the key space, and checks that ranges cover a space exactly once.
 
-Bounds are compared as exact doubles: two ranges touch only if the bound is the very same number.
+Bounds are compared as exact doubles: two ranges are adjacent only if they share exactly the same bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def merged(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
 
 
 def covers_key_space_once(ranges: Sequence[KeyRange]) -> bool:
-    """Whether the ranges cover [0, 1) without hole and overlap."""
+    """Whether the ranges cover [0, 1) without gaps and overlaps."""
     try:
         return merged(ranges) == (KEY_SPACE,)
     except InvalidRequestError:
@@ -51,7 +51,7 @@ def covers_key_space_once(ranges: Sequence[KeyRange]) -> bool:
 
 
 def check_same_space(old: Iterable[KeyRange], new: Iterable[KeyRange]) -> None:
-    """The new ranges cover exactly what the old ones cover, and each point once.
+    """Check that the new ranges cover exactly the key space of the old ones, without overlaps.
 
     Raises:
         InvalidRequestError: code "invalid_key_ranges".

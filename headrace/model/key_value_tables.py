@@ -1,7 +1,7 @@
-"""A key-value table as its current record holds it: configuration, segments, and the one operation that may run.
+"""Key-value tables: the current record of a table, with its configuration and the one operation that may run.
 
-The functions return the table after an event of its life and refuse what its state forbids; they change nothing else.
-A table's segments are the same from its creation to its end: it is never scaled.
+The functions are pure: each returns the table after a change, or raises if the table's state does not allow the change.
+A table is never scaled, so its segments stay the same from its creation to its deletion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class TableState(StrEnum):
-    """Where a table is in its life."""
+    """The state of a table between its creation and its deletion."""
 
     CREATING = "CREATING"
     ACTIVE = "ACTIVE"
@@ -29,9 +29,9 @@ class TableState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableConfiguration:
-    """What a user configures for a table: it never changes. Lengths in bytes, of every key of the table.
+    """The configuration of a table, which never changes. Every key of the table has the same lengths, in bytes.
 
-    A key is a primary key, which decides the segment, followed by a secondary key, which may be absent (length 0).
+    A key is a primary key, which determines the segment, and a secondary key, which may be absent (length 0).
 
     Raises:
         InvalidRequestError: a value is out of its range.
@@ -58,8 +58,8 @@ class TableConfiguration:
 class KeyValueTable:
     """The current record of a table.
 
-    A table that is deleted and created again continues its segment numbers, so that a processor of a former life can't
-    delete segments of the present one.
+    A table that is deleted and created again continues its segment numbers. So a late processor of an earlier
+    incarnation cannot delete segments of the current one.
     """
 
     scope: str
@@ -76,7 +76,7 @@ class KeyValueTable:
 
     @property
     def segments(self) -> tuple[StreamSegment, ...]:
-        """By key range; all of them take entries while the table is ACTIVE."""
+        """The segments by key range. All of them accept entries while the table is ACTIVE."""
         ranges = equal_ranges(self.configuration.partition_count)
         return tuple(
             StreamSegment(segment_id(0, self.first_segment_number + index), one) for index, one in enumerate(ranges)
@@ -93,7 +93,7 @@ class KeyValueTable:
 def new_table(
     scope: str, name: str, configuration: TableConfiguration, first_segment_number: int, now_ms: int
 ) -> KeyValueTable:
-    """A table on its way: its segments are still to be created."""
+    """A table that is being created: its segments do not exist yet."""
     return KeyValueTable(
         scope=scope,
         name=name,
@@ -106,15 +106,15 @@ def new_table(
 
 
 def table_created(table: KeyValueTable) -> KeyValueTable:
-    """All segments exist: the table is open."""
+    """The table after all its segments have been created."""
     return replace(table, state=TableState.ACTIVE, pending=None)
 
 
 def start_deleting(table: KeyValueTable) -> KeyValueTable:
-    """Raises ConflictError while the table is being created or deleted; repeat soon."""
+    """The table while it is deleted. Raises ConflictError while another operation runs on it: repeat soon."""
     if table.state is not TableState.ACTIVE:
         raise ConflictError(
-            f"key-value table {table.scoped_name} is {table.state}: repeat when that operation is done",
+            f"key-value table {table.scoped_name} is {table.state}: repeat the request when the operation is done",
             details={"state": str(table.state)},
         )
     request = PendingRequest(RequestKind.DELETE_KEY_VALUE_TABLE, f"delete_key_value_table-{table.first_segment_number}")
@@ -122,7 +122,7 @@ def start_deleting(table: KeyValueTable) -> KeyValueTable:
 
 
 def segments_owner(table: str) -> str:
-    """What stands for the stream's name in the names of a table's segments."""
+    """The name that takes the place of the stream's name in the names of a table's segments."""
     return f"{table}{_SEGMENTS_SUFFIX}"
 
 

@@ -12,7 +12,7 @@ WIRE_FRAME_PAYLOAD_BYTES_MAX = 16_777_207
 """Largest frame payload that satisfies the Java and the Rust client alike (16 MiB - 1, less the 8-byte header)."""
 
 READ_BYTES_MAX = 2 * 1024 * 1024
-"""Most bytes that one ReadSegment answers."""
+"""Most bytes in the answer to one ReadSegment."""
 
 SCOPE_NAME_CHARACTERS_MAX = 255
 STREAM_NAME_CHARACTERS_MAX = 250
@@ -22,7 +22,7 @@ SEGMENT_NAME_BYTES_MAX = 65_535
 TAGS_PER_STREAM_MAX = 128
 TAG_CHARACTERS_MAX = 256
 TAGS_BYTES_MAX = 64 * 1024
-"""All tags of one stream together, in UTF-8 (ours: 128 tags of 256 letters fit twice; keeps a record storable)."""
+"""All tags of one stream together, in UTF-8 (ours: fits 128 tags of 256 letters twice; bounds the record)."""
 
 SEGMENTS_PER_STREAM_MAX = 1_000
 """Active segments of one stream (ours: keeps an epoch record far below DynamoDB's 400 KB)."""
@@ -30,14 +30,13 @@ SEGMENTS_PER_STREAM_MAX = 1_000
 PAGE_ITEMS_DEFAULT = 100
 PAGE_ITEMS_MAX = 1_000
 PAGE_BYTES_MAX = 1024 * 1024
-"""After so many bytes of records a page of any list ends, whatever number was asked for.
+"""A page of any list ends after this many bytes of records, even if the caller asked for more items.
 
-A Lambda function answers with at most 6 MB. An answer may exceed this bound by one record of 400 KB, and JSON within
-JSON doubles what consists of quotes and backslashes.
-"""
+A Lambda function returns at most 6 MB. An answer may exceed this bound by one record of 400 KB. JSON within JSON
+doubles the size of text that consists of quotes and backslashes."""
 
 EPOCHS_BETWEEN_MAX = 10_000
-"""Epochs that one question for the segments between two stream cuts may span (ours: bounds its time)."""
+"""Epochs that one request for the segments between two stream cuts may span (ours: bounds its time)."""
 
 SEGMENTS_BETWEEN_MAX = 20_000
 """Segments that one answer between two stream cuts may hold (ours: keeps it below Lambda's 6 MB)."""
@@ -48,10 +47,10 @@ STREAM_CUT_PLAIN_BYTES_MAX = 1024 * 1024
 
 TABLE_KEY_BYTES_MAX = 8 * 1024
 TABLE_VALUE_BYTES_MAX = 1024 * 1024 - TABLE_KEY_BYTES_MAX
-"""Of one key and one value of a table (Pravega: 8 KiB, and 1 MiB together)."""
+"""Largest key and largest value of a table (Pravega: 8 KiB for a key, 1 MiB for both together)."""
 
 TABLE_PAGE_BYTES_MAX = 2 * 1024 * 1024
-"""After so many bytes a page of a table's keys or entries ends, whatever number was asked for."""
+"""A page of a table's keys or entries ends after this many bytes, even if the client asked for more."""
 
 READER_GROUP_STREAMS_MAX = 90
 """Streams of one reader group (ours: they are looked up in one batch read, with room for the group and its scope)."""
@@ -60,10 +59,10 @@ READER_GROUP_POSITIONS_MAX = 5_000
 """Segments in all stream cuts of one reader group (ours: keeps its record far below DynamoDB's 400 KB)."""
 
 TABLE_PARTITIONS_MAX = 1_000
-"""Segments of one key-value table (ours, as for a stream)."""
+"""Segments of one key-value table (ours: as for a stream)."""
 
 WRITER_KEPT_S_MIN = 3_600.0
-"""A segment knows the last event number of a writer for at least so long after its connection ended (ours)."""
+"""The shortest time for which a segment keeps the last event number of a writer after its connection ended (ours)."""
 
 WRITER_MARKS_PER_STREAM_MAX = 1_000
-"""Writers of one stream that note their time (ours: what a watermark is computed from is read as a whole)."""
+"""Writers of one stream that note their time (ours: a watermark is computed from all marks, in one read)."""

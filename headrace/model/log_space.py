@@ -1,8 +1,8 @@
-"""How the room on a store's volume is shared by its containers, and when old files of the log are worth copying.
+"""The space on a store's volume: the share of each container, and the rule for copying old files of the log.
 
-A container may hold its share of half of the room. Old files are copied, without entries that are not needed, as soon
-as less than half of the log is needed. So the log takes at most twice what the containers hold: however many of them
-lag, each is slowed down alone, and the others find room.
+A container may use its share of half of the space. As soon as less than half of the log is needed, the needed entries
+of old files are copied and the files are deleted. So the log takes at most twice the bytes that the containers need. A
+container that lags slows down only its own clients, and the other containers have space.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from typing import Final
 
 FILES_KEPT_FREE: Final = 3
-"""Of the room, not for clients: the rest of the file that is written, and two files in which a store whose volume is
-full writes what frees other files (checkpoints, truncation points, copies)."""
+"""Files of the space that clients cannot use. One is for the rest of the file that is being written. In the two
+others a store with a full volume writes checkpoints, truncation points and copies, which free other files."""
 
 COPY_FROM_FILES: Final = 8
-"""A log of fewer files is left alone: idle containers move on by themselves, with a new checkpoint."""
+"""Files of a log with fewer files are not copied: a new checkpoint of an idle container frees them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpace:
-    """`log_bytes` is the log with all that is not needed in it, `volume_bytes` what its files take, spare ones too.
-    `room_bytes` is what the files may take, `file_bytes` the size of one of them."""
+    """The sizes of one log.
+
+    `log_bytes` counts all entries, also those that are not needed. `volume_bytes` is the size of the files with spare
+    ones, `room_bytes` the most that the files may take, `file_bytes` the size of one file.
+    """
 
     log_bytes: int
     volume_bytes: int
@@ -30,29 +33,30 @@ class LogSpace:
 
     @property
     def client_bytes(self) -> int:
-        """How long the log may be before clients wait; at least a file, however small the volume is."""
+        """The size of the log at which clients must wait; at least one file, even on a small volume."""
         return max(self.room_bytes - FILES_KEPT_FREE * self.file_bytes, self.file_bytes)
 
     @property
     def fill(self) -> float:
-        """At 1 clients wait."""
+        """The used part of the space for clients; clients wait from 1 on."""
         return self.log_bytes / self.client_bytes
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether only what frees other files may be written."""
+        """Whether the store may only write entries that free other files."""
         return self.log_bytes >= self.client_bytes + self.file_bytes
 
     def container_bytes_max(self, containers: int) -> int:
-        """How much of the log each of so many containers may hold."""
+        """The bytes of the log that each of `containers` containers may use."""
         return self.client_bytes // (2 * max(containers, 1))
 
 
 def room_bytes(total_bytes: int, free_bytes: int, volume_bytes: int, logs_on_volume: int) -> int:
-    """What the files of one of the logs on a volume may take: an equal share of it, or what is left by others."""
+    """The bytes that the files of one log may take: an equal share of the volume. It is less if other logs take more.
+    """
     return min(total_bytes // logs_on_volume, volume_bytes + free_bytes)
 
 
 def copying_pays(log_bytes: int, needed_bytes: int, files: int, copy_from_files: int) -> bool:
-    """Whether to copy what is needed of the oldest file: copying all of them writes less than it makes room for."""
+    """Whether to copy the needed entries of the oldest file. Copying all files then writes less than it frees."""
     return files >= copy_from_files and 2 * needed_bytes <= log_bytes

@@ -1,7 +1,7 @@
-"""MurmurHash3 x64 128 with a seed of 64 bits, which the common library does not take.
+"""MurmurHash3 x64 128 with a 64-bit seed, which the `mmh3` library does not accept.
 
-Java sign-extends its 32-bit seeds, so that a negative one has all upper bits set. It is used where the label of a hash
-has a negative hash code, for one short key at a time.
+Java sign-extends 32-bit seeds, so that a negative seed has all upper bits set. This module is used for hashes whose
+label has a negative hash code, one short key at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BLOCK: Final = Struct("<QQ")
 
 
 def murmur3_128(data: bytes, seed: int) -> tuple[int, int]:
-    """Both halves as unsigned 64-bit numbers; `seed` likewise."""
+    """The two halves of the hash as unsigned 64-bit numbers; `seed` is one, too."""
     first = second = seed
     whole = len(data) - len(data) % _BLOCK.size
     for low, high in _BLOCK.iter_unpack(data[:whole]):

@@ -41,7 +41,7 @@ def check_table_name(name: str) -> str:
 
 
 def check_known_name(kind: str, name: str) -> str:
-    """Returns `name` if a scope or stream may exist under it, made by a user or (leading '_') by the system."""
+    """Returns `name` if a scope or stream can have it, made by a user or (with a leading '_') by the system."""
     if not _KNOWN_NAME.fullmatch(name) or len(name) > limits.SCOPE_NAME_CHARACTERS_MAX:
         raise InvalidRequestError(
             f"{kind} name {name[:300]!r} cannot exist: names are 1 to {limits.SCOPE_NAME_CHARACTERS_MAX} of the "
@@ -53,7 +53,7 @@ def check_known_name(kind: str, name: str) -> str:
 
 
 def check_segment_name_part(kind: str, name: str) -> str:
-    """Returns `name` if it may be the scope or stream in a segment's name: clients name tables of their own so."""
+    """Returns `name` if it may be the scope or stream in a segment's name. Clients choose such names for own tables."""
     if not _SEGMENT_NAME_PART.fullmatch(name):
         raise InvalidRequestError(
             f"{kind} {name[:300]!r} cannot be part of a segment's name: use letters A-Z and a-z, digits, '.', '-', '_'",
@@ -89,7 +89,7 @@ def mark_stream_name(stream: str) -> str:
 
 
 def stream_of_mark_stream(name: str) -> str | None:
-    """The stream whose watermarks are asked for by that name; None if it is no such name."""
+    """The stream whose watermarks a client requests by this name; None if the name is not that of a mark stream."""
     stream = name.removeprefix(_MARK_PREFIX)
     return stream if stream and stream != name else None
 
@@ -133,7 +133,7 @@ def transient_segment_name(parent: str, writer_id: int, unique: int) -> str:
 
 
 def is_transient_segment_name(name: str) -> bool:
-    """Whether the segment lives only as long as the connection that made it."""
+    """Whether the segment is deleted together with the connection that created it."""
     return _TRANSIENT_DELIMITER in name
 
 
@@ -157,7 +157,7 @@ def container_of_segment(name: str, container_count: int) -> int:
 
 
 def container_hash_key(name: str) -> str:
-    """What of a segment's name decides its container."""
+    """The part of a segment's name that determines its container."""
     parent = parent_segment_name(name)
     while parent is not None:
         name, parent = parent, parent_segment_name(parent)

@@ -1,7 +1,7 @@
-"""Packed objects of a container: their names, and the records that count what is in use of each.
+"""Packed objects of a container: their names, and the records that count the runs in each object.
 
-An object without runs is garbage. Objects that were written before there were counts have other names, and are nobody's
-garbage.
+An object without runs is garbage and is deleted. Objects that were written before runs were counted have other names,
+and are never deleted as garbage.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NUMBER_DIGITS = 10
 
 @dataclass(frozen=True, slots=True)
 class ObjectCount:
-    """What is in use of a packed object of `length` bytes: `runs` runs with `run_bytes` bytes.
+    """The number of `runs` in a packed object of `length` bytes, and their `run_bytes`.
 
-    `emptied_at_ms` is since when there are none; None while there are some.
+    `emptied_at_ms` is the time since which the object has no runs; None while it has some.
     """
 
     runs: int
@@ -26,7 +26,7 @@ class ObjectCount:
     emptied_at_ms: int | None = None
 
     def changed(self, runs: int, run_bytes: int, now_ms: int) -> ObjectCount:
-        """With so many more (negative: fewer) runs and bytes."""
+        """The count after `runs` and `run_bytes` were added (negative: removed)."""
         left = self.runs + runs
         return ObjectCount(left, self.run_bytes + run_bytes, self.length, None if left else now_ms)
 
@@ -47,7 +47,7 @@ def object_count(body: Mapping[str, Any]) -> ObjectCount:
 
 
 def packed_prefix(container: int) -> str:
-    """What the names of a container's counted objects start with."""
+    """The prefix of the names of a container's counted objects."""
     return f"container-{container:04d}/packed/"
 
 
@@ -57,7 +57,7 @@ def packed_name(container: int, epoch: int, number: int) -> str:
 
 
 def packed_epoch(container: int, name: str) -> int | None:
-    """The epoch in the name of a counted object; None if it is the name of something else."""
+    """The epoch in the name of a counted object; None for any other name."""
     digits = name.removeprefix(packed_prefix(container))
     if len(digits) != 2 * _NUMBER_DIGITS + 1 or digits[_NUMBER_DIGITS] != "-":
         return None

@@ -1,6 +1,6 @@
-"""When a segment is too hot or too cold for its stream's scaling policy: decaying rates, and the rules over them.
+"""Rules that decide when a segment is too hot or too cold for its stream's scaling policy, by decaying average rates.
 
-A rate is in units a second: events, or KiB. Times are seconds of one monotonic clock. The figures are Pravega's.
+Rates are in events or KiB per second. Times are seconds of one monotonic clock. The constants are Pravega's.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from typing import Final, Literal
 
 TICK_S: Final = 5.0
 REPORT_EVERY_S: Final = 120.0
-"""Between two looks at whether a segment is hot or cold."""
+"""The time between two checks whether a segment is hot or cold."""
 
 COOLDOWN_S: Final = 600.0
-"""From the first sight of a segment, as a new or an older one, to the first judgement of it."""
+"""The time from when a store first sees a segment, new or not, to the first check of it."""
 
 MUTE_S: Final = 600.0
-"""A report of hot mutes both kinds for so long, a report of cold its own kind."""
+"""How long a report mutes further reports. A hot report mutes both kinds, a cold one only its own kind."""
 
 SILENT_S: Final = 1200.0
-"""A segment without any write for so long is cold for ever, until somebody writes to it."""
+"""A segment without writes for this long is reported as silent: it stays cold until a client writes to it."""
 
 SWEEP_EVERY_S: Final = 300.0
 
 _WINDOWS_MIN: Final = (2, 5, 10, 20)
 _DECAYS: Final = tuple(math.exp(-TICK_S / (60 * minutes)) for minutes in _WINDOWS_MIN)
 _HOT_AT: Final = ((120.0, 5), (300.0, 2), (600.0, 1))
-"""Of the averages over 2, 5 and 10 minutes: the age in seconds from which they count, and at how many targets."""
+"""For the averages over 2, 5 and 10 minutes: the age in seconds from which each counts, and the multiple of the target
+rate above which the segment is hot."""
 
 _COLD_AGE_S: Final = 1200.0
 _COLD_SHARE: Final = 0.5
@@ -36,7 +37,8 @@ Averages = tuple[float, float, float, float]
 
 
 def updated(averages: Averages, amount: float, seconds: float) -> Averages:
-    """Averages over about 2, 5, 10 and 20 minutes after `amount` units in `seconds`; the first amount sets them all."""
+    """Averages over about 2, 5, 10 and 20 minutes after `amount` units in `seconds`. The first amount sets all of them.
+    """
     instant = amount / seconds
     two, five, ten, twenty = (
         instant + decay * (average - instant) if average else instant
@@ -46,9 +48,9 @@ def updated(averages: Averages, amount: float, seconds: float) -> Averages:
 
 
 def ticked(averages: Averages, amount: float, age_s: float) -> Averages:
-    """Averages when the last tick was `age_s` ago, more than TICK_S, and `amount` has come since.
+    """Averages after `amount` units were written in the `age_s` seconds since the last tick; more than TICK_S.
 
-    Nothing is taken to have come in all whole ticks but the last, and `amount` in what is left.
+    All whole ticks but the last count as idle, and `amount` counts for the rest of the time.
     """
     idle_ticks = max(0, int(age_s // TICK_S) - 1)
     two, five, ten, twenty = (average * decay**idle_ticks for average, decay in zip(averages, _DECAYS, strict=True))
@@ -56,7 +58,7 @@ def ticked(averages: Averages, amount: float, age_s: float) -> Averages:
 
 
 def splits_wanted(averages: Averages, target: float, age_s: float) -> int:
-    """Into how many a segment of that age should be split; 0 if it is not hot."""
+    """The number of segments into which a segment of this age should be split; 0 if it is not hot."""
     hot = any(
         average > factor * target and age_s > least_age_s
         for average, (least_age_s, factor) in zip(averages, _HOT_AT, strict=False)
@@ -70,8 +72,11 @@ def is_cold(averages: Averages, target: float, age_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """What the controller should know of a segment: `splits` for a hot one, `silent` for a cold one. At `at_ms`, in
-    milliseconds since the Unix epoch: an old report is worth nothing."""
+    """A segment store's report that a segment is hot or cold.
+
+    `splits` is for a hot segment, `silent` for a cold one. `at_ms` is the time of the report in milliseconds since the
+    Unix epoch; the controller ignores old reports.
+    """
 
     segment: str
     kind: Literal["hot", "cold"]
@@ -82,7 +87,7 @@ class ScalingReport:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRates:
-    """What is remembered of one segment between two ticks."""
+    """The state of one segment between two ticks."""
 
     started_s: float
     ticked_s: float
@@ -99,14 +104,14 @@ class SegmentRates:
         return now_s - self.ticked_s > TICK_S
 
     def after_tick(self, amount: float, now_s: float) -> SegmentRates:
-        """To be asked only if a tick is due."""
+        """The state after a tick. Call it only if a tick is due."""
         averages = ticked(self.averages, amount, now_s - self.ticked_s)
         return replace(self, averages=averages, ticked_s=now_s)
 
     def judged(
         self, segment: str, target: float, now_s: float, now_ms: int
     ) -> tuple[SegmentRates, ScalingReport | None]:
-        """What to report at a moment when the segment was written to, if anything; and the state after it."""
+        """The state after a check at the time of a write, and the report to send, or None."""
         age_s = now_s - self.started_s
         if now_s - self.looked_s < REPORT_EVERY_S or age_s <= COOLDOWN_S:
             return self, None
@@ -120,6 +125,9 @@ class SegmentRates:
         return looked, None
 
 
-def amortized(amount: float, life_s: float) -> float:
-    """What a transaction that was merged after `life_s` counts at once: its share of one tick, if it lived longer."""
-    return amount * TICK_S / life_s if life_s >= TICK_S else amount
+def amortized(amount: float, open_s: float) -> float:
+    """The amount that the merge of a transaction counts at once, if the transaction was open for `open_s` seconds.
+
+    It is the share of one tick, if the transaction was open for at least one tick.
+    """
+    return amount * TICK_S / open_s if open_s >= TICK_S else amount

@@ -1,8 +1,8 @@
-"""A reader group as its current record holds it: configuration, generation, and the one operation that may run.
+"""Reader groups: the current record of a group, with its configuration and the one operation that may run.
 
-The functions return the group after an event of its life and refuse what its state forbids; they change nothing else.
-The generation grows with each change of the configuration and with each reset, so that readers which still work under
-an older one are told so.
+The functions are pure: each returns the group after a change, or raises if the group's state does not allow the change.
+The generation grows with each change of the configuration and with each reset. So the controller can reject readers
+that still use an older generation.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class RetentionMode(StrEnum):
-    """What a group's progress means for the retention of its streams: nothing, or that unread events are kept.
+    """How a group's position affects the retention of its streams.
 
-    MANUAL: the application says what was read. AUTOMATIC: the last checkpoint says it.
+    NONE: it has no effect. MANUAL: retention keeps the events after the position that the application publishes.
+    AUTOMATIC: retention keeps the events after the last checkpoint.
     """
 
     NONE = "NONE"
@@ -41,7 +42,7 @@ class RetentionMode(StrEnum):
 
 
 class ReaderGroupState(StrEnum):
-    """Where a group is in its life."""
+    """The state of a group between its creation and its deletion."""
 
     CREATING = "CREATING"
     ACTIVE = "ACTIVE"
@@ -51,7 +52,7 @@ class ReaderGroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupStream:
-    """A stream that the group reads; a cut of None is unbounded: from the head, or without end."""
+    """A stream that the group reads. Without `start` it reads from the head, without `end` it reads without a bound."""
 
     scope: str
     stream: str
@@ -65,14 +66,14 @@ class GroupStream:
     def __post_init__(self) -> None:
         for cut in (self.start, self.end):
             if cut is not None and (cut.scope, cut.stream) != (self.scope, self.stream):
-                raise invalid_cut(f"it is of {cut.scope}/{cut.stream}, not of {self.scoped_name}")
+                raise invalid_cut(f"it belongs to {cut.scope}/{cut.stream}, not to {self.scoped_name}")
         if self.start is not None and self.end is not None:
             _check_order(self.start.offsets, self.end.offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderGroupConfiguration:
-    """What a user configures for a reader group; `streams` are kept sorted by name.
+    """The configuration of a reader group. `streams` are sorted by name.
 
     Raises:
         InvalidRequestError: no, too many or repeated streams, too many positions in cuts, or a value out of range.
@@ -89,7 +90,7 @@ class ReaderGroupConfiguration:
         object.__setattr__(self, "streams", tuple(sorted(self.streams, key=lambda one: one.scoped_name)))
         _check_range("streams", len(self.streams), 1, READER_GROUP_STREAMS_MAX)
         if len(self.stream_names) != len(self.streams):
-            raise InvalidRequestError("a reader group names a stream twice: name each once")
+            raise InvalidRequestError("a reader group names a stream twice: name each stream once")
         cuts = [cut for one in self.streams for cut in (one.start, one.end) if cut is not None]
         _check_range("positions in stream cuts", sum(len(cut.positions) for cut in cuts), 0, READER_GROUP_POSITIONS_MAX)
         _check_range("groupRefreshTimeMillis", self.group_refresh_ms, 0, _INT64_MAX)
@@ -112,9 +113,9 @@ class ReaderGroupConfiguration:
 class ReaderGroup:
     """The current record of a reader group.
 
-    `group_id` is the text of a UUID and tells one life of a name from another. `leaving` are the scoped names of the
-    streams of which the group may still be a subscriber although its configuration no longer says so: a running update
-    takes it off them.
+    `group_id` is the text of a UUID and identifies the incarnation of the name. `leaving` are the scoped names of
+    streams that are no longer in the configuration, and of which the group may still be a subscriber. A running update
+    removes it from them.
     """
 
     scope: str
@@ -128,12 +129,12 @@ class ReaderGroup:
 
     @property
     def scoped_name(self) -> str:
-        """Also its name as a subscriber."""
+        """The name with its scope, which is also the group's name as a subscriber."""
         return f"{self.scope}/{self.name}"
 
     @property
     def state_stream(self) -> str:
-        """The stream in which readers keep what they share."""
+        """The stream in which the readers of the group keep their common state."""
         return f"{_STATE_STREAM_PREFIX}{self.name}"
 
     @property
@@ -147,7 +148,7 @@ class ReaderGroup:
 def new_reader_group(
     scope: str, name: str, group_id: str, configuration: ReaderGroupConfiguration, version: int
 ) -> ReaderGroup:
-    """A group on its way; `version` is that of the record that it will be written as, new for the name."""
+    """A group that is being created. `version` is the version that its record will have; it is new for the name."""
     return ReaderGroup(
         scope=scope,
         name=name,
@@ -161,24 +162,24 @@ def new_reader_group(
 
 
 def settled(group: ReaderGroup) -> ReaderGroup:
-    """The work of a creation or an update is done."""
+    """The group after its creation or update has completed."""
     return replace(group, state=ReaderGroupState.ACTIVE, leaving=frozenset(), pending=None)
 
 
 def start_update(
     group: ReaderGroup, group_id: str, generation: int, configuration: ReaderGroupConfiguration, version: int
 ) -> ReaderGroup:
-    """The group under its next configuration, whose generation is one higher; `version` is that of the record read.
+    """The group with its next configuration and generation. `version` is the version of the record that was read.
 
     Raises:
-        IllegalStateError: code "reader_group_mismatch": another life of the group, or an older or unknown generation.
-        ConflictError: another operation runs; repeat soon.
+        IllegalStateError: code "reader_group_mismatch": another incarnation of the group, or another generation.
+        ConflictError: another operation runs: repeat soon.
     """
     check_identity(group, group_id)
     if generation != group.generation:
         raise IllegalStateError(
-            f"reader group {group.scoped_name} is at generation {group.generation}, not {generation}: get its "
-            "configuration again and decide anew",
+            f"reader group {group.scoped_name} is at generation {group.generation}, not {generation}: read its "
+            "configuration again and repeat the update",
             details={"generation": group.generation},
             code="reader_group_mismatch",
         )
@@ -194,29 +195,30 @@ def start_update(
 
 
 def is_same_update(group: ReaderGroup, group_id: str, generation: int, configuration: ReaderGroupConfiguration) -> bool:
-    """Whether this update is the one that led to the group as it is: a repeat whose first answer was lost."""
+    """Whether this update led to the current group: it is then a repetition after the first answer was lost."""
     return (group.group_id, group.generation, group.configuration) == (group_id, generation + 1, configuration)
 
 
 def start_deleting(group: ReaderGroup, group_id: str, version: int) -> ReaderGroup:
-    """Raises as `start_update` does."""
+    """The group while it is deleted; raises as `start_update` does."""
     check_identity(group, group_id)
     _check_idle(group)
     return replace(group, state=ReaderGroupState.DELETING, pending=_request(RequestKind.DELETE_READER_GROUP, version))
 
 
 def check_identity(group: ReaderGroup, group_id: str) -> None:
-    """Raises IllegalStateError, code "reader_group_mismatch", unless `group_id` is the id of this life of the name."""
+    """Raises IllegalStateError, code "reader_group_mismatch", unless `group_id` is that of this incarnation."""
     if group.group_id != group_id:
         raise IllegalStateError(
-            f"reader group {group.scoped_name} has the id {group.group_id}, not {group_id[:60]!r}: it was created anew",
+            f"reader group {group.scoped_name} has the id {group.group_id}, not {group_id[:60]!r}: it was deleted and "
+            "created again",
             details={"readerGroupId": group.group_id},
             code="reader_group_mismatch",
         )
 
 
 def check_group_id(text: str) -> str:
-    """The id in its one form, lower case with dashes.
+    """The id in its canonical form, lower case with dashes.
 
     Raises:
         InvalidRequestError: the text is not that of a UUID.
@@ -230,20 +232,20 @@ def check_group_id(text: str) -> str:
 def _check_idle(group: ReaderGroup) -> None:
     if group.state is not ReaderGroupState.ACTIVE:
         raise ConflictError(
-            f"reader group {group.scoped_name} is {group.state}: repeat when that operation is done",
+            f"reader group {group.scoped_name} is {group.state}: repeat the request when the operation is done",
             details={"state": str(group.state)},
         )
 
 
 def _request(kind: RequestKind, version: int) -> PendingRequest:
-    """An id without chance: a version of a record is written once."""
+    """A request with a unique id: each version of a record is written only once."""
     return PendingRequest(kind, f"{kind}-{version + 1}")
 
 
 def _check_order(start: Mapping[int, int], end: Mapping[int, int]) -> None:
     late = [identifier for identifier in start.keys() & end.keys() if start[identifier] > end[identifier]]
     if late:
-        raise invalid_cut(f"a group would start behind its end in segment {min(late)}")
+        raise invalid_cut(f"the start of the group is after its end in segment {min(late)}")
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

@@ -1,12 +1,13 @@
-"""Retention: which stream cuts of a stream are kept as places to truncate at, and where it is truncated.
+"""Retention: the stream cuts that are kept as possible points of truncation, and the choice of one of them.
 
-The value of a cut is what would remain if the stream were truncated at it: bytes for policies by size, the age of the
-oldest event in ms for policies by time. A stream is never truncated where less than the policy's minimum would remain.
-With subscribers it is truncated where all of them have read to, between the minimum and the maximum. The head may then
-lie behind a cut of the set in some key ranges: a truncation at such a cut leaves less than the cut alone says.
+The value of a cut is what remains if the stream is truncated at it. It is in bytes for policies by size. For policies
+by time it is the age of the oldest event in ms. A truncation never leaves less than the policy's minimum. With
+subscribers the stream is truncated at the position that all of them have read, within the minimum and the maximum. Then
+the head may be after a cut of the set in some key ranges, and a truncation at such a cut leaves less than the cut alone
+says.
 
-The rules are those of Pravega's document on retention, except where a subscriber is ahead in one key range and behind
-in another. There they keep the limits and drop fewer unread events (docs/using/retention.md says how).
+The rules are those of Pravega's document on retention, except if a subscriber is ahead in one key range and behind in
+another. In that case they keep the limits and drop fewer unread events (see docs/using/retention.md).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from headrace.model.stream_configuration import RetentionPolicy
 from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 
 CUTS_MAX = 128
-"""Stream cuts that are kept of one stream: with more, what is kept is at most some 2 % more than asked for."""
+"""The number of stream cuts that are kept of one stream. With so many, the stream keeps at most about 2 % too much."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionCut:
-    """A cut at the tail of a stream as it was at `time_ms`; `size_bytes` lay before it, since the stream's creation."""
+    """A cut at the tail of a stream at the time `time_ms`. `size_bytes` were written before it since the creation."""
 
     time_ms: int
     size_bytes: int
@@ -37,10 +38,10 @@ Cuts = tuple[RetentionCut, ...]
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How far the bytes before `place`, a cut that is to join the set, are counted: over many epochs it takes a while.
+    """The progress of counting the bytes before `place`, a cut to be added to the set. Many epochs need several steps.
 
-    No segment of `first_epoch` lies behind the cut. It is counted on from a place before which `before_bytes` lie;
-    `size_bytes` are counted, and the epochs from `next_epoch` on are missing.
+    No segment of `first_epoch` is after the cut. The count starts at a position that has `before_bytes` before it.
+    `size_bytes` have been counted, and the epochs from `next_epoch` on are still to be counted.
     """
 
     place: PlacedCut
@@ -56,10 +57,10 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class RetentionState:
-    """Where a stream's retention is. Times are milliseconds since the Unix epoch.
+    """The state of a stream's retention. Times are milliseconds since the Unix epoch.
 
-    `due_ms` is when it is looked at next, None while the stream has no policy. What was written before `head_time_ms`
-    is gone, as far as is known; it starts with the stream's creation.
+    `due_ms` is the time of the next check, None while the stream has no policy. Events that were written before
+    `head_time_ms` have been truncated, as far as is known; it starts with the stream's creation.
     """
 
     due_ms: int | None
@@ -69,7 +70,7 @@ class RetentionState:
 
 
 class RetentionCase(StrEnum):
-    """Why a stream is truncated where it is; the first five are those of a stream with subscribers."""
+    """The reason for a decision. The first five cases are those of a stream with subscribers."""
 
     WITHIN_LIMITS = "within limits"
     BELOW_MINIMUM = "below minimum"
@@ -82,26 +83,26 @@ class RetentionCase(StrEnum):
 
 
 WORDS = {
-    RetentionCase.WITHIN_LIMITS: "what all subscribers have read goes: what remains lies within the limits",
-    RetentionCase.BELOW_MINIMUM: "the subscribers have read further, but the minimum has to stay",
+    RetentionCase.WITHIN_LIMITS: "events that all subscribers have read are deleted: the rest is within the limits",
+    RetentionCase.BELOW_MINIMUM: "the subscribers have read further, but the minimum is kept",
     RetentionCase.OVERLAPPING_MINIMUM: (
-        "the minimum and the unread events protect different key ranges: both stay, and all else goes"
+        "the minimum and the unread events protect different key ranges: both are kept, other events are deleted"
     ),
-    RetentionCase.ABOVE_MAXIMUM: "the subscribers lag behind the maximum: unread events beyond it go",
+    RetentionCase.ABOVE_MAXIMUM: "the subscribers lag behind the maximum: unread events beyond it are deleted",
     RetentionCase.OVERLAPPING_MAXIMUM: (
-        "the subscribers lag behind the maximum in some key ranges: unread events beyond it go"
+        "the subscribers lag behind the maximum in some key ranges: unread events beyond it are deleted"
     ),
-    RetentionCase.NO_SUBSCRIBERS: "there is no subscriber: all but the minimum goes",
+    RetentionCase.NO_SUBSCRIBERS: "there is no subscriber: events beyond the minimum are deleted",
     RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM: (
-        "there is no subscriber, and more than the maximum: the oldest events go until the maximum is left"
+        "there is no subscriber, and more than the maximum: the oldest events beyond the maximum are deleted"
     ),
-    RetentionCase.NOT_ENOUGH: "there is no more than the minimum: everything stays",
+    RetentionCase.NOT_ENOUGH: "there is no more than the minimum: no event is deleted",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Truncate at `cut`; with `at_bound` at the lower bound of the subscribers, but in no key range behind `cut`."""
+    """Truncate at `cut`. With `at_bound`, truncate at the lower bound of the subscribers, but nowhere after `cut`."""
 
     case: RetentionCase
     cut: RetentionCut | None = None
@@ -110,12 +111,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What the rules ask about a stream; each is called only where its answer matters, since it may cost reads.
+    """Functions by which the rules measure a stream.
 
-    `place` gives the positions of a cut of the set. `size_after` gives the bytes before the head of the stream, since
-    its creation, once it is truncated at a cut of the set: those before the cut, and what is gone already where the
-    head lies behind the cut. `remaining` gives the bytes up to the newest cut if the stream is truncated at the lower
-    bound, or at the earlier of the lower bound and a cut of the set in each key range.
+    Each is called only if its result matters, since it may cost reads. `place` gives the positions of a cut of the set.
+    `size_after` gives the bytes before the head of the stream, since its creation, once it is truncated at a cut of the
+    set: those before the cut, and those truncated already where the head is after the cut. `remaining` gives the bytes
+    up to the newest cut if the stream is truncated at the lower bound, or at the earlier of the lower bound and a cut
+    of the set in each key range.
     """
 
     place: Callable[[RetentionCut], PlacedCut]
@@ -131,7 +133,7 @@ def decide(
     bound: PlacedCut | None,
     measures: Measures,
 ) -> Decision:
-    """Where the stream is to be truncated now.
+    """Where to truncate the stream now.
 
     `kept_bytes` lie between the head and the newest of `cuts`. `bound` is where all subscribers have read to, neither
     before the head nor behind the newest cut; None without subscribers.
@@ -145,10 +147,10 @@ def decide(
 
 
 def with_cut(cuts: Cuts, new: RetentionCut, *, by_time: bool, cuts_max: int = CUTS_MAX) -> tuple[Cuts, Cuts]:
-    """The set with a new cut, and the cuts that had to go for it.
+    """The set with a new cut, and the cuts that were removed to make space for it.
 
-    Of too many, the one goes whose neighbours are nearest to each other, in time or in bytes; never the oldest, which
-    is the next that can be used, nor the new one. With fewer cuts a stream is truncated later, never earlier.
+    The cut is removed whose neighbours are closest to each other, in time or in bytes. The oldest cut is kept, since it
+    is the next that can be used, and so is the new one. With fewer cuts a stream is truncated later, never earlier.
     """
     kept, gone = [*cuts, new], []
     while len(kept) > cuts_max:
@@ -159,14 +161,14 @@ def with_cut(cuts: Cuts, new: RetentionCut, *, by_time: bool, cuts_max: int = CU
 
 
 def cuts_after_head(cuts: Cuts, head_bytes: int) -> tuple[Cuts, Cuts]:
-    """The cuts at which a stream with `head_bytes` before its head can still be truncated, and the useless ones."""
+    """The cuts at which a stream with `head_bytes` before its head can still be truncated, and the other cuts."""
     first = bisect_left(cuts, head_bytes + 1, key=lambda cut: cut.size_bytes)
     return cuts[first:], cuts[:first]
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The bounds that a policy draws into a retention set."""
+    """The bounds of a policy within a retention set."""
 
     policy: RetentionPolicy
     cuts: Cuts
@@ -174,7 +176,7 @@ class _Limits:
     measures: Measures
 
     def value(self, cut: RetentionCut) -> int:
-        """What remains after truncating at the cut: bytes, or the age in ms of the oldest event."""
+        """What remains after a truncation at the cut: bytes, or the age of the oldest event in ms."""
         return (
             self._value_alone(cut)
             if self.policy.is_by_time
@@ -182,12 +184,12 @@ class _Limits:
         )
 
     def min_bound(self) -> RetentionCut | None:
-        """The cut that leaves the least of those that leave the minimum."""
+        """Of the cuts that leave the minimum, the one that leaves the least."""
         index = self._first_of_at_most(self.policy.minimum - 1)
         return self.cuts[index - 1] if index else None
 
     def max_bound(self) -> RetentionCut | None:
-        """The cut that leaves the most within minimum and maximum; where none is, what leaves the minimum."""
+        """The cut that leaves the most within minimum and maximum; without one, the cut of `min_bound`."""
         maximum = self.policy.maximum
         index = 0 if maximum is None else self._first_of_at_most(maximum)
         if index < len(self.cuts) and self.value(self.cuts[index]) >= self.policy.minimum:
@@ -200,18 +202,18 @@ class _Limits:
         return self.cuts[index - 1] if index else None
 
     def _first_of_at_most(self, value: int) -> int:
-        """The index of the oldest cut that leaves at most this, the number of cuts if none does: values fall."""
+        """The index of the oldest cut that leaves at most `value`, or the number of cuts. Newer cuts leave less."""
         index = bisect_left(self.cuts, True, key=lambda cut: self._value_alone(cut) <= value)
-        if not index or self.value(self.cuts[index - 1]) > value:  # as always but where the head lies behind the cut
+        if not index or self.value(self.cuts[index - 1]) > value:  # always, unless the head is after the cut
             return index
         return bisect_left(self.cuts, True, hi=index - 1, key=lambda cut: self.value(cut) <= value)
 
     def _value_alone(self, cut: RetentionCut) -> int:
-        """The value of the cut if the head lies nowhere behind it, else more than that: costs nothing."""
+        """The value of the cut without a read. If the head is after the cut somewhere, it is more than the value."""
         return self.now_ms - cut.time_ms if self.policy.is_by_time else self.cuts[-1].size_bytes - cut.size_bytes
 
     def newest_before_minimum(self) -> RetentionCut | None:
-        """By size: the newest cut that leaves the minimum, if what is unread before it stays as well."""
+        """For policies by size: the newest cut that leaves the minimum if unread events before it are kept as well."""
         count = bisect_left(self.cuts, True, key=lambda cut: self.measures.remaining(cut) < self.policy.minimum)
         return self.cuts[count - 1] if count else None
 
@@ -227,16 +229,16 @@ def _without_subscribers(limits: _Limits, kept_bytes: int) -> Decision:
 
 
 def _beyond_maximum(limits: _Limits, bound: PlacedCut) -> Decision | None:
-    """What to do if the unread events alone exceed the maximum; None if they do not.
+    """The decision if the unread events alone exceed the maximum; None if they do not.
 
-    This comes before the minimum is looked at: a subscriber that has read into the minimum in one key range must not
-    keep the maximum from being applied to another.
+    The maximum is checked before the minimum. So a subscriber that has read into the minimum in one key range cannot
+    prevent the maximum from being applied in another key range.
     """
     if not _lags(limits, bound):
         return None
     most = limits.max_bound()
     if not limits.policy.is_by_time and (most is None or limits.value(most) >= limits.measures.remaining(None)):
-        return Decision(RetentionCase.ABOVE_MAXIMUM, at_bound=True)  # no cut leaves less and yet the minimum
+        return Decision(RetentionCase.ABOVE_MAXIMUM, at_bound=True)  # no cut leaves less and still the minimum
     if most is None:
         return None
     order = compare_cuts(bound, limits.measures.place(most))
@@ -255,7 +257,7 @@ def _lags(limits: _Limits, bound: PlacedCut) -> bool:
 
 
 def _keep_what_is_protected(limits: _Limits, bound: PlacedCut) -> Decision:
-    """Keep what is unread and what the minimum protects, and no more."""
+    """The decision that keeps only the unread events and the events within the minimum."""
     if limits.policy.is_by_time:
         least = limits.min_bound()
     elif limits.measures.remaining(None) >= limits.policy.minimum:

@@ -1,9 +1,10 @@
-"""Rolling transactions: how a transaction is committed whose epoch is not the active one any more.
+"""Rolling transactions: the commit of a transaction whose epoch is no longer the active one.
 
-Its segments belong to segments that were sealed by a scale. So the commit passes through a duplicate of the
-transaction's epoch: it fills the duplicate's segments with what the transaction holds, seals the active segments with
-the duplicate as their successor, and goes on with a duplicate of the epoch that was active. Duplicates have the numbers
-and key ranges of what they repeat, and ids with their own epoch. To readers it is two ordinary changes of epoch.
+The transaction's segments belong to segments that a scale has sealed. So the commit makes a duplicate of the
+transaction's epoch and fills its segments with the transaction's events. It seals the active segments with the
+duplicate as their successor, and then makes a duplicate of the epoch that was active. A duplicate has the numbers and
+key ranges of the original epoch, and segment ids with its own epoch. For readers these are two ordinary changes of the
+epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.model.segments import StreamSegment, segment_id
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """`passed` repeats the transactions' epoch, `following` the one that was active and is active after it."""
+    """`passed` duplicates the epoch of the transactions. `following` duplicates the active epoch and succeeds it."""
 
     passed: Epoch
     following: Epoch

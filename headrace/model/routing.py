@@ -19,13 +19,13 @@ _UINT64_MASK = (1 << 64) - 1
 
 
 def routing_key_position(routing_key: str) -> float:
-    """Where in [0, 1) a routing key lies: the top 52 bits of the hash as a fraction."""
+    """The position of a routing key in [0, 1): the top 52 bits of the hash as a fraction."""
     first_half: int = mmh3.hash64(_utf16(routing_key), seed=_EVENT_ROUTER_SEED, x64arch=True, signed=False)[0]
     return (first_half >> (64 - _POSITION_BITS)) * _POSITION_SCALE
 
 
 def table_key_position(primary_key: bytes) -> float:
-    """Where in [0, 1) a primary key of a key-value table lies, as `routing_key_position` has it for routing keys."""
+    """The position in [0, 1) of a primary key of a key-value table, as `routing_key_position` for routing keys."""
     first_half, _ = murmur3_128(primary_key, _TABLE_ROUTER_SEED)
     return (first_half >> (64 - _POSITION_BITS)) * _POSITION_SCALE
 

@@ -1,6 +1,6 @@
-"""What becomes of a segment that is too hot or too cold for its stream's scaling policy, and of a raised minimum.
+"""Plans for scaling a stream: after a report of a hot or cold segment, or after its minimum of segments was raised.
 
-A plan names active segments to seal and the ranges that replace them, as a scale by hand does. Times are milliseconds
+A plan names active segments to seal and the ranges that replace them, as a manual scale does. Times are milliseconds
 since the Unix epoch. The rules are Pravega's.
 """
 
@@ -17,11 +17,11 @@ from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange, StreamSegment
 
-REPORT_LIFE_MS: Final = 10 * 60 * 1000
-"""A report that is older says nothing of the present any more."""
+REPORT_VALID_MS: Final = 10 * 60 * 1000
+"""The controller ignores a report that is older: the rate may have changed since."""
 
-COLD_LIFE_MS: Final = 10 * 60 * 1000
-"""For so long after its report a cold segment counts as cold; a silent one does for ever."""
+COLD_VALID_MS: Final = 10 * 60 * 1000
+"""How long a segment counts as cold after its report. A silent segment counts as cold without a limit."""
 
 SPLITS_MIN: Final = 2
 MERGED_MIN: Final = 2
@@ -37,7 +37,7 @@ class ScalePlan:
 
 @dataclass(frozen=True, slots=True)
 class ColdMark:
-    """That a segment was reported cold at `reported_ms`, and until when that counts; None: for ever."""
+    """A segment was reported cold at `reported_ms`. The mark is valid until `until_ms`; None: without a limit."""
 
     reported_ms: int
     until_ms: int | None
@@ -47,17 +47,17 @@ class ColdMark:
 
 
 def is_too_old(report: ScalingReport, now_ms: int) -> bool:
-    return now_ms - report.at_ms > REPORT_LIFE_MS
+    return now_ms - report.at_ms > REPORT_VALID_MS
 
 
 def cold_mark(report: ScalingReport) -> ColdMark:
-    return ColdMark(report.at_ms, None if report.silent else report.at_ms + COLD_LIFE_MS)
+    return ColdMark(report.at_ms, None if report.silent else report.at_ms + COLD_VALID_MS)
 
 
 def split_plan(epoch: Epoch, identifier: int, splits_wanted: int, scale_factor: int) -> ScalePlan | None:
-    """Split an active segment into equal ranges: as many as wanted, but no more than the policy's factor.
+    """Split an active segment into equal ranges: as many as wanted, but at most the policy's factor.
 
-    None if the stream may not have one segment more, or the range is too narrow to be split.
+    Returns None if the stream has the maximum of segments, or if the range is too narrow to be split.
     """
     room = SEGMENTS_PER_STREAM_MAX - len(epoch.segments) + 1
     parts = min(max(SPLITS_MIN, splits_wanted), max(SPLITS_MIN, scale_factor), room)
@@ -68,15 +68,15 @@ def split_plan(epoch: Epoch, identifier: int, splits_wanted: int, scale_factor: 
 
 
 def neighbours(epoch: Epoch, identifier: int) -> tuple[StreamSegment, ...]:
-    """The active segments right before and right after an active one; one at the edge of the key space has but one."""
+    """The active segments directly before and after an active one. At an edge of the key space there is only one."""
     index = epoch.segments.index(epoch.by_id[identifier])
     return epoch.segments[max(0, index - 1) : index] + epoch.segments[index + 1 : index + 2]
 
 
 def merge_plan(epoch: Epoch, identifier: int, cold: Collection[int], min_segments: int) -> ScalePlan | None:
-    """Merge a cold active segment with those of its direct neighbours that are `cold` too.
+    """Merge a cold active segment with those of its direct neighbours that are also in `cold`.
 
-    None if none of them is, or the stream would have fewer than `min_segments`.
+    Returns None if none of them is, or if the stream would have fewer than `min_segments`.
     """
     candidates = sorted(
         [epoch.by_id[identifier], *(one for one in neighbours(epoch, identifier) if one.segment_id in cold)],
@@ -90,9 +90,9 @@ def merge_plan(epoch: Epoch, identifier: int, cold: Collection[int], min_segment
 
 
 def growth_plan(epoch: Epoch, min_segments: int) -> ScalePlan | None:
-    """Split the largest segments until there are `min_segments`, each into equal ranges; None if there are enough.
+    """Split the largest segments, each into equal ranges, until there are `min_segments`; None if there are enough.
 
-    `min_segments` is at most SEGMENTS_PER_STREAM_MAX, so that no range can be too narrow.
+    `min_segments` is at most SEGMENTS_PER_STREAM_MAX, so that no range becomes too narrow.
     """
     parts = [1] * len(epoch.segments)
     largest = [(_width_of_part(segment, 1), index) for index, segment in enumerate(epoch.segments)]
@@ -109,7 +109,7 @@ def growth_plan(epoch: Epoch, min_segments: int) -> ScalePlan | None:
 
 
 def split_range(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
-    """Equal ranges, the last one ending exactly where the whole ends; none if they would not all hold a number."""
+    """Equal ranges that end exactly where the whole ends; empty if doubles cannot represent so many."""
     low, width = key_range.low, key_range.high - key_range.low
     bounds = [low, *(low + width * index / parts for index in range(1, parts)), key_range.high]
     if not all(left < right for left, right in pairwise(bounds)):
@@ -118,5 +118,5 @@ def split_range(key_range: KeyRange, parts: int) -> tuple[KeyRange, ...]:
 
 
 def _width_of_part(segment: StreamSegment, parts: int) -> float:
-    """Negative, since heaps give the smallest first."""
+    """The negative width of one part: `heapq` returns the smallest item first."""
     return (segment.key_range.low - segment.key_range.high) / parts

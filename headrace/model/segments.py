@@ -1,4 +1,4 @@
-"""Stream segments: ids, key ranges, and which segment owns a routing key position.
+"""Stream segments: their ids and key ranges, and the lookup of the segment that owns a key position.
 
 A segment id is `epoch << 32 | number`, both non-negative 31-bit integers, as in Pravega.
 """
@@ -33,7 +33,7 @@ def segment_number(identifier: int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyRange:
-    """Part of the key space [0, 1); `low` and `high` are the exact doubles of Pravega's key ranges."""
+    """A part of the key space [0, 1). `low` and `high` are exact doubles, as in Pravega's key ranges."""
 
     low: float
     high: float
@@ -68,10 +68,10 @@ class StreamSegment:
 def segment_for_position(position: float, segments: Sequence[StreamSegment]) -> StreamSegment:
     """The segment that owns `position`, for segments sorted by key range.
 
-    Pravega picks the first segment whose upper bound is at least the position, so ranges act as (low, high].
+    As in Pravega this is the first segment whose upper bound is at least the position. So ranges act as (low, high].
 
     Raises:
-        InvalidRequestError: no segment reaches up to the position.
+        InvalidRequestError: the position is greater than all upper bounds.
     """
     first, last = 0, len(segments)
     while first < last:

@@ -1,4 +1,4 @@
-"""What a user configures for a stream: scaling and retention policies, tags, time-outs; checked where it is built."""
+"""The configuration of a stream: scaling and retention policies, tags, time-outs. Constructors check all values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ScalingType(StrEnum):
-    """The names of Pravega's REST API."""
+    """The types of scaling policies, named as in Pravega's REST API."""
 
     FIXED_NUM_SEGMENTS = "FIXED_NUM_SEGMENTS"
     BY_RATE_IN_EVENTS_PER_SEC = "BY_RATE_IN_EVENTS_PER_SEC"
@@ -21,7 +21,8 @@ class ScalingType(StrEnum):
 
 
 class RetentionType(StrEnum):
-    """What is measured, and in which unit: days and MB as in Pravega's REST API, ms and bytes as in its client."""
+    """The measure and unit of a retention policy: days and MB as in Pravega's REST API, ms and bytes as in its client.
+    """
 
     LIMITED_DAYS = "LIMITED_DAYS"
     LIMITED_TIME_MS = "LIMITED_TIME_MS"
@@ -37,15 +38,15 @@ _RETENTION_UNITS = {
     RetentionType.LIMITED_SIZE_MB: (MB_BYTES, _INT32_MAX),
     RetentionType.LIMITED_SIZE_BYTES: (1, _INT64_MAX),
 }
-"""How many ms or bytes one of each is, and the largest number of them."""
+"""For each type: the ms or bytes of one unit, and the largest number of units."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """How many segments a stream has and when that changes.
+    """The number of segments of a stream, and when it changes.
 
-    `target_rate` is events/s or KB/s of one segment, `scale_factor` into how many segments a hot one is split; both are
-    0 for a fixed policy.
+    `target_rate` is in events/s or KB/s of one segment. `scale_factor` is the number of segments into which a hot one
+    is split. Both are 0 for a fixed policy.
     """
 
     type: ScalingType
@@ -64,7 +65,7 @@ class ScalingPolicy:
 
     @classmethod
     def fixed(cls, segments: int) -> ScalingPolicy:
-        """Always this many segments, unless scaled by hand."""
+        """A policy with a constant number of segments; only a manual scale changes it."""
         return cls(ScalingType.FIXED_NUM_SEGMENTS, segments)
 
     @classmethod
@@ -78,7 +79,7 @@ class ScalingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What must be kept: at least `value`, at most `max_value` where a maximum is wanted, in the unit of the type."""
+    """The limits of retention, in the unit of the type: `value` is kept at least, `max_value` (if given) at most."""
 
     type: RetentionType
     value: int
@@ -92,12 +93,12 @@ class RetentionPolicy:
 
     @classmethod
     def by_time(cls, least_ms: int, most_ms: int | None = None) -> RetentionPolicy:
-        """In whole days where that is exact: nothing is rounded."""
+        """A policy by time: in days if the limits are whole days, else in ms."""
         return cls._exact(RetentionType.LIMITED_DAYS, RetentionType.LIMITED_TIME_MS, least_ms, most_ms)
 
     @classmethod
     def by_size(cls, least_bytes: int, most_bytes: int | None = None) -> RetentionPolicy:
-        """In whole MB where that is exact: nothing is rounded."""
+        """A policy by size: in MB if the limits are whole MB, else in bytes."""
         return cls._exact(RetentionType.LIMITED_SIZE_MB, RetentionType.LIMITED_SIZE_BYTES, least_bytes, most_bytes)
 
     @property
@@ -106,12 +107,12 @@ class RetentionPolicy:
 
     @property
     def minimum(self) -> int:
-        """What must be kept at least, in ms or bytes."""
+        """The least that must be kept, in ms or bytes."""
         return self.value * _RETENTION_UNITS[self.type][0]
 
     @property
     def maximum(self) -> int | None:
-        """What is kept at most, in ms or bytes."""
+        """The most that is kept, in ms or bytes."""
         return None if self.max_value is None else self.max_value * _RETENTION_UNITS[self.type][0]
 
     @classmethod
@@ -125,7 +126,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfiguration:
-    """The configuration of a stream. `tags` are kept sorted and without twins.
+    """The configuration of a stream. `tags` are sorted and unique.
 
     Raises:
         InvalidRequestError: a value is out of its range, or there are too many or too long tags.
@@ -145,7 +146,7 @@ class StreamConfiguration:
 
 
 def check_tag(tag: str) -> str:
-    """Returns `tag` if it may be one, else raises InvalidRequestError."""
+    """Returns `tag` if it is a valid tag, else raises InvalidRequestError."""
     if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not _is_unicode(tag):
         raise InvalidRequestError(
             f"the tag {tag[:64]!a} is not allowed: a tag is text of 1 to {limits.TAG_CHARACTERS_MAX} characters",
@@ -177,5 +178,5 @@ def _check_range(name: str, value: int, least: int, most: int) -> None:
 
 
 def _is_unicode(text: str) -> bool:
-    """JSON can smuggle in lone surrogates, which no store keeps."""
+    """Whether the text has no lone surrogates. JSON can contain them, and no store can keep them."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,8 +1,8 @@
-"""The order of stream cuts, and on which side of a cut a segment lies.
+"""The order of stream cuts, and the side of a cut on which a segment is.
 
-Two segments that share key space are never there at once, so that the older one is the one of the older epoch. That is
-all it takes to compare positions part by part of the key space, without the history between them. It holds for valid
-cuts: whether a cut is valid needs the history (`stream_cut_ranges`).
+Two segments that share key space are never active at the same time, so the one of the older epoch is the older one. So
+positions can be compared for each part of the key space without the epochs between them. This is true for valid cuts.
+The check that a cut is valid needs the epochs (`stream_cut_ranges`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class PlacedCut:
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(sorted(self.segments, key=lambda segment: segment.key_range)))
         if {segment.segment_id for segment in self.segments} != self.cut.offsets.keys():
-            raise invalid_cut("its segments are not the ones that it names")
+            raise invalid_cut("its segments are not those of its positions")
         if not covers_key_space_once([segment.key_range for segment in self.segments]):
             raise invalid_cut("its segments do not cover the key space exactly once")
 
 
 class CutOrder(Enum):
-    """How one cut lies to another.
+    """The position of one cut relative to another.
 
-    BEFORE: nowhere behind it and somewhere before it. EQUAL_OR_AFTER: nowhere before it. OVERLAPS: before it in one
-    part of the key space, after it in another.
+    BEFORE: before it in some part of the key space, after it in none. EQUAL_OR_AFTER: before it in no part. OVERLAPS:
+    before it in one part and after it in another.
     """
 
     BEFORE = "before"
@@ -49,7 +49,11 @@ class CutOrder(Enum):
 
 
 class Side(Enum):
-    """Where a segment lies: all of its bytes before the cut, the cut within it, or all of its bytes after the cut."""
+    """The side of a cut on which a segment is.
+
+    BEFORE: all bytes of the segment are before the cut. IN: the cut has a position in it. AFTER: all bytes are after
+    it.
+    """
 
     BEFORE = "before"
     IN = "in"
@@ -57,7 +61,7 @@ class Side(Enum):
 
 
 def compare_cuts(one: PlacedCut, other: PlacedCut) -> CutOrder:
-    """How `one` lies to `other`: two valid cuts of one stream."""
+    """The position of `one` relative to `other`, both valid cuts of one stream."""
     is_before = is_after = False
     mine, theirs = one.cut.offsets, other.cut.offsets
     for segment in one.segments:
@@ -74,7 +78,7 @@ def compare_cuts(one: PlacedCut, other: PlacedCut) -> CutOrder:
 
 
 def side_of(segment: StreamSegment, cut: PlacedCut) -> Side:
-    """On which side of a valid cut of its stream a segment lies."""
+    """The side of a valid cut of its stream on which a segment is."""
     sharing = overlapping(cut.segments, segment.key_range)[0]
     if sharing == segment:
         return Side.IN

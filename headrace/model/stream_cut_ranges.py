@@ -1,7 +1,7 @@
-"""Which bytes lie between two stream cuts: a pure walk over epochs, from the oldest one the cuts know to the newest.
+"""The byte ranges between two stream cuts: a walk over the epochs, from the oldest to the newest one of the cuts.
 
-Each segment is before, in or after a cut. Going from epoch to epoch that follows from its predecessors alone, so a walk
-holds one verdict per segment and nothing else; the answer for two given cuts never changes.
+Each segment is before, in or after a cut. In a walk from epoch to epoch the side of a segment follows from the sides of
+its predecessors. So the walk keeps one side per segment. The result for two given cuts never changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cuts import StreamCut, invalid_cut
 
 SealedSizes = Callable[[Sequence[int]], Mapping[int, int]]
-"""Asks for the lengths in bytes of sealed segments, by segment id."""
+"""Returns the lengths in bytes of sealed segments, by segment id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Side(Enum):
 
 @dataclass(slots=True)
 class _CutWalk:
-    """The verdicts for one cut on the segments seen so far."""
+    """The sides of one cut on which the segments seen so far are."""
 
     name: str
     offsets: dict[int, int]
@@ -48,18 +48,18 @@ class _CutWalk:
     ranges: list[KeyRange] = field(default_factory=list)
 
     def start(self, segment: StreamSegment) -> None:
-        """A segment of the epoch in which the walk starts: what is not in the cut was there before it."""
+        """Add a segment of the first epoch of the walk: it is before the cut unless the cut names it."""
         self._note(segment, _Side.IN if segment.segment_id in self.offsets else _Side.BEFORE)
 
-    def go_on(self, segment: StreamSegment, predecessors: Iterable[StreamSegment]) -> None:
-        """A segment created later: it is after the cut if what it follows is in or after it."""
+    def advance(self, segment: StreamSegment, predecessors: Iterable[StreamSegment]) -> None:
+        """Add a segment of a later epoch: it is after the cut if its predecessors are in or after the cut."""
         passed = {self.sides[one.segment_id] is not _Side.BEFORE for one in predecessors}
         if segment.segment_id in self.offsets:
             if passed != {False}:
-                raise invalid_cut(f"{self.name!r} holds segment {segment.segment_id} and one that comes before it")
+                raise invalid_cut(f"{self.name!r} names segment {segment.segment_id} and a predecessor of it")
             self._note(segment, _Side.IN)
         elif len(passed) != 1:
-            raise invalid_cut(f"{self.name!r} lies on both sides of segment {segment.segment_id}")
+            raise invalid_cut(f"{self.name!r} is both before and after segment {segment.segment_id}")
         else:
             self._note(segment, _Side.AFTER if passed == {True} else _Side.BEFORE)
 
@@ -67,7 +67,7 @@ class _CutWalk:
         unknown = sorted(self.offsets.keys() - self.sides.keys())
         if unknown:
             raise invalid_cut(
-                f"{self.name!r} names segment {unknown[0]}, which lies outside of these cuts or the stream"
+                f"{self.name!r} names segment {unknown[0]}, which is not between these cuts or not in the stream"
             )
         if not covers_key_space_once(self.ranges):
             raise invalid_cut(f"the segments of {self.name!r} do not cover the key space exactly once")
@@ -81,14 +81,14 @@ class _CutWalk:
 def epochs_between(from_cut: StreamCut, to_cut: StreamCut, first_epoch: int | None = None) -> range:
     """The numbers of the epochs that `segments_between` walks.
 
-    It may begin with any epoch in which no segment lies behind `from_cut`: the oldest one of its segments unless
-    `first_epoch` names a newer one.
+    The walk may begin with any epoch in which no segment is after `from_cut`. It begins with the oldest epoch of the
+    cut's segments, unless `first_epoch` names a newer one.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut": `to_cut` ends before `from_cut` does.
     """
     if to_cut.last_epoch < from_cut.last_epoch:
-        raise invalid_cut("'to' lies before 'from'")
+        raise invalid_cut("'to' is before 'from'")
     return range(from_cut.first_epoch if first_epoch is None else first_epoch, to_cut.last_epoch + 1)
 
 
@@ -97,7 +97,7 @@ def segments_between(
 ) -> list[SegmentRange]:
     """Every segment with bytes between the cuts (empty ranges too), predecessors first.
 
-    `epochs` are those of `epochs_between`, ascending; they are taken one by one and not kept.
+    `epochs` are those of `epochs_between`, in ascending order; they are read one by one and not kept.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut": a cut names unknown segments, does not cover the key space once,
@@ -111,14 +111,14 @@ def segments_between(
             before = epoch.predecessors_of(segment) if index else ()
             for walk in (lower, upper):
                 if index:
-                    walk.go_on(segment, before)
+                    walk.advance(segment, before)
                 else:
                     walk.start(segment)
             if _is_between(lower, upper, segment.segment_id):
                 found[segment.segment_id] = segment
                 predecessors[segment.segment_id] = tuple(one.segment_id for one in before)
         if len(found) > SEGMENTS_BETWEEN_MAX:
-            raise InvalidRequestError(f"more than {SEGMENTS_BETWEEN_MAX} segments lie between: ask for less at once")
+            raise InvalidRequestError(f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts")
     lower.finish()
     upper.finish()
     _check_order(lower, upper)
@@ -130,10 +130,10 @@ def _is_between(lower: _CutWalk, upper: _CutWalk, identifier: int) -> bool:
 
 
 def _check_order(lower: _CutWalk, upper: _CutWalk) -> None:
-    """Every position of `from` is at or before the one of `to`."""
+    """Raises InvalidRequestError unless every position of `from` is at or before that of `to`."""
     for identifier, offset in lower.offsets.items():
         if upper.sides[identifier] is _Side.AFTER or offset > upper.offsets.get(identifier, offset):
-            raise invalid_cut(f"'to' lies before 'from' at segment {identifier}")
+            raise invalid_cut(f"'to' is before 'from' at segment {identifier}")
 
 
 def _ranges(

@@ -12,7 +12,7 @@ from headrace.model.segments import segment_epoch
 
 @dataclass(frozen=True, slots=True)
 class StreamCut:
-    """`positions` are pairs of segment id and offset in bytes, sorted by id.
+    """A position in a stream. `positions` are pairs of segment id and offset in bytes, sorted by id.
 
     Raises:
         InvalidRequestError: code "invalid_stream_cut": no, too many or repeated segments, or a negative number.
@@ -29,7 +29,7 @@ class StreamCut:
         if len(dict(self.positions)) != len(self.positions):
             raise invalid_cut("it names a segment twice")
         if any(identifier < 0 or offset < 0 for identifier, offset in self.positions):
-            raise invalid_cut("it holds a negative segment id or offset")
+            raise invalid_cut("it has a negative segment id or offset")
 
     @classmethod
     def of(cls, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamCut:
@@ -38,7 +38,7 @@ class StreamCut:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Offset in bytes by segment id; made at each call, so not to be asked for in a loop."""
+        """Offset in bytes by segment id. Each call makes a new dictionary, so do not call it in a loop."""
         return dict(self.positions)
 
     @property

@@ -1,7 +1,7 @@
-"""What must hold whenever a stream's current record is written, as named predicates over before and after.
+"""The invariants of a stream's current record: predicates over the record before and after a write.
 
-`before` is None when the stream is created. A write that breaks one is a bug of ours: it is refused before it can reach
-the store.
+`before` is None when the stream is created. A write that violates an invariant is a bug in Headrace, and is refused
+before it reaches the metadata store.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EPOCHS_AHEAD = {
     StreamState.COMMITTING_TXN: 2,
     StreamState.SEALING: 2,
 }
-"""How many epochs may be on record that are not active yet: an update that raises the minimum splits segments, and
-transactions are committed before a stream is sealed."""
+"""The number of recorded epochs that may not be active yet, by state. An update that raises the minimum splits
+segments, and transactions are committed before a stream is sealed."""
 
 
 def key_space_is_covered_once(_before: Stream | None, after: Stream) -> bool:
@@ -73,22 +73,22 @@ def epochs_follow(before: Stream | None, after: Stream) -> bool:
         return after.epoch.number == 0 and after.recorded_epoch == 0
     if after.epoch.number == before.epoch.number:
         return after.epoch == before.epoch
-    goes_on = follows(before.epoch, after.epoch) or repeats(before.epoch, after.epoch)
-    return goes_on and after.recorded_epoch == after.epoch.number
+    is_successor = follows(before.epoch, after.epoch) or repeats(before.epoch, after.epoch)
+    return is_successor and after.recorded_epoch == after.epoch.number
 
 
 def epoch_is_recorded_before_it_is_active(before: Stream | None, after: Stream) -> bool:
     if before is None:
         return True
     ahead = after.recorded_epoch - after.epoch.number
-    goes_too_far = after.epoch.number > before.recorded_epoch and not _changes_nothing(before.epoch, after.epoch)
-    if after.recorded_epoch < before.recorded_epoch or goes_too_far:
+    is_unrecorded = after.epoch.number > before.recorded_epoch and not _changes_nothing(before.epoch, after.epoch)
+    if after.recorded_epoch < before.recorded_epoch or is_unrecorded:
         return False
     return ahead == 0 or ahead == _EPOCHS_AHEAD.get(after.state)
 
 
 def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
-    """The first epoch counts up from the first segment number of the stream's life."""
+    """The numbers of the first epoch are consecutive from the first segment number of the stream's incarnation."""
     if before is not None:
         return True
     first = after.first_segment_number
@@ -98,7 +98,7 @@ def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
 
 
 def one_request_runs(_before: Stream | None, after: Stream) -> bool:
-    """The pending request is the one that the state speaks of; a sealed stream may be under deletion."""
+    """The pending request has the kind that belongs to the state. A sealed stream may have a pending deletion."""
     kind = after.pending.kind if after.pending else None
     if after.state is StreamState.SEALED:
         return kind in (None, RequestKind.DELETE_STREAM)
@@ -106,7 +106,7 @@ def one_request_runs(_before: Stream | None, after: Stream) -> bool:
 
 
 def the_following_request_waits_for_commits(before: Stream | None, after: Stream) -> bool:
-    """Only while transactions are committed does a request wait; it is not lost, but begins when that is done."""
+    """A request waits only while transactions are committed. It is kept until it runs after the commit."""
     if after.following is not None and (
         after.state is not StreamState.COMMITTING_TXN or after.following.kind not in MAY_FOLLOW_COMMITS
     ):
@@ -130,9 +130,10 @@ INVARIANTS: tuple[Invariant, ...] = (
 
 
 def follows(before: Epoch, after: Epoch) -> bool:
-    """Whether one epoch is a right successor of another: same space, new numbers, kept segments untouched.
+    """Whether `after` is a valid successor of `before`: the same key space, new numbers, kept segments unchanged.
 
-    A duplicate keeps no segment and has numbers that were there before. A scale that was rolled back keeps all.
+    A duplicate keeps no segment and reuses the numbers of an earlier epoch. A scale that was rolled back keeps all
+    segments.
     """
     if (
         after.number != before.number + 1
@@ -157,7 +158,7 @@ def follows(before: Epoch, after: Epoch) -> bool:
 
 
 def _changes_nothing(before: Epoch, after: Epoch) -> bool:
-    """Whether one epoch has the segments of the other, under the next number."""
+    """Whether `after` has the segments of `before` and the next number."""
     return (after.number, after.segments, after.replaced, after.reference_epoch) == (
         before.number + 1,
         before.segments,
@@ -167,7 +168,7 @@ def _changes_nothing(before: Epoch, after: Epoch) -> bool:
 
 
 def repeats(before: Epoch, after: Epoch) -> bool:
-    """Whether one epoch is the duplicate of another that a rolling commit leads to, past its transactions' epoch."""
+    """Whether `after` is the duplicate of `before` that ends a rolling commit, two numbers later."""
     return (
         after.number == before.number + 2
         and after.creation_time_ms > before.creation_time_ms + 1
@@ -179,10 +180,10 @@ def repeats(before: Epoch, after: Epoch) -> bool:
 
 
 def check_write(before: Stream | None, after: Stream) -> None:
-    """Raises CorruptError, naming the invariant, if this write would break one."""
+    """Raises CorruptError with the name of the invariant if this write would violate one."""
     for invariant in INVARIANTS:
         if not invariant(before, after):
             raise CorruptError(
-                f"refusing to write stream {after.scoped_name}: {invariant.__name__} would be broken",
+                f"refusing to write stream {after.scoped_name}: it would violate {invariant.__name__}",
                 details={"invariant": invariant.__name__},
             )

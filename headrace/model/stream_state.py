@@ -1,7 +1,7 @@
 """The states of a stream and the transitions between them.
 
-They are those of Pravega, with one difference: an operation that waits for a batch of commits begins when the batch
-ends, without the stream being ACTIVE in between.
+They are those of Pravega, with one difference. An operation that waits for a batch of commits begins when the batch
+ends, and the stream does not become ACTIVE in between.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class StreamState(StrEnum):
-    """Where a stream is in its life; the values are what the API shows and the records hold."""
+    """The state of a stream. The API and the stored records contain these values."""
 
     CREATING = "CREATING"
     ACTIVE = "ACTIVE"
@@ -43,5 +43,5 @@ _ALLOWED: dict[StreamState, frozenset[StreamState]] = {
 
 
 def may_become(before: StreamState, after: StreamState) -> bool:
-    """Whether a stream may go from one state to the other; staying is always allowed."""
+    """Whether a stream may change from one state to the other. It may always stay in its state."""
     return before is after or after in _ALLOWED[before]

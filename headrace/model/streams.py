@@ -1,6 +1,7 @@
-"""A stream as its current record holds it: state, active epoch, configuration, and the one operation that may run.
+"""Streams: the current record of a stream, with its state, active epoch, configuration and the operation that runs.
 
-The functions return the stream after an event of its life and refuse what the state forbids; they change nothing else.
+The functions are pure: each returns the stream after a change, or raises if the stream's state does not allow the
+change.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from headrace.model.truncation import RunningTruncation
 class Stream:
     """The current record of a stream.
 
-    A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` tells one
-    life of a name from another. `recorded_epoch` is the number of the newest epoch whose record is written: ahead of
-    the active epoch while segments are being sealed for it, by one in a scale and by two in a rolling commit.
-    `configuration_version` counts the updates of the configuration. `following` is the operation that was accepted
-    while a batch of transactions is committed: it begins in the write that ends the batch.
+    A stream that is deleted and created again continues its segment numbers, so that `first_segment_number` identifies
+    the incarnation of the name. `recorded_epoch` is the number of the newest epoch whose record is written. It is ahead
+    of the active epoch while segments are being sealed for it: by one in a scale, by two in a rolling commit.
+    `configuration_version` counts the updates of the configuration. `following` is an operation that was accepted while
+    a batch of transactions is committed; it begins in the write that ends the batch.
     """
 
     scope: str
@@ -42,12 +43,12 @@ class Stream:
 
     @property
     def shown_state(self) -> StreamState:
-        """The state as users see it: that of an accepted operation, also while it waits for a batch of commits."""
+        """The state that users see. If an operation waits for a batch of commits, it is the state of that operation."""
         return _STATE_OF_KIND[self.following.kind] if self.following else self.state
 
     @property
     def newest_request(self) -> PendingRequest | None:
-        """The operation that was accepted last, of those that run or wait."""
+        """The operation that was accepted last: the one that waits, or else the one that runs."""
         return self.following or self.pending
 
     def has_accepted(self, kind: RequestKind) -> bool:
@@ -85,7 +86,7 @@ MAY_FOLLOW_COMMITS = frozenset(_STATE_OF_KIND)
 def new_stream(
     scope: str, name: str, configuration: StreamConfiguration, first_segment_number: int, now_ms: int
 ) -> Stream:
-    """A stream on its way: its segments are still to be created."""
+    """A stream that is being created: its segments do not exist yet."""
     return Stream(
         scope=scope,
         name=name,
@@ -100,35 +101,35 @@ def new_stream(
 
 
 def created(stream: Stream) -> Stream:
-    """All segments exist: the stream is open."""
+    """The stream after all its segments have been created."""
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
 def start_updating(stream: Stream, version: int) -> Stream:
-    """Raises as `_start_or_follow` does."""
+    """The stream with an update that runs or waits; raises as `_start_or_follow` does."""
     return _start_or_follow(stream, version, RequestKind.UPDATE_STREAM)
 
 
 def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
-    """The new configuration is in force, while what follows from it is still being done."""
+    """The stream with the new configuration, while the update's other changes are still being made."""
     return replace(stream, configuration=update.after, configuration_version=update.version)
 
 
 def grown(stream: Stream, epoch: Epoch) -> Stream:
-    """An update that raises the minimum has given the stream more segments; the rest of the update follows."""
+    """The stream after an update that raises the minimum has added segments; the rest of the update follows."""
     return replace(stream, epoch=epoch)
 
 
 def updated(stream: Stream) -> Stream:
-    """Everything follows the new configuration."""
+    """The stream after an update has completed."""
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
-def updating_abandoned(stream: Stream, update: ConfigurationUpdate) -> Stream:
-    """Raises IllegalStateError unless an update runs whose configuration is not in force yet."""
+def update_rolled_back(stream: Stream, update: ConfigurationUpdate) -> Stream:
+    """The stream without the update; raises IllegalStateError unless an update runs that is not in force yet."""
     if stream.state is not StreamState.UPDATING or is_in_force(stream, update):
         raise IllegalStateError(
-            f"{stream.scoped_name} runs no update that can be abandoned: one that is in force must complete"
+            f"{stream.scoped_name} has no update to roll back: an update that is in force must complete"
         )
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
@@ -138,67 +139,71 @@ def is_in_force(stream: Stream, update: ConfigurationUpdate) -> bool:
 
 
 def start_truncating(stream: Stream, version: int) -> Stream:
-    """Raises as `_start_or_follow` does."""
+    """The stream with a truncation that runs or waits; raises as `_start_or_follow` does."""
     return _start_or_follow(stream, version, RequestKind.TRUNCATE_STREAM)
 
 
 def truncated(stream: Stream) -> Stream:
-    """Everything before the cut is gone."""
+    """The stream after all events before the cut have been deleted."""
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
-def truncating_abandoned(stream: Stream, running: RunningTruncation) -> Stream:
-    """Raises IllegalStateError unless a truncation runs whose cut is not on record yet: a head never goes back."""
+def truncation_rolled_back(stream: Stream, running: RunningTruncation) -> Stream:
+    """The stream without the truncation. A head never moves back, so a recorded cut cannot be rolled back.
+
+    Raises:
+        IllegalStateError: no truncation runs, or its cut is recorded.
+    """
     if stream.state is not StreamState.TRUNCATING or running.is_recorded:
         raise IllegalStateError(
-            f"{stream.scoped_name} runs no truncation that can be abandoned: one whose cut is on record must complete"
+            f"{stream.scoped_name} has no truncation to roll back: a truncation whose cut is recorded must complete"
         )
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
 def start_scaling(stream: Stream, version: int) -> Stream:
-    """Raises as `_start_or_follow` does."""
+    """The stream with a scale that runs or waits; raises as `_start_or_follow` does."""
     return _start_or_follow(stream, version, RequestKind.SCALE_STREAM)
 
 
 def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
-    """The next epoch is on record and may be shown as successors."""
+    """The stream after the next epoch was recorded: clients may see its segments as successors."""
     return replace(stream, recorded_epoch=epoch.number)
 
 
 def scaled(stream: Stream, epoch: Epoch) -> Stream:
-    """The replaced segments are sealed: the next epoch is the active one."""
+    """The stream after the replaced segments were sealed: the next epoch is active."""
     return replace(stream, state=StreamState.ACTIVE, epoch=epoch, pending=None)
 
 
-def scaling_abandoned(stream: Stream, planned: Epoch) -> Stream:
-    """The stream goes over to an epoch that changes nothing, in the place of the one that was planned.
+def scale_rolled_back(stream: Stream, planned: Epoch) -> Stream:
+    """The stream with an epoch that changes nothing, in place of the planned one.
 
     Raises:
-        IllegalStateError: no scale runs, or its epoch is on record.
+        IllegalStateError: no scale runs, or its epoch is recorded.
     """
     if stream.state is not StreamState.SCALING or stream.recorded_epoch != stream.epoch.number:
         raise IllegalStateError(
-            f"{stream.scoped_name} runs no scale that can be abandoned: a scale whose epoch is on record must complete"
+            f"{stream.scoped_name} has no scale to roll back: a scale whose epoch is recorded must complete"
         )
     epoch = rolled_back_epoch(stream.epoch, planned)
     return replace(stream, state=StreamState.ACTIVE, epoch=epoch, recorded_epoch=epoch.number, pending=None)
 
 
 def start_committing(stream: Stream, version: int) -> Stream:
-    """Raises as `_start` does."""
+    """The stream while a batch of transactions is committed; raises as `_start` does."""
     return _start(stream, version, RequestKind.COMMIT_TRANSACTIONS, StreamState.COMMITTING_TXN)
 
 
 def rolled(stream: Stream, epoch: Epoch) -> Stream:
-    """A rolling commit is past its transactions' epoch: the duplicate of the epoch that was active is active."""
+    """The stream after a rolling commit has replaced the active epoch by its duplicate."""
     return replace(stream, epoch=epoch)
 
 
 def commit_ended(stream: Stream) -> Stream:
-    """The commit is done, and the operation that waited for it begins.
+    """The stream after the commit; the operation that waited for it begins.
 
-    A stream that is being sealed, and commits what is left before, goes on with that.
+    A stream that is being sealed commits its remaining transactions first, and stays in that state.
     """
     if stream.state is not StreamState.COMMITTING_TXN:
         return stream
@@ -209,17 +214,17 @@ def commit_ended(stream: Stream) -> Stream:
 
 
 def start_sealing(stream: Stream, version: int) -> Stream:
-    """Raises as `_start_or_follow` does."""
+    """The stream with a seal that runs or waits; raises as `_start_or_follow` does."""
     return _start_or_follow(stream, version, RequestKind.SEAL_STREAM)
 
 
 def sealed(stream: Stream) -> Stream:
-    """All segments are sealed: the stream takes no more events."""
+    """The stream after all its segments were sealed: it accepts no more events."""
     return replace(stream, state=StreamState.SEALED, pending=None)
 
 
 def start_deleting(stream: Stream, version: int) -> Stream:
-    """Raises IllegalStateError, code "stream_not_sealed", unless the stream is sealed."""
+    """The stream while it is deleted; raises IllegalStateError, code "stream_not_sealed", unless it is sealed."""
     if stream.state is not StreamState.SEALED:
         raise IllegalStateError(
             f"stream {stream.scoped_name} is {stream.state}: seal it before you delete it",
@@ -230,10 +235,10 @@ def start_deleting(stream: Stream, version: int) -> Stream:
 
 
 def _start_or_follow(stream: Stream, version: int, kind: RequestKind) -> Stream:
-    """The stream with an operation that runs, or that follows a batch of commits which runs.
+    """The stream with an operation that runs, or that waits for a running batch of commits.
 
-    While a batch goes over to other epochs nothing can be planned on the present one, so that nothing may follow it.
-    Raises as `_start` does, also if another operation waits already.
+    No operation may wait while the batch changes the epoch, since it would be planned on the wrong epoch. Raises as
+    `_start` does, also if another operation waits already.
     """
     is_settled = stream.recorded_epoch == stream.epoch.number
     if stream.state is StreamState.COMMITTING_TXN and stream.following is None and is_settled:
@@ -242,22 +247,22 @@ def _start_or_follow(stream: Stream, version: int, kind: RequestKind) -> Stream:
 
 
 def _start(stream: Stream, version: int, kind: RequestKind, state: StreamState) -> Stream:
-    """The stream while an operation runs that needs it open; `version` is that of the record read.
+    """The stream with an operation that needs it to be ACTIVE; `version` is the version of the record that was read.
 
     Raises:
         SealedError: the stream is sealed.
-        ConflictError: another operation runs; repeat soon.
+        ConflictError: another operation runs: repeat soon.
     """
     if stream.state is StreamState.SEALED:
         raise SealedError(f"stream {stream.scoped_name} is sealed", details={"state": str(stream.state)})
     if stream.state is not StreamState.ACTIVE:
         raise ConflictError(
-            f"stream {stream.scoped_name} is {stream.state}: repeat when that operation is done",
+            f"stream {stream.scoped_name} is {stream.state}: repeat the request when the operation is done",
             details={"state": str(stream.state)},
         )
     return replace(stream, state=state, pending=_request(stream, version, kind))
 
 
 def _request(stream: Stream, version: int, kind: RequestKind) -> PendingRequest:
-    """An id without chance: within one life of a stream a version is written once."""
+    """A request with a unique id: within one incarnation of a stream each version is written once."""
     return PendingRequest(kind, f"{kind}-{stream.first_segment_number}-{version + 1}")

@@ -1,7 +1,7 @@
-"""Subscribers of a stream: how far each has read, and the lowest position that all of them have passed.
+"""Subscribers of a stream: the position of each, and the highest position that all of them have reached.
 
-Positions are valid cuts of one stream, so at any point of the key space the older of two segments is the one that is
-read first. Taking the older one everywhere gives a valid cut again, and so does taking the newer one.
+Positions are valid cuts of one stream. So at any point of the key space readers read the older of two segments first.
+The older segments of two cuts form a valid cut again, and so do the newer ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from headrace.model.stream_cut_order import CutOrder, PlacedCut, compare_cuts
 from headrace.model.stream_cuts import StreamCut
 
 FUTURE_OFFSET = -1
-"""Java readers put it behind a segment that they know of and have not reached yet."""
+"""The offset that Java readers give for a segment that they know and have not reached yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A reader group that wants to be waited for: `position` is the cut before which it needs nothing any more.
+    """A reader group whose unread events are kept: it no longer needs events before the cut `position`.
 
-    `generation` is that of the group's configuration; `updated_ms` since the Unix epoch.
+    `generation` is that of the group's configuration. `updated_ms` is in milliseconds since the Unix epoch.
     """
 
     name: str
@@ -44,16 +44,16 @@ def check_subscriber_name(name: str) -> str:
 
 
 def moved(subscriber: Subscriber, generation: int, position: PlacedCut, now_ms: int) -> Subscriber:
-    """The subscriber after it has read on.
+    """The subscriber at its next position.
 
     Raises:
-        IllegalStateError: code "generation_mismatch": the group was changed since, or was not changed yet.
-        InvalidRequestError: code "stream_cut_not_valid": the cut lies before the position in some key range.
+        IllegalStateError: code "generation_mismatch": the group has another generation.
+        InvalidRequestError: code "stream_cut_not_valid": the cut is before the position in some key range.
     """
     check_generation(subscriber, generation)
     if compare_cuts(position, subscriber.position) is not CutOrder.EQUAL_OR_AFTER:
         raise cut_not_valid(
-            f"subscriber {subscriber.name} has published a later one: send a cut that lies nowhere before it",
+            f"subscriber {subscriber.name} has published a later cut: send a cut that is before it in no key range",
             {"position": {str(segment): offset for segment, offset in subscriber.position.cut.positions}},
         )
     return Subscriber(subscriber.name, generation, position, now_ms)
@@ -62,8 +62,8 @@ def moved(subscriber: Subscriber, generation: int, position: PlacedCut, now_ms: 
 def registered_again(before: Subscriber, after: Subscriber, *, from_start: bool) -> Subscriber:
     """The subscriber when its group registers again; raises as `check_not_newer` does.
 
-    The same generation changes nothing. A later one takes over: at its own position if it begins anew (`from_start`),
-    else where the former one was.
+    The same generation changes nothing. A later generation replaces the subscriber. It has its own position with
+    `from_start`, else the position of the earlier generation.
     """
     check_not_newer(before, after.generation)
     if after.generation == before.generation:
@@ -100,12 +100,12 @@ def cut_not_valid(reason: str, details: Mapping[str, object]) -> InvalidRequestE
 
 
 def lower_bound(cuts: Sequence[PlacedCut]) -> PlacedCut:
-    """The latest cut that lies nowhere behind any of `cuts`, at least one."""
+    """The latest cut that is after none of `cuts` in any key range. `cuts` has at least one item."""
     return _extreme(cuts, newest=False)
 
 
 def upper_bound(cuts: Sequence[PlacedCut]) -> PlacedCut:
-    """The earliest cut that lies nowhere before any of `cuts`, at least one."""
+    """The earliest cut that is before none of `cuts` in any key range. `cuts` has at least one item."""
     return _extreme(cuts, newest=True)
 
 
@@ -114,8 +114,8 @@ def reached_predecessors(
 ) -> list[StreamSegment]:
     """The `predecessors` of a segment not reached yet that have been read to their ends.
 
-    `named` are the ids of all segments that the cut names, `known` these segments. A predecessor is still being read if
-    the cut names it, and not reached itself if the cut names an older segment in its place.
+    `named` are the ids of all segments that the cut names, `known` are these segments. If the cut names a predecessor,
+    the group still reads it. If the cut names an older segment in its place, the group has not reached it.
     """
     return [
         one
@@ -129,7 +129,7 @@ def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
     offsets: dict[int, int] = {}
     segments: dict[int, StreamSegment] = {}
     for placed in cuts:
-        own = placed.cut.offsets  # once: it is made of all positions each time
+        own = placed.cut.offsets  # once: each call makes a new dictionary
         for segment in placed.segments:
             offset = own[segment.segment_id]
             offsets[segment.segment_id] = pick(offset, offsets.get(segment.segment_id, offset))

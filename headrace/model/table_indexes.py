@@ -1,6 +1,7 @@
-"""The index of a table as far as tier 2 has it: sorted runs of keys in immutable objects, and the record naming them.
+"""The part of a table's index that is in tier 2: sorted runs of keys in immutable objects, and the record of them.
 
-The segment store writes the record, fenced by its container's claim. A table that never outgrew memory has none.
+The segment store writes the record, fenced by its container's claim. A table whose index has always fitted into memory
+has no record.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ TABLE_INDEX_SORT = "table-index"
 
 @dataclass(frozen=True, slots=True)
 class IndexObject:
-    """Keys from `first_key` on, up to the first key of the run's next object: `data_bytes` of blocks, and behind them
-    `sparse_bytes` that say which block begins with which key, with their CRC-32C. `live` of the `entries` are no
-    removals and stand for `live_bytes` of the segment."""
+    """An object with the keys from `first_key` up to the first key of the run's next object.
+
+    It has `data_bytes` of blocks. After them `sparse_bytes` contain the first key of each block, with the CRC-32C
+    `checksum`. `live` of the `entries` are not removals; they represent `live_bytes` of the segment.
+    """
 
     name: str
     first_key: bytes
@@ -30,19 +33,19 @@ class IndexObject:
 
 
 IndexRun = tuple[IndexObject, ...]
-"""Objects whose keys do not overlap, in order of their keys."""
+"""Objects in the order of their keys, which do not overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """`runs`, the newest first, tell the newest entry of each key among those that lie before the offset `covered`."""
+    """The runs, newest first. They contain the newest entry before the offset `covered` of each key."""
 
     covered: int
     runs: tuple[IndexRun, ...]
 
 
 def index_body(created_ms: int, index: TableIndex) -> dict[str, Any]:
-    """The record's body; `created_ms` tells a table from an earlier one of its name."""
+    """The record's body. `created_ms` distinguishes the table from an earlier table of the same name."""
     return {
         "created": created_ms,
         "covered": index.covered,

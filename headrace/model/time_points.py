@@ -1,10 +1,10 @@
-"""When the bytes of a segment were appended: the numbers of the data frames that they came in, by offset.
+"""The times at which the bytes of a segment were appended: the numbers of their data frames, by offset.
 
-A point says of the bytes from its offset up to the next point's that their frames' numbers lie between its first and
-its last one. A point of one frame is exact: its two numbers are the same. Points that stand for several frames arise
-where there are too many to keep; they err to the safe side: a byte looks older than it is, never newer, and a search
-for a time finds an offset that may lie too early, never one too late. Numbers are microseconds, as the ordering clock
-of a store gives them; 0 stands for "nobody knows".
+A point covers the bytes from its offset up to the next point. The numbers of their frames are between the first and the
+last number of the point. A point of one frame is exact: its two numbers are equal. If there are too many points,
+several are joined into one. Joined points are safe: a byte may look older than it is, but never newer. A search for a
+time may find an offset that is too early, but never one that is too late. Numbers are in microseconds, from the
+ordering clock of the store; 0 means unknown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 UNKNOWN_ORDERING: Final = 0
 
 POINTS_MAX: Final = 1024
-"""Of one segment in memory, and of one run in tier 2; what a joined point may span follows: 1/256 of their time."""
+"""Points of one segment in memory, and of one run in tier 2. So a joined point spans at most 1/256 of their time."""
 
 
 class TimePoint(NamedTuple):
-    """`offset` is where an append starts; the frames from there on have numbers from `first` to `last`."""
+    """`offset` is the start of an append. The frames from there on have numbers from `first` to `last`."""
 
     offset: int
     first: int
@@ -29,7 +29,7 @@ class TimePoint(NamedTuple):
 
 
 class TimePoints:
-    """The points of a range of one segment, in order: three arrays, 24 bytes a point. `newest` is the last number."""
+    """The points of a range of one segment in ascending order, in 24 bytes each. `newest` is the last number."""
 
     __slots__ = ("_firsts", "_lasts", "_offsets", "newest")
 
@@ -49,7 +49,7 @@ class TimePoints:
 
     @property
     def begin(self) -> int:
-        """Where the first point is; of no meaning if there are no points."""
+        """The offset of the first point; 0 if there are no points."""
         return self._offsets[0] if self._offsets else 0
 
     @property
@@ -58,7 +58,7 @@ class TimePoints:
         return self._firsts[0] if self._firsts else UNKNOWN_ORDERING
 
     def note(self, offset: int, ordering: int) -> None:
-        """An append at `offset` came in the frame of this number; more than one of a frame are one point."""
+        """Add an append at `offset` in the frame with this number. All appends of one frame share one point."""
         if ordering == self.newest:
             return
         self.add(offset, ordering, ordering)
@@ -66,14 +66,14 @@ class TimePoints:
             self.thin_out(POINTS_MAX)
 
     def add(self, offset: int, first: int, last: int) -> None:
-        """Enter the newest point: behind all others, and newer than they are."""
+        """Add a point after all others; its numbers must not be lower than theirs."""
         self._offsets.append(offset)
         self._firsts.append(first)
         self._lasts.append(last)
         self.newest = last
 
     def ordering_at(self, offset: int) -> int:
-        """The number of the byte at `offset`, or a lower one of its point; UNKNOWN_ORDERING before the first point."""
+        """The number of the byte at `offset`, or a lower number of its point; UNKNOWN_ORDERING before all points."""
         offsets = self._offsets
         if not offsets or offset < offsets[0]:
             return UNKNOWN_ORDERING
@@ -82,12 +82,13 @@ class TimePoints:
         return self._firsts[bisect_right(offsets, offset) - 1]
 
     def find(self, ordering: int) -> TimePoint | None:
-        """The first point that may have bytes of this number or a higher one; None if all are lower."""
+        """The first point that may have bytes with this number or a higher one; None if all numbers are lower."""
         index = bisect_left(self._lasts, ordering)
         return TimePoint(self._offsets[index], self._firsts[index], self._lasts[index]) if index < len(self) else None
 
     def boundary_from(self, offset: int) -> int | None:
-        """The nearest start of an append at or behind `offset` that a point tells; None if none does."""
+        """The offset of the first point at or after `offset`, which is the start of an append; None if there is none.
+        """
         index = bisect_left(self._offsets, offset)
         return self._offsets[index] if index < len(self) else None
 
@@ -101,7 +102,7 @@ class TimePoints:
         return points
 
     def forget_before(self, offset: int) -> None:
-        """Drop the points all of whose bytes lie before `offset`."""
+        """Drop the points whose bytes are all before `offset`."""
         count = bisect_right(self._offsets, offset) - 1
         if count > 0:
             del self._offsets[:count], self._firsts[:count], self._lasts[:count]
@@ -113,7 +114,7 @@ class TimePoints:
         """
         if len(self) <= count_max:
             return
-        # Two neighbours that stay apart span more than this together: that bounds how many there can be.
+        # Two adjacent points that are not joined span more than this together, which bounds the number of points.
         span_max = (self._lasts[-1] - self._firsts[0]) * 4 // count_max
         points = list(self)
         self._offsets, self._firsts, self._lasts = array("q"), array("q"), array("q")

@@ -1,7 +1,7 @@
-"""A transaction on a stream: its id, its lease, its states, and what is due when nobody speaks for it any more.
+"""Transactions on a stream: ids, leases, states, and the action that is due for a transaction without a client.
 
-OPEN -> COMMITTING -> COMMITTED, or OPEN -> ABORTING -> ABORTED. The functions return the transaction after an event of
-its life and refuse what its state forbids. Times are milliseconds since the Unix epoch.
+OPEN -> COMMITTING -> COMMITTED, or OPEN -> ABORTING -> ABORTED. The functions are pure: each returns the transaction
+after a change, or raises if its state does not allow the change. Times are milliseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from headrace.model.streams import Stream
 LEASE_MS_MIN = 10_000
 LEASE_MS_MAX = 600_000
 LEASE_GRACE_MS = 30_000
-"""How long after the end of its lease a transaction is left alone: clients ping once per lease, and late."""
+"""The time between the end of a lease and the abort of its transaction. Clients ping once per lease, often late."""
 
 EXECUTION_MS_MAX = 24 * 3600 * 1000
-"""No lease reaches further than this from a transaction's creation."""
+"""The longest time from the creation of a transaction to the end of its last lease."""
 
 COMMIT_SET_KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long a commit set's key makes its repeat a no-op. After that its transactions are unknown, and it is refused."""
+"""How long a repeated commit set is recognised by its key and has no effect. Later its transactions are unknown, and
+the repetition is refused."""
 
 CHECK_EVERY_MS = 60_000
-"""How often an open transaction is looked at, and how long a mark may wait whose message was lost."""
+"""The interval between two checks of an open transaction. A mark whose message was lost waits at most this long."""
 
 COMMIT_SET_TRANSACTIONS_MAX = 40
 COMMIT_SET_KEY_CHARACTERS_MAX = 200
@@ -37,7 +38,8 @@ WRITER_CHARACTERS_MAX = 250
 
 ID_BITS = 128
 RANDOM_BITS = 94
-"""Of an id, beside the epoch: bit 63 of each half is clear, since clients take the halves as signed numbers."""
+"""Random bits of an id, in addition to the epoch. Bit 63 of each half is clear: clients use the halves as signed
+numbers."""
 
 _HALF_BITS = 64
 _LOW_RANDOM_BITS = 63
@@ -47,7 +49,7 @@ _COMMIT_SET_KEY = re.compile(r"[A-Za-z0-9._:\-]{1,200}")
 
 
 class TransactionState(StrEnum):
-    """Where a transaction is in its life; the values are what the API shows and the records hold."""
+    """The state of a transaction. The API and the stored records contain these values."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
@@ -70,7 +72,7 @@ class TransactionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriterTime:
-    """What a writer says with a commit: all of its events up to now are at most this old (in the writer's own unit)."""
+    """A writer's time that is noted with a commit: the time of its events so far, in the application's unit."""
 
     writer: str
     timestamp: int
@@ -78,11 +80,11 @@ class WriterTime:
 
 @dataclass(frozen=True, slots=True)
 class CommitOrder:
-    """A place among the commits of a stream: by `number`, then by `group`, then by `index`.
+    """The position of a transaction among the commits of a stream: by `number`, then by `group`, then by `index`.
 
-    `number` is higher than that of every mark that was waiting. Marks at the same time may share it: `group`, the id of
-    the first transaction of a mark, and the `index` in the mark make the place unique. A mark of the older form had a
-    number of its own, and no group.
+    `number` is higher than that of every mark that was waiting. Concurrent marks may share it. `group`, the id of the
+    first transaction of a mark, and the `index` in the mark make the position unique. A mark of the older form has a
+    unique number and no group.
     """
 
     number: int
@@ -92,10 +94,11 @@ class CommitOrder:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`order` is the place among the stream's commits; `position` the segments and offsets that its events lie before.
+    """One transaction. `order` is its position among the stream's commits.
 
-    The position is kept where the commit came with a `writer_time`. `completed_ms` is when it was committed or aborted.
-    `first_segment_number` tells the incarnation of the stream, None in records from before it was noted.
+    `position` has the segments and offsets before which its events are; it is kept if the commit has a `writer_time`.
+    `completed_ms` is the time of the commit or abort. `first_segment_number` identifies the incarnation of the stream;
+    it is None in older records.
     """
 
     transaction_id: int
@@ -116,10 +119,10 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class CommitRun:
-    """The commit that runs on a stream: these transactions, all of one reference epoch, in this order.
+    """The commit that runs on a stream: transactions of one reference epoch, in the order of their commit.
 
-    `active_epoch` is the number of the epoch that was active when it began; `started_ms` decides the times of the
-    epochs that a rolling commit makes.
+    `active_epoch` is the number of the epoch that was active when the commit began. A rolling commit derives the
+    creation times of its epochs from `started_ms`.
     """
 
     transactions: tuple[int, ...]
@@ -131,7 +134,7 @@ class CommitRun:
 
 @dataclass(frozen=True, slots=True)
 class CommitSet:
-    """Transactions that were marked for commit together, under a key of their writer's."""
+    """Transactions that were marked for commit together, under a key that the writer chose."""
 
     key: str
     transactions: tuple[int, ...]
@@ -139,7 +142,7 @@ class CommitSet:
 
 
 class Due(StrEnum):
-    """What is to be done with a transaction of which nothing was heard."""
+    """The action that is due for a transaction without a request of its client."""
 
     WAIT = "wait"
     EXPIRE = "expire"
@@ -149,7 +152,7 @@ class Due(StrEnum):
 
 
 def transaction_id_of(reference_epoch: int, randomness: int) -> int:
-    """An id that carries the epoch; `randomness` has RANDOM_BITS bits."""
+    """An id that contains the epoch. `randomness` has RANDOM_BITS bits."""
     high, low = randomness >> _LOW_RANDOM_BITS, randomness & ((1 << _LOW_RANDOM_BITS) - 1)
     return reference_epoch << _EPOCH_SHIFT | high << _HALF_BITS | low
 
@@ -167,7 +170,7 @@ def parse_transaction_id(text: str) -> int:
     """Raises InvalidRequestError, code "invalid_transaction_id"."""
     if not _ID_TEXT.fullmatch(text):
         raise InvalidRequestError(
-            f"{text[:100]!a} is no transaction id: expected 32 lower-case hex digits", code="invalid_transaction_id"
+            f"{text[:100]!a} is not a transaction id: expected 32 lower-case hex digits", code="invalid_transaction_id"
         )
     return int(text, 16)
 
@@ -221,10 +224,10 @@ def new_transaction(
 
 
 def is_of_former_incarnation(first_segment_number: int | None, stream: Stream | None) -> bool:
-    """Whether work of an incarnation belongs to none that there is, by the stream as read after the work was.
+    """Whether work belongs to an incarnation that no longer exists. `stream` must be read after the work was read.
 
-    The numbers of incarnations grow. So a stream that was read too early, in its former incarnation, condemns nothing.
-    Work of which the incarnation is not known does not either.
+    The numbers of incarnations grow. So the result is False for a stream that was read too early, in its former
+    incarnation. It is also False if the incarnation of the work is not known.
     """
     if first_segment_number is None:
         return False
@@ -232,7 +235,7 @@ def is_of_former_incarnation(first_segment_number: int | None, stream: Stream | 
 
 
 def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
-    """The transaction with its lease renewed from now on; a lease never gets shorter.
+    """The transaction with a lease that begins now. A renewal never shortens a lease.
 
     Raises:
         InvalidRequestError: as `check_lease` does.
@@ -256,7 +259,7 @@ def pinged(transaction: Transaction, lease_ms: int, now_ms: int) -> Transaction:
 def marked_for_commit(
     transaction: Transaction, order: CommitOrder, writer_time: WriterTime | None = None
 ) -> Transaction:
-    """An open transaction that is to be committed in its turn.
+    """An open transaction after it was marked for commit in this order.
 
     Raises:
         IllegalStateError: code "transaction_committed" or "transaction_aborted".
@@ -269,7 +272,7 @@ def marked_for_commit(
 
 
 def marked_for_abort(transaction: Transaction) -> Transaction:
-    """Raises as `marked_for_commit` does."""
+    """The transaction after it was marked for abort; raises as `marked_for_commit` does."""
     if transaction.state.is_commit:
         raise already_committed(transaction)
     if transaction.state.is_abort:
@@ -278,18 +281,18 @@ def marked_for_abort(transaction: Transaction) -> Transaction:
 
 
 def committed(transaction: Transaction, position: tuple[tuple[int, int], ...], now_ms: int) -> Transaction:
-    """Its events are in the stream."""
+    """The transaction after its events were merged into the stream."""
     kept = position if transaction.writer_time is not None else ()
     return replace(transaction, state=TransactionState.COMMITTED, completed_ms=now_ms, position=kept)
 
 
 def aborted(transaction: Transaction, now_ms: int) -> Transaction:
-    """Its segments are gone."""
+    """The transaction after its segments were deleted."""
     return replace(transaction, state=TransactionState.ABORTED, completed_ms=now_ms)
 
 
 def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS) -> Due:
-    """What to do with a transaction when its entry among the due ones has come up; completed ones stay `kept_ms`."""
+    """The action for a transaction whose check is due. A completed one is kept for `kept_ms`."""
     if transaction.completed_ms is not None:
         return Due.COLLECT if now_ms >= transaction.completed_ms + kept_ms else Due.WAIT
     if transaction.state is TransactionState.COMMITTING:
@@ -300,7 +303,7 @@ def due(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_TRANSACT
 
 
 def next_check_ms(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS) -> int:
-    """When to look at it next. A ping in between only makes that too early, a mark at most CHECK_EVERY_MS too late."""
+    """The time of the next check. After a ping it is earlier than needed, after a mark at most CHECK_EVERY_MS late."""
     if transaction.completed_ms is not None:
         return transaction.completed_ms + kept_ms
     if transaction.state is not TransactionState.OPEN:
@@ -311,7 +314,7 @@ def next_check_ms(transaction: Transaction, now_ms: int, kept_ms: int = COMPLETE
 def no_such_transaction(scope: str, stream: str, transaction_id: int) -> NotFoundError:
     text = transaction_text(transaction_id)
     return NotFoundError(
-        f"stream {scope}/{stream} has no transaction {text}: it never had, or has forgotten it",
+        f"stream {scope}/{stream} has no transaction {text}: it never existed, or its record has expired",
         details={"scope": scope, "stream": stream, "transaction": text},
         code="transaction_not_found",
     )
@@ -320,7 +323,7 @@ def no_such_transaction(scope: str, stream: str, transaction_id: int) -> NotFoun
 def already_committed(transaction: Transaction) -> IllegalStateError:
     text = transaction_text(transaction.transaction_id)
     return IllegalStateError(
-        f"transaction {text} is {transaction.state}: it takes no more events and cannot be aborted",
+        f"transaction {text} is {transaction.state}: it accepts no more events and cannot be aborted",
         details={"transaction": text, "state": str(transaction.state)},
         code="transaction_committed",
     )

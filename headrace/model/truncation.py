@@ -1,4 +1,4 @@
-"""Where a stream begins: the cut before which its bytes are gone, and what a truncation on its way still has to do."""
+"""The head of a stream: the cut before which its bytes were truncated, and the progress of a running truncation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.model.stream_cuts import StreamCut
 class Truncation:
     """The head of a stream that was truncated.
 
-    `first_epoch` is the newest epoch in which no segment lies behind the cut: where a walk from the head begins.
-    `size_bytes` is what lay before the cut, from the creation of the stream on.
+    `first_epoch` is the newest epoch in which no segment is after the cut; a walk from the head begins there.
+    `size_bytes` counts the bytes before the cut, from the creation of the stream on.
     """
 
     head: PlacedCut
@@ -30,11 +30,11 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class RunningTruncation:
-    """A truncation on its way from `before` (None: the very beginning) to `target`.
+    """A running truncation from `before` (None: the beginning of the stream) to `target`.
 
-    First the bytes between are counted, then the target becomes the head (`is_recorded`), then the segments between are
-    deleted. `next_epoch` is how far the count, and later the deletion, has come; `size_bytes` what was counted so far.
-    Between the two the segments of the target are cut off, of which the first `positions_done` are done.
+    First the bytes between them are counted. Then the target becomes the head (`is_recorded`), and the segments of the
+    target are truncated; the first `positions_done` of them are done. At last the segments between are deleted.
+    `next_epoch` is the progress of the count, and later of the deletion. `size_bytes` is the count so far.
     """
 
     target: PlacedCut
@@ -47,24 +47,24 @@ class RunningTruncation:
 
     @property
     def epochs(self) -> range:
-        """The epochs whose beginnings replaced segments that go."""
+        """The epochs that may have replaced segments to be deleted."""
         start = self.before.first_epoch if self.before else 0
         return range(start + 1, self.target.cut.last_epoch + 1)
 
     @property
     def truncation(self) -> Truncation:
-        """What is on record once everything is counted."""
+        """The head that is recorded once all bytes are counted."""
         return Truncation(self.target, self.first_epoch, self.size_bytes)
 
 
 def running_truncation(target: PlacedCut, first_epoch: int, before: Truncation | None) -> RunningTruncation:
-    """A truncation that begins."""
+    """The truncation at its start."""
     start = before.first_epoch if before else 0
     return RunningTruncation(target, first_epoch, before, next_epoch=start + 1)
 
 
 def segments_that_go(running: RunningTruncation, epoch: Epoch) -> list[StreamSegment]:
-    """Of the segments that `epoch` replaced, those that lie before the new head and not before the old one."""
+    """The segments to delete: those that `epoch` replaced and that are before the new head, not before the old one."""
     old = running.before.head if running.before else None
     return [
         segment
@@ -74,14 +74,14 @@ def segments_that_go(running: RunningTruncation, epoch: Epoch) -> list[StreamSeg
 
 
 def segments_left(segments: Iterable[StreamSegment], truncation: Truncation | None) -> list[StreamSegment]:
-    """Those that no truncation has deleted."""
+    """The segments that no truncation has deleted."""
     return [one for one in segments if truncation is None or side_of(one, truncation.head) is not Side.BEFORE]
 
 
 def superimposed(segments: Iterable[StreamSegment], truncation: Truncation) -> dict[StreamSegment, int | None]:
-    """The segments of an epoch as they can still be read: those before the head make way for the head's.
+    """The segments of an epoch that readers can still read. The head's segments replace those before the head.
 
-    In order of their key ranges, each with the offset in bytes at which it starts; None for those behind the head.
+    They are ordered by key range. Each has the offset in bytes at which it starts, or None if it is after the head.
     """
     offsets = truncation.cut.offsets
     left: set[StreamSegment] = set()
@@ -94,22 +94,22 @@ def superimposed(segments: Iterable[StreamSegment], truncation: Truncation) -> d
 
 
 def bytes_that_go(running: RunningTruncation, lengths: Mapping[int, int]) -> int:
-    """How much of segments that go lay behind the old head; `lengths` in bytes by segment id."""
+    """The bytes after the old head in the segments to delete. `lengths` are in bytes by segment id."""
     starts = running.before.cut.offsets if running.before else {}
     return sum(length - starts.get(identifier, 0) for identifier, length in lengths.items())
 
 
 def bytes_cut_off(running: RunningTruncation) -> int:
-    """How much goes of the segments in which the new head lies."""
+    """The bytes that the truncation removes from the segments in which the new head is."""
     starts = running.before.cut.offsets if running.before else {}
     return sum(offset - starts.get(identifier, 0) for identifier, offset in running.target.cut.positions)
 
 
 def is_very_beginning(cut: StreamCut) -> bool:
-    """Whether nothing of the stream lies before the cut, whatever was truncated."""
+    """Whether no byte of the stream was ever before the cut."""
     return cut.last_epoch == 0 and not any(offset for _, offset in cut.positions)
 
 
 def very_beginning(scope: str, stream: str, first_epoch: Epoch) -> StreamCut:
-    """Where reading a stream starts that was never truncated."""
+    """The cut at which reading starts if the stream was never truncated."""
     return StreamCut(scope, stream, tuple((segment.segment_id, 0) for segment in first_epoch.segments))

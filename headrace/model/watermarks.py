@@ -1,7 +1,7 @@
-"""Watermarks: what all writers together say about time, as a stream cut with bounds.
+"""Watermarks: bounds of event time at a stream cut, computed from the times that all writers note.
 
-Every active writer has noted at least the lower bound, and none has noted more than the upper one; what lies before the
-cut was written up to these times. The cut covers the key space exactly once and never goes back.
+Every active writer has noted at least the lower bound, and no writer has noted more than the upper bound. The events
+before the cut were written up to these times. The cut covers the key space exactly once and never moves back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SegmentsOfEpoch = Callable[[int], Sequence[StreamSegment]]
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The times are the application's; `cut` is sorted by segment id."""
+    """A stream cut with its bounds of time, in the application's unit. `cut` is sorted by segment id."""
 
     lower_time: int
     upper_time: int
@@ -28,10 +28,11 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkState:
-    """How far the watermarks of a stream have come, in the life of it that begins at `first_segment_number`.
+    """The progress of a stream's watermarks, in the incarnation with this `first_segment_number`.
 
-    `last` begins at `last_offset` of the mark segment; the next one goes to `end_offset`. `silent_since` says since
-    when a writer that others wait for has been behind, in milliseconds since 1970.
+    `last` is at `last_offset` of the mark segment; the next watermark is written at `end_offset`. `silent_since` has
+    the writers for which the watermark waits, with the time since which each has been behind, in milliseconds since
+    1970.
     """
 
     first_segment_number: int
@@ -43,10 +44,11 @@ class WatermarkState:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRound:
-    """What one look at the marks of a stream leads to.
+    """The result of one computation over the marks of a stream.
 
-    `watermark` is the next one, if there is one now; `inactive` are the marks of writers that nobody waits for any
-    more; `silent_since` says since when each other writer that is behind has been so, in milliseconds since 1970.
+    `watermark` is the next watermark, or None if it cannot be computed yet. `inactive` are the marks of writers for
+    which the watermark no longer waits. `silent_since` has the other writers that are behind, with the time since which
+    each has been behind, in milliseconds since 1970.
     """
 
     watermark: Watermark | None
@@ -65,7 +67,7 @@ def next_round(
 ) -> WatermarkRound:
     """The next watermark, as soon as every active writer has passed the lower bound of the last one.
 
-    A writer is active that has passed it, or that is alive and has not been behind for `timeout_ms` yet.
+    A writer is active if it has passed that bound, or if it is alive and has been behind for less than `timeout_ms`.
     """
     participating: list[WriterMark] = []
     inactive: list[WriterMark] = []
@@ -90,15 +92,15 @@ def next_round(
 def upper_bound(
     positions: Iterable[Positions], last: Watermark | None, segments_of_epoch: SegmentsOfEpoch
 ) -> Positions:
-    """The least stream cut that lies behind all of these positions and behind the last watermark's cut.
+    """The lowest stream cut that is at or after all of these positions and the last watermark's cut.
 
-    Where no writer has been, the cut begins the newest segments that are known to any of them.
+    In key ranges without a position, the cut has the start of segments of the newest epoch in the cut.
     """
     furthest: dict[StreamSegment, int] = {}
     for position in itertools.chain(*positions, last.cut if last is not None else ()):
         furthest[position.segment] = max(position.offset, furthest.get(position.segment, 0))
     cut: dict[StreamSegment, int] = {}
-    for segment in sorted(furthest, key=lambda one: one.segment_id):  # what follows a segment comes after it
+    for segment in sorted(furthest, key=lambda one: one.segment_id):  # a successor has a higher id
         _add(cut, segment, furthest[segment])
     while gaps := _gaps(cut):
         newest = segments_of_epoch(max(segment.epoch for segment in cut))
@@ -109,7 +111,7 @@ def upper_bound(
 
 
 def is_at_or_behind(position: Positions, cut: Positions) -> bool:
-    """Whether `position` has reached `cut` wherever both speak of the same keys."""
+    """Whether `position` is at or after `cut` in all key ranges that both cover."""
     return all(
         one.segment.segment_id > other.segment.segment_id
         or (one.segment.segment_id == other.segment.segment_id and one.offset >= other.offset)
@@ -120,7 +122,7 @@ def is_at_or_behind(position: Positions, cut: Positions) -> bool:
 
 
 def _add(cut: dict[StreamSegment, int], segment: StreamSegment, offset: int) -> None:
-    """A segment replaces those it follows; one that is in the cut, or followed by one in it, is not added."""
+    """Add a segment to the cut in place of its predecessors, unless the cut has it or a successor of it."""
     overlapping = [one for one in cut if one.key_range.overlaps(segment.key_range)]
     if any(one.segment_id >= segment.segment_id for one in overlapping):
         return
@@ -130,7 +132,7 @@ def _add(cut: dict[StreamSegment, int], segment: StreamSegment, offset: int) -> 
 
 
 def _gaps(cut: Iterable[StreamSegment]) -> list[KeyRange]:
-    """The parts of the key space that no segment of the cut owns."""
+    """The parts of the key space that no segment of the cut covers."""
     gaps: list[KeyRange] = []
     reached = 0.0
     for key_range in sorted(segment.key_range for segment in cut):

@@ -1,7 +1,7 @@
-"""Writer marks: what a writer says of its own time and of the position in the stream up to which it has written.
+"""Writer marks: the time that a writer notes, and the position in the stream up to which it has written.
 
-Times are the application's (64 bits, signed): event times, sequence numbers or whatever else only grows. A position is
-an offset in bytes in each segment that the writer writes to, so that it need not cover the key space.
+Times are chosen by the application (64 bits, signed): event times, sequence numbers or other numbers that only grow. A
+position has an offset in bytes in each segment to which the writer writes. It need not cover the key space.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.model.limits import SEGMENTS_PER_STREAM_MAX, WRITER_NAME_CHARACTER
 from headrace.model.segments import StreamSegment
 
 TIME_MIN, TIME_MAX = -(1 << 63) + 1, (1 << 63) - 1
-"""Bounds of an application's time; the number below TIME_MIN says in Pravega's protocol that there is none."""
+"""Bounds of an application's time. In Pravega's protocol the number below TIME_MIN means that there is no time."""
 
 _OFFSET_MAX = (1 << 63) - 1
 _WRITER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
@@ -23,7 +23,7 @@ _WRITER_NAME = re.compile(r"[A-Za-z0-9.\-]+")
 
 @dataclass(frozen=True, slots=True)
 class SegmentPosition:
-    """An offset in bytes in a segment, with the key range that the segment owns."""
+    """An offset in bytes in a segment."""
 
     segment: StreamSegment
     offset: int
@@ -35,7 +35,7 @@ Positions = tuple[SegmentPosition, ...]
 
 @dataclass(frozen=True, slots=True)
 class WriterMark:
-    """Everything that the writer wrote before `time` lies before `positions`; it is alive until it was shut down."""
+    """All events that the writer wrote before `time` are before `positions`. It is alive until it was shut down."""
 
     writer: str
     time: int
@@ -56,29 +56,29 @@ def check_writer_name(name: str) -> str:
 
 
 def check_time(time: int) -> int:
-    """Returns `time` if it may be one, else raises InvalidRequestError, code "invalid_time"."""
+    """Returns `time` if it is a valid time, else raises InvalidRequestError, code "invalid_time"."""
     if not TIME_MIN <= time <= TIME_MAX:
-        raise _invalid_time(f"{time} is no time: expected a number of 64 bits from {TIME_MIN} on")
+        raise _invalid_time(f"{time} is not a valid time: expected a number of 64 bits, at least {TIME_MIN}")
     return time
 
 
 def check_offsets(offsets: Mapping[int, int]) -> None:
-    """Raises InvalidRequestError, code "invalid_position", for what can be a position of no stream."""
+    """Raises InvalidRequestError, code "invalid_position", if these offsets cannot be a position of any stream."""
     if not 1 <= len(offsets) <= SEGMENTS_PER_STREAM_MAX:
         raise invalid_position(f"it names {len(offsets)} segments, not 1 to {SEGMENTS_PER_STREAM_MAX}")
     for identifier, offset in offsets.items():
         if identifier < 0 or not 0 <= offset <= _OFFSET_MAX:
-            raise invalid_position(f"segment {identifier} at offset {offset} cannot be")
+            raise invalid_position(f"segment {identifier} cannot have offset {offset}")
 
 
 def positions_of(offsets: Mapping[StreamSegment, int]) -> Positions:
-    """The positions at these offsets, sorted."""
+    """The positions at these offsets, sorted by segment id."""
     ordered = sorted(offsets.items(), key=lambda one: one[0].segment_id)
     return tuple(SegmentPosition(segment, offset) for segment, offset in ordered)
 
 
 def noted(previous: WriterMark | None, mark: WriterMark) -> WriterMark:
-    """The writer's mark from now on; its first one is always taken.
+    """The writer's next mark. Its first mark is always accepted.
 
     Raises:
         InvalidRequestError: code "invalid_time": the time is before the last one; code "invalid_position": the position
@@ -93,7 +93,7 @@ def noted(previous: WriterMark | None, mark: WriterMark) -> WriterMark:
     before = {one.segment.segment_id: one.offset for one in previous.positions}
     after = {one.segment.segment_id: one.offset for one in mark.positions}
     if max(after) < max(before):
-        raise invalid_position(f"the writer has written to segment {max(before)} before, which is newer than all in it")
+        raise invalid_position(f"the writer has written to segment {max(before)} before, newer than all that it names")
     for identifier in sorted(before.keys() & after.keys()):
         if after[identifier] < before[identifier]:
             raise invalid_position(
@@ -103,7 +103,7 @@ def noted(previous: WriterMark | None, mark: WriterMark) -> WriterMark:
 
 
 def shut_down(mark: WriterMark) -> WriterMark:
-    """The writer is gone for good: nobody waits for it any more."""
+    """The mark of a writer that was shut down: watermarks no longer wait for it."""
     return replace(mark, is_alive=False)
 
 
