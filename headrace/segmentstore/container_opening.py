@@ -102,7 +102,7 @@ class ContainerOpening:
         if self._unstored is not None:
             self._unstored.start(segment_container.log)
         self.owned.writer.start()
-        self.owned.chores.start()
+        self.owned.maintenance.start()
         _log.info(
             "event=container_open container=%d epoch=%d segments=%d unstored_segments=%d next_entry=%d seconds=%.3f",
             self.container,

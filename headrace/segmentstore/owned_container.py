@@ -18,12 +18,12 @@ from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
-from headrace.segmentstore.tiering.chores import Chores
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor
 from headrace.segmentstore.tiering.evictor import Evictor
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
 from headrace.segmentstore.tiering.limits import StorageLimits
+from headrace.segmentstore.tiering.maintenance import MaintenanceTasks
 from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.segment_records import SegmentRecords
@@ -65,12 +65,12 @@ class OwnedContainer:
     reader: StorageReader
     tables: TableStore
     evictor: Evictor
-    chores: Chores
+    maintenance: MaintenanceTasks
     unstored: UnstoredLoad
 
     async def stop(self) -> None:
         """End what works for the container; it must not be served any more."""
-        await self.chores.stop()
+        await self.maintenance.stop()
         await self.tables.stop()
         await self.writer.stop()
         await self.unstored.stop()
@@ -113,11 +113,11 @@ def assemble(
     )
     records = SegmentRecords(parts.metadata_store, directory, container.metadata)
     evictor = Evictor(container, records, snapshots, clock, limits)
-    chores = Chores(container, [collector, compactor, evictor, container.writers], limits)
+    maintenance = MaintenanceTasks(container, [collector, compactor, evictor, container.writers], limits)
     epoch, threads = container.epoch, parts.reading_threads
     read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
     reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
     index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, container.epoch)
     tables = TableStore(container, reader, index_store, parts.table_memory, unstored)
     container.idle.find_record, container.idle.forget = records.find, tables.forget
-    return OwnedContainer(container, writer, reader, tables, evictor, chores, unstored)
+    return OwnedContainer(container, writer, reader, tables, evictor, maintenance, unstored)

@@ -202,8 +202,8 @@ class SegmentStore:
 
     async def _hand_over(self, owned: OwnedContainer, deadline_s: float) -> bool:
         container, started_s = owned.container.container, self.clock.monotonic_s()
-        # First: a chore that finds the container leaving would take that for a failure.
-        await owned.chores.stop()
+        # First: a maintenance task that runs after `leave` would fail the container with its error.
+        await owned.maintenance.stop()
         await owned.tables.stop()
         segment_container = owned.container
         segment_container.leave()
@@ -272,7 +272,7 @@ class SegmentStore:
             await asyncio.wait(ending, timeout=deadline_s)
         owned = list(self._owned.values())
         for each in owned:
-            await each.chores.stop()
+            await each.maintenance.stop()
             await each.tables.stop()
         closing = [asyncio.ensure_future(each.writer.drain()) for each in owned]
         if closing:

@@ -165,9 +165,9 @@ async def small_runs(running, client, segment, count, first=0):
 
 
 async def resting(running):
-    """The only container, whose chores are done when the test says so."""
+    """The only container, whose maintenance tasks run when the test says so."""
     owned = running.store.owned[0]
-    await owned.chores.stop()
+    await owned.maintenance.stop()
     return owned
 
 
@@ -188,7 +188,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
                 assert await client.read_all(segment) == expected[segment]
             before_merge = packed_objects(world)
             await owned.container.log.durable()  # else the compactor leaves runs alone that the log may not know of
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(packed_objects(world) - before_merge) == 1
             assert_counts_agree(world.metadata)
             for segment in SEGMENTS:
@@ -199,7 +199,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
                 owned.container.metadata.segments[segment].index.release_all()
                 assert await client.read_all(segment) == expected[segment]
             world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(counts_of(world.metadata)) == 1
             running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
             for segment in SEGMENTS:
@@ -218,10 +218,10 @@ def test_a_restart_forgets_hints_but_finds_old_runs_when_new_ones_come(world, ru
         async with world.running() as running:
             client = await running.connect()
             owned = await resting(running)
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 3
             expected += await small_runs(running, client, SEGMENTS[0], 4, first=3)
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert [run.length for run in runs_of(world, SEGMENTS[0])] == [len(expected)]
 
     run(scenario())
@@ -240,12 +240,12 @@ def test_a_run_that_the_log_may_forget_is_not_merged_yet(world, run):
             await client.append(WRITER, 3, b"last")
             held = HeldDisk(world.disk)
             world.clock.advance(2e9)
-            await owned.writer.round()
-            await owned.chores.round()
+            await owned.writer.run_pass()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 4
             held.release()
             await owned.container.log.durable()
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 1
 
     run(scenario())
@@ -260,7 +260,7 @@ def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world, run):
             await small_runs(running, client, SEGMENTS[0], 4)
             reservation = running.store.pool.reserve(running.store.pool.capacity_bytes // 2)
             hoard = running.store.pool.reserve(1 << 20)
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 4
             running.store.pool.release(reservation)
             running.store.pool.release(hoard)
@@ -273,10 +273,10 @@ def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world, run):
             await client.append(WRITER, 4, b"x")
             world.clock.advance(2e9)
             await running.until(lambda: not owned.writer.is_calm)
-            assert not await owned.chores.round()
+            assert not await owned.maintenance.run_pass()
             world.chunks.put = honest
             await running.flush()
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 1
 
     run(scenario())
@@ -307,15 +307,15 @@ def test_a_failed_attempt_costs_nothing_and_is_made_again(world, run, failing):
             world.chunks.read = away if failing == "read" else honest_read
             world.metadata.write = refused if "write" in failing else honest_write
             with pytest.raises(UnavailableError):
-                await owned.chores.round()
+                await owned.maintenance.run_pass()
             world.chunks.put, world.chunks.read, world.metadata.write = honest_put, honest_read, honest_write
             world.clock.advance(60)
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 1
             assert_counts_agree(world.metadata)
             assert await client.read_all(SEGMENTS[0]) == expected
             world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
-            await owned.chores.round()
+            await owned.maintenance.run_pass()
             assert await client.read_all(SEGMENTS[0]) == expected
             assert len(packed_objects(world)) == 1
 
@@ -343,7 +343,7 @@ def test_what_happens_to_a_segment_meanwhile_wins(world, run, change):
                 await honest(name, parts)
 
             world.chunks.put = slow
-            compaction = asyncio.ensure_future(owned.chores.round())
+            compaction = asyncio.ensure_future(owned.maintenance.run_pass())
             await reached.wait()
             if change == "truncate":
                 await client.call(wire.TruncateSegment(3, SEGMENTS[0], 150))
@@ -394,8 +394,8 @@ def test_a_compaction_is_one_put_and_per_segment_a_query_a_read_of_counts_and_a_
                     return honest(*args, **fields)
 
                 setattr(owner, method, counting)
-            _, compactor, *_ = owned.chores._chores
-            await compactor.round()
+            _, compactor, *_ = owned.maintenance._tasks
+            await compactor.run_pass()
             assert sorted(map(str, calls)) == sorted(
                 ["put", *["query", "get_many", str(1 + 4 + 4 + 1)] * 3]  # from the cache: nothing is read
             )

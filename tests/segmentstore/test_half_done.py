@@ -46,11 +46,11 @@ def test_a_truncation_that_is_not_durable_removes_nothing(world, run):
             held = HeldDisk(world.disk)
             client.send(wire.TruncateSegment(3, SEGMENT, 3))
             await accepted(lambda: owned.container.metadata.segments[SEGMENT].start_offset == 3)
-            await owned.writer.round()
+            await owned.writer.run_pass()
             assert len(runs_of(world, SEGMENT)) == 2
             held.release()
             assert await client.receive() == wire.SegmentTruncated(3, SEGMENT)
-            await owned.writer.round()
+            await owned.writer.run_pass()
             assert len(runs_of(world, SEGMENT)) == 1
 
     run(scenario())
@@ -68,12 +68,12 @@ def test_a_removal_that_is_not_durable_costs_no_bytes_that_came_by_a_merge(world
             client.send(wire.DeleteSegment(4, SEGMENT))
             await accepted(lambda: SEGMENT not in owned.container.metadata.segments)
             for _ in range(3):
-                await owned.writer.round()
+                await owned.writer.run_pass()
             assert len(runs_of(world, TRANSACTION)) == 2
             held.release()
             assert await client.receive() == wire.SegmentDeleted(4, SEGMENT)
             for _ in range(3):
-                await owned.writer.round()
+                await owned.writer.run_pass()
             assert not runs_of(world, TRANSACTION)
 
     run(scenario())
@@ -99,7 +99,7 @@ def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, ru
             world.metadata.write = answers_get_lost
             world.clock.advance(2e6)
             with pytest.raises(UnavailableError):
-                await owned.writer.round()
+                await owned.writer.run_pass()
             world.metadata.write = honest
             assert len(runs_of(world, SEGMENT)) == 2
             assert await client.read_all(SEGMENT) == b"onetwo"
@@ -130,7 +130,7 @@ def test_a_move_that_nobody_noted_is_found_after_a_crash_though_its_bytes_were_t
 
             world.metadata.write = answers_get_lost
             with pytest.raises(UnavailableError):
-                await owned.writer.round()
+                await owned.writer.run_pass()
             world.metadata.write = honest
             assert len(runs_of(world, SEGMENT)) == 2
         async with world.running() as running:
@@ -147,13 +147,13 @@ def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run)
             client = await running.connect()
             owned = await merged_and_truncated(running, client)
             held = HeldDisk(world.disk)
-            await owned.writer.round()
+            await owned.writer.run_pass()
             assert owned.container.metadata.segments[SEGMENT].is_stored
-            await owned.writer.round()
+            await owned.writer.run_pass()
             assert len(runs_of(world, SEGMENT)) == 2
             held.release()
             await accepted(lambda: owned.container.stored_is_durable)
-            await owned.writer.round()
+            await owned.writer.run_pass()
             assert len(runs_of(world, SEGMENT)) == 1
 
     run(scenario())

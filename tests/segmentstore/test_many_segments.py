@@ -78,7 +78,7 @@ def test_memory_and_requests_follow_the_segments_in_use(make_world):
         await end_in_good_order(world)
         async with world.running() as running:
             owned = running.store.owned[0]
-            await owned.chores.stop()
+            await owned.maintenance.stop()
             segments = owned.container.metadata.segments
             assert len(segments) == EXISTING
             world.clock.advance(2 * IDLE_S)

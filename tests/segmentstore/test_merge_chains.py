@@ -73,7 +73,7 @@ class Chain:
         self.world.metadata.write = answers_get_lost
         self.world.clock.advance(2e6)
         with pytest.raises(UnavailableError):
-            await running.store.owned[0].writer.round()
+            await running.store.owned[0].writer.run_pass()
         self.world.metadata.write = honest
         assert len(counted) == writes
         await self.check(running, segment)

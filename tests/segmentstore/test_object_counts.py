@@ -49,7 +49,7 @@ async def write(client, segment, data, number=0):
 async def sweep(world, running):
     """A whole sweep of the only container, after the time of grace."""
     world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
-    while await running.store.owned[0].chores.round():
+    while await running.store.owned[0].maintenance.run_pass():
         pass
 
 
@@ -74,7 +74,7 @@ def test_one_object_holds_the_runs_of_many_transactions(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             for segment in SEGMENTS:
                 await client.create(segment)
                 await write(client, segment, segment.encode())
@@ -98,7 +98,7 @@ def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(wo
         counted = Counted(world)
         async with world.running(graceful=False) as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             for segment in SEGMENTS:
                 await client.create(segment)
                 await write(client, segment, segment.encode())
@@ -109,7 +109,7 @@ def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(wo
         world.disk = world.disk.cut_power(1)
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await running.flush()
             assert_counts_agree(world.metadata)
             assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
@@ -128,22 +128,22 @@ def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_pas
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             for segment in SEGMENTS[:2]:
                 await client.create(segment)
                 await write(client, segment, b"abc")
             await running.flush()
-            chores = running.store.owned[0].chores
+            maintenance = running.store.owned[0].maintenance
             await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
             await running.until(lambda: not runs_of(world, SEGMENTS[0]))
             await sweep(world, running)
             assert len(object_names(world)) == 1
             await client.call(wire.DeleteSegment(4, SEGMENTS[1]))
             await running.until(lambda: not runs_of(world, SEGMENTS[1]))
-            await chores.stop()
+            await maintenance.stop()
             world.clock.advance(world.limits.object_grace_s - 1)
-            running.store.owned[0].chores._chores[0]._due_s = 0
-            await chores.round()
+            running.store.owned[0].maintenance._tasks[0]._due_s = 0
+            await maintenance.run_pass()
             assert len(object_names(world)) == 1
             assert counts_of(world.metadata)
             await sweep(world, running)
@@ -156,9 +156,9 @@ def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_pas
 def test_truncation_frees_what_lies_before_the_start(world, run):
     async def scenario():
         async with world.running() as running:
-            await running.store.owned[0].chores.stop()  # it sweeps when the test says so
+            await running.store.owned[0].maintenance.stop()  # it sweeps when the test says so
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             for number in range(3):
                 await write(client, SEGMENTS[0], b"0123456789", number)
@@ -189,23 +189,23 @@ def test_what_is_not_the_collectors_stays(world, run):
         ]
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
-            await running.store.owned[0].chores.stop()
+            await running.store.owned[0].maintenance.stop()
             kept = object_names(world)
             for name in [*strangers, packed_name(0, 0, 77)]:
                 await world.chunks.put(name, [b"x"])
-            names = running.store.owned[0].chores._chores[0]._names
+            names = running.store.owned[0].maintenance._tasks[0]._names
             with names.new() as in_flight:
                 await world.chunks.put(in_flight, [b"x"])
                 await sweep(world, running)
                 assert object_names(world) == sorted([*kept, *[s for s in strangers if s[:4] != "snap"], in_flight])
             await world.chunks.put(packed_name(0, 0, 78), [b"x"])  # too young
             world.clock.advance(world.limits.object_grace_s / 2)
-            running.store.owned[0].chores._chores[0]._due_s = 0
-            await running.store.owned[0].chores.round()
+            running.store.owned[0].maintenance._tasks[0]._due_s = 0
+            await running.store.owned[0].maintenance.run_pass()
             assert packed_name(0, 0, 78) in object_names(world)
             assert in_flight not in object_names(world)
 
@@ -218,7 +218,7 @@ def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -240,14 +240,14 @@ def test_a_deposed_owner_counts_and_collects_nothing(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
             await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
             await running.until(lambda: not runs_of(world, SEGMENTS[0]))
             owned = running.store.owned[0]
-            await owned.chores.stop()
+            await owned.maintenance.stop()
             await owned.writer.stop()
             before = counts_of(world.metadata)
             world.claim(0)
@@ -289,7 +289,7 @@ def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             await client.create(SEGMENTS[0])
             await write(client, SEGMENTS[0], b"abc")
             await running.flush()
@@ -307,7 +307,7 @@ def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
 def test_a_sweep_costs_a_listing_and_a_query_per_thousand_objects(world, run):
     async def scenario():
         async with world.running() as running:
-            await running.store.owned[0].chores.stop()
+            await running.store.owned[0].maintenance.stop()
             directory = ChunkDirectory(world.metadata, 0, 0, world.clock)
             count = 2 * OBJECTS_PER_PAGE + 10
             for number in range(count):
@@ -336,7 +336,7 @@ def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
-            await running.store.owned[0].chores.stop()  # sweeps come when the test says so
+            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
             for number in range(2):
                 await client.create(SEGMENTS[number])
                 await write(client, SEGMENTS[number], b"abc")
@@ -344,7 +344,7 @@ def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(
             deleted, cut = object_names(world)
             await world.chunks.delete([deleted, cut])
             await world.chunks.put(cut, [b"ab"])
-            await running.store.owned[0].chores.stop()
+            await running.store.owned[0].maintenance.stop()
             with caplog.at_level(logging.CRITICAL):
                 await sweep(world, running)
             told = [record.getMessage() for record in caplog.records if "event=foreign_change" in record.getMessage()]

@@ -47,12 +47,12 @@ class StoreMachine(SegmentOperations):
         self.patch.setattr(operation_log, "FRAME_BYTES_MAX", 900)  # operations are split, and torn in between
         self.patch.setattr(chunk_directory, "MOVES_PER_WRITE_MAX", 1)  # some merges take several transactions
         self.patch.setattr(chunk_directory, "LINKED_MOVES_PER_WRITE_MAX", 1)
-        self.chores: asyncio.Task[None] | None = None
+        self.maintenance: asyncio.Task[None] | None = None
 
     @initialize()
     def start(self) -> None:
         super().start()
-        del self.owned.chores._chores[2:]  # evictions have a rule of their own
+        del self.owned.maintenance._tasks[2:]  # evictions have a rule of their own
 
     @rule(
         chain=st.permutations(NAMES),
@@ -62,7 +62,7 @@ class StoreMachine(SegmentOperations):
     )
     def merge_on(self, chain: list[str], runs: int, first: str, second: str) -> None:
         """Bytes of tier 2 go from segment to segment, and nobody may know how far the last round brought them."""
-        if self.sync.armed or self.round is not None:
+        if self.sync.armed or self.writer_pass is not None:
             return
         for name in chain[:3]:
             if name in self.state:
@@ -82,59 +82,59 @@ class StoreMachine(SegmentOperations):
 
     @rule(fault=st.sampled_from(FAULTS), seconds=st.sampled_from([1, 10]), times=st.integers(1, 4))
     def flush(self, fault: str, seconds: int, times: int) -> None:
-        if self.round is not None:
+        if self.writer_pass is not None:
             return
         self.clock.advance(seconds * 1000)
         self.tier_2.fault = fault
         for _ in range(times):
-            self.wait(self.safe_round())
+            self.wait(self.safe_pass())
         self.tier_2.fault = "none"
 
     @rule(fault=st.sampled_from(["none", "none", "write refused", "write answer lost"]), flushes=st.integers(0, 3))
     def evict(self, fault: str, flushes: int) -> None:
         """Whatever tier 2 has as a whole leaves memory."""
-        if self.round is not None or self.sync.armed:
+        if self.writer_pass is not None or self.sync.armed:
             return
         self.flush("none", 10, flushes)
         self.clock.advance(3_000)
         self.tier_2.fault = fault
-        self.wait(self.safe_round(evicts=True))
+        self.wait(self.safe_pass(evicts=True))
         self.tier_2.fault = "none"
 
     @rule(arrived=st.booleans(), lost=st.booleans(), evicts=st.booleans())
     def hold_directory(self, arrived: bool, lost: bool, evicts: bool) -> None:
         """A round gets stuck in its next write of the directory or of records, if it has any to do."""
-        if self.round is not None or (evicts and self.sync.armed):
+        if self.writer_pass is not None or (evicts and self.sync.armed):
             return
         gate = self.tier_2.after_write if arrived else self.tier_2.before_write
         gate.arm()
         self.clock.advance(10_000)
-        self.round = self.loop.create_task(self.safe_round(evicts=evicts))
-        while not self.round.done() and not gate.reached.is_set():
+        self.writer_pass = self.loop.create_task(self.safe_pass(evicts=evicts))
+        while not self.writer_pass.done() and not gate.reached.is_set():
             self.wait(asyncio.sleep(0.0002))
         if lost:
             self.tier_2.fault = "write answer lost"
-        if self.round.done():
+        if self.writer_pass.done():
             self.go_on()
 
     @rule()
     def go_on(self) -> None:
-        if self.round is None:
+        if self.writer_pass is None:
             return
-        round_ = self.round
+        writer_pass = self.writer_pass
         self.tier_2.before_write.open()
         self.tier_2.after_write.open()
-        assert round_ is not None
-        self.wait(round_)
-        self.round = None
-        if self.chores is not None:
-            self.wait(self.chores)
-            self.chores = None
+        assert writer_pass is not None
+        self.wait(writer_pass)
+        self.writer_pass = None
+        if self.maintenance is not None:
+            self.wait(self.maintenance)
+            self.maintenance = None
         self.tier_2.fault = "none"
 
     @rule(name=names, times=st.integers(1, 4))
     def get_small_runs(self, name: str, times: int) -> None:
-        if self.sync.armed or self.round is not None:
+        if self.sync.armed or self.writer_pass is not None:
             return
         if name not in self.state:
             self.create(name)
@@ -143,18 +143,18 @@ class StoreMachine(SegmentOperations):
             self.flush("none", 10, 1)
 
     @rule(fault=st.sampled_from(FAULTS), collects=st.booleans())
-    def do_chores(self, fault: str, collects: bool) -> None:
+    def do_maintenance(self, fault: str, collects: bool) -> None:
         """Compaction, and a sweep if it is time; they may meet a write of the directory that is held back."""
         self.clock.advance(int(LIMITS.sweep_every_s * 1000) if collects else 1000)
-        _, compactor = self.owned.chores._chores
+        _, compactor = self.owned.maintenance._tasks
         for name in NAMES:
             compactor._small_runs.look_again(name)  # type: ignore[attr-defined]
-        if self.round is None:
+        if self.writer_pass is None:
             self.tier_2.fault = fault
-            self.wait(self.safely(self.owned.chores.round()))
+            self.wait(self.safely(self.owned.maintenance.run_pass()))
             self.tier_2.fault = "none"
-        elif self.chores is None:
-            self.chores = self.loop.create_task(self.safely(self.owned.chores.round()))
+        elif self.maintenance is None:
+            self.maintenance = self.loop.create_task(self.safely(self.owned.maintenance.run_pass()))
             self.turn()
 
     # Tier 1
@@ -163,7 +163,7 @@ class StoreMachine(SegmentOperations):
     def cut_power(self, seed: int) -> None:
         """What was in flight may be there or not; a write of the directory that is under way arrives or not."""
         survivor = self.lose_power(seed)
-        if self.round is not None:
+        if self.writer_pass is not None:
             self.go_on()
         self.cancel([])
         self.start_on(survivor)
@@ -185,7 +185,7 @@ class StoreMachine(SegmentOperations):
     @rule(lost=st.booleans())
     def restart(self, lost: bool) -> None:
         """In good order: then memory is empty, and tier 2 has everything, with the volume and without."""
-        if self.sync.armed or self.round is not None:
+        if self.sync.armed or self.writer_pass is not None:
             return
         self.wait(self._close())
         before = self.pool
@@ -244,7 +244,7 @@ class StoreMachine(SegmentOperations):
 
     def _end(self) -> None:
         """Everything stored and released leaves nothing behind in the pool, nor in the directory."""
-        if self.round is not None:
+        if self.writer_pass is not None:
             self.go_on()
         if self.sync.armed:
             self.release_disk()
@@ -271,7 +271,7 @@ class StoreMachine(SegmentOperations):
         for _ in range(200):
             container = self.owned.container
             self.clock.advance(10_000)
-            self.wait(self.safe_round())
+            self.wait(self.safe_pass())
             self.turn()
             if not container.dirty and not container.metadata.deletions:
                 return

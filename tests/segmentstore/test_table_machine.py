@@ -88,7 +88,7 @@ class TableMachine(StoreUnderAMachine):
             done, _ = await asyncio.wait([task], timeout=0.01)
             if not done and self.owned is not None:
                 self.clock.advance(10_000)
-                await self.safely(self.owned.writer.round())
+                await self.safely(self.owned.writer.run_pass())
         return task.result()
 
     def resident(self, name: str) -> Any:
@@ -257,13 +257,13 @@ class TableMachine(StoreUnderAMachine):
     def flush(self, fault: str, times: int) -> None:
         self.tier_2.fault = fault
 
-        async def rounds() -> None:
+        async def passes() -> None:
             for _ in range(times):
                 self.clock.advance(10_000)
-                await self.safely(self.owned.writer.round())
+                await self.safely(self.owned.writer.run_pass())
                 await asyncio.sleep(0.002)  # the upkeep works in threads too
 
-        self.loop.run_until_complete(rounds())
+        self.loop.run_until_complete(passes())
         self.tier_2.fault = "none"
 
     @rule()
@@ -335,7 +335,7 @@ class TableMachine(StoreUnderAMachine):
 
     async def close(self) -> None:
         self.owned.writer.start()
-        self.owned.chores.start()
+        self.owned.maintenance.start()
         await self.store.close(WAIT_S)
 
     def find_out(self) -> None:

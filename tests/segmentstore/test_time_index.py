@@ -323,12 +323,12 @@ def test_a_compaction_keeps_the_times_of_what_it_merges(make_world, run, cached)
 
     async def compacted(running, client):
         owned = running.store.owned[0]
-        await owned.chores.stop()
+        await owned.maintenance.stop()
         for number in range(9, 13):
             await write(client, SEGMENT, 1, first=number)
             await running.flush()
         assert len(runs_of(world, SEGMENT)) == 7
-        await owned.chores.round()
+        await owned.maintenance.run_pass()
         assert len(runs_of(world, SEGMENT)) == 1
 
     async def scenario():

@@ -114,7 +114,7 @@ def test_a_round_of_the_storage_writer_waits_for_the_bytes_that_it_is_to_store(w
             owned = running.store.owned[0]
             await owned.writer.stop()
             world.clock.advance(2e6)
-            storing = asyncio.ensure_future(owned.writer.round())
+            storing = asyncio.ensure_future(owned.writer.run_pass())
             await asyncio.sleep(0)
             loads.release()
             await storing

@@ -43,7 +43,7 @@ async def evict(running: Any) -> int:
 async def running_store(world: Any, **fields: Any) -> AsyncIterator[Any]:
     """A store from which segments leave only when the test says so."""
     async with world.running(**fields) as running:
-        await running.store.owned[0].chores.stop()
+        await running.store.owned[0].maintenance.stop()
         yield running
 
 
@@ -77,6 +77,6 @@ def segment_is(
 async def killed(world: Any) -> AsyncIterator[Any]:
     """A store that is gone from one moment to the next, with its volume."""
     async with lost_volumes.killed(world) as running:
-        await running.store.owned[0].chores.stop()
+        await running.store.owned[0].maintenance.stop()
         yield running
     lost_volumes.lose_volume(world)

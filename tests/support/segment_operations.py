@@ -35,7 +35,7 @@ class SegmentOperations(StoreUnderAMachine):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.round: asyncio.Task[None] | None = None
+        self.writer_pass: asyncio.Task[None] | None = None
         """A round of the storage writer, or a sweep of the evictor, that is stuck in the middle."""
 
     def turn(self) -> None:
@@ -74,14 +74,14 @@ class SegmentOperations(StoreUnderAMachine):
     async def _finish(self, task: asyncio.Task[Any]) -> Any:
         """A removed name is free again only after rounds, perhaps after a flush for its age."""
         while not task.done():
-            if self.round is None:
+            if self.writer_pass is None:
                 self.clock.advance(1000)
-                await self.safe_round()
+                await self.safe_pass()
             await asyncio.wait([task], timeout=0.002)
         return task.exception()
 
-    async def safe_round(self, *, evicts: bool = False) -> None:
-        await self.safely(self.owned.evictor.sweep() if evicts else self.owned.writer.round())
+    async def safe_pass(self, *, evicts: bool = False) -> None:
+        await self.safely(self.owned.evictor.sweep() if evicts else self.owned.writer.run_pass())
 
     def with_segment(self, name: str, segment: Modelled | None) -> State:
         state = dict(self.state)
@@ -100,7 +100,7 @@ class SegmentOperations(StoreUnderAMachine):
 
     @rule(name=names)
     def create(self, name: str) -> None:
-        if self.blocked(name) and (self.sync.armed or self.round):
+        if self.blocked(name) and (self.sync.armed or self.writer_pass):
             return
         self.tier_2.fault = "none"
         known = name in self.state
@@ -166,7 +166,7 @@ class SegmentOperations(StoreUnderAMachine):
 
     @rule(name=names)
     def delete(self, name: str) -> None:
-        if self.blocked(name) and self.round:
+        if self.blocked(name) and self.writer_pass:
             return
         error = None if name in self.state else NotFoundError
         self.operate(self.owned.container.delete(name), self.with_segment(name, None), error)
@@ -174,7 +174,7 @@ class SegmentOperations(StoreUnderAMachine):
     @rule(into_name=names, out_of_name=names, holds=st.booleans())
     def merge(self, into_name: str, out_of_name: str, holds: bool) -> None:
         target, source = into_name, out_of_name
-        if self.blocked(source) and self.round:
+        if self.blocked(source) and self.writer_pass:
             return
         into, out_of = self.state.get(target), self.state.get(source)
         after, error = self.state, None

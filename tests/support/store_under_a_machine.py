@@ -92,7 +92,7 @@ class StoreUnderAMachine(RuleBasedStateMachine):
         assert epoch is not None
         self.wait(self.store.open_container(0, epoch))
         self.owned = self.store.owned[0]
-        self.wait(self.owned.chores.stop())
+        self.wait(self.owned.maintenance.stop())
         self.wait(self.owned.writer.stop())  # from here on it works when the machine says so
 
     def start_on(self, disk: MemoryJournalDisk) -> None:

@@ -94,7 +94,7 @@ class WriterExpiry:
         if gone is not None and found is not None and writer_id in found.attributes:
             gone[writer_id] = self._clock.monotonic_s()
 
-    async def round(self) -> bool:
+    async def run_pass(self) -> bool:
         """A sweep if one is due; nothing is left to do at once after it. Raises as `sweep`."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:

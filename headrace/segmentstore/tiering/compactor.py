@@ -114,7 +114,7 @@ class Compactor:
         self._budget = budget
         self._is_calm = is_calm
 
-    async def round(self) -> bool:
+    async def run_pass(self) -> bool:
         """Write one object of larger runs, if there is something to merge; whether there may be more now.
 
         Raises:

@@ -35,7 +35,10 @@ SWEEPS_PER_IDLE_TIME: Final = 4
 
 
 class Evictor:
-    """A chore of one container. It begins when tier 2 has a snapshot: whoever restores from that knows of records."""
+    """The task that evicts idle segments of one container.
+
+    It starts when tier 2 has a snapshot, from which a restoration learns that segments may have records.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class Evictor:
         self._every_s = limits.idle_segment_s / SWEEPS_PER_IDLE_TIME
         self._due_s = clock.monotonic_s() + self._every_s
 
-    async def round(self) -> bool:
+    async def run_pass(self) -> bool:
         """A sweep if one is due; nothing is left to do at once after it. Raises as `sweep`."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:

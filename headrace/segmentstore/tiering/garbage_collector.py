@@ -46,7 +46,7 @@ class GarbageCollector:
         self._after = ""
         self._due_s = clock.monotonic_s() + limits.sweep_every_s
 
-    async def round(self) -> bool:
+    async def run_pass(self) -> bool:
         """Sweep one page if a sweep is due; whether it has more pages.
 
         Raises:

@@ -117,7 +117,7 @@ class StorageWriter:
         retry_s = self._limits.retry_first_s
         while self._container.failure is None:
             try:
-                more = await self.round()
+                more = await self.run_pass()
                 retry_s, self._retrying = self._limits.retry_first_s, False
             except (UnavailableError, ThrottledError) as error:
                 if self._container.failure is not None:
@@ -155,7 +155,7 @@ class StorageWriter:
             timer.cancel()
         self._woken.clear()
 
-    async def round(self) -> bool:
+    async def run_pass(self) -> bool:
         """One bounded piece of work; whether there may be more to do at once.
 
         After a recovery it waits for the bytes that tier 2 lacks: some of them are to be stored.

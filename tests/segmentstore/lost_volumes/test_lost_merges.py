@@ -116,7 +116,7 @@ async def bring_to_tier_2(running: Any, *, told: bool) -> None:
         world.clock.advance(100 if told else 10)
         try:
             await owned.container.log.durable()
-            await owned.writer.round()
+            await owned.writer.run_pass()
         except HeadraceError:
             return
 

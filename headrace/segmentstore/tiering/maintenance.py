@@ -1,4 +1,7 @@
-"""What keeps one container's tier 2 in order beside its storage writer, and must never be in the writer's way."""
+"""Runs the maintenance tasks of one container in tier 2: garbage collection, compaction, eviction, writer expiry.
+
+They run next to the storage writer, in a task of their own, so that flushes never wait for them.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from headrace.segmentstore.tiering.retries import reported_as_refusal
 _log = logging.getLogger(__name__)
 
 
-class Chore(Protocol):
-    """Something that is done piece by piece."""
+class MaintenanceTask(Protocol):
+    """Work that is done in passes."""
 
-    async def round(self) -> bool:
-        """One bounded piece of work; whether there may be more to do at once.
+    async def run_pass(self) -> bool:
+        """Do one bounded piece of the work. Returns whether more work may be due now.
 
         Raises:
-            ThrottledError, UnavailableError: tier 2 does not answer; try again later.
+            ThrottledError, UnavailableError: tier 2 does not answer; the caller tries again later.
             FencedError: the container has another owner.
             CorruptError: tier 2 contradicts itself.
         """
         ...
 
 
-class Chores:
-    """Runs the chores of one container in turn, from `start` to `stop`."""
+class MaintenanceTasks:
+    """Runs the maintenance tasks of one container in turn, from `start` to `stop`."""
 
-    def __init__(self, container: SegmentContainer, chores: Sequence[Chore], limits: StorageLimits) -> None:
+    def __init__(self, container: SegmentContainer, tasks: Sequence[MaintenanceTask], limits: StorageLimits) -> None:
         self._container = container
-        self._chores = chores
+        self._tasks = tasks
         self._limits = limits
         self._task: asyncio.Task[None] | None = None
 
@@ -47,15 +50,15 @@ class Chores:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def round(self) -> bool:
-        """A piece of each chore; returns and raises as `Chore.round`."""
-        return any([await chore.round() for chore in self._chores])
+    async def run_pass(self) -> bool:
+        """Run one pass of each task; returns and raises as `MaintenanceTask.run_pass`."""
+        return any([await task.run_pass() for task in self._tasks])
 
     async def _run(self) -> None:
         retry_s = self._limits.retry_first_s
         while self._container.failure is None:
             try:
-                more = await self.round()
+                more = await self.run_pass()
                 retry_s = self._limits.retry_first_s
                 await asyncio.sleep(0 if more else self._limits.tick_s)
             except (UnavailableError, ThrottledError) as error:
@@ -70,6 +73,6 @@ class Chores:
                 retry_s = min(2 * retry_s, self._limits.retry_max_s)
             except HeadraceError as error:
                 self._container.log.fail(error)
-            except Exception as error:  # noqa: BLE001 - as in the storage writer: a defect must not be silent
+            except Exception as error:  # noqa: BLE001 - a defect must stop the container, not only this task
                 _log.exception("event=chores_failed container=%d", self._container.container)
-                self._container.log.fail(HeadraceError(f"the chores of tier 2 failed: {error!r}"))
+                self._container.log.fail(HeadraceError(f"the maintenance of tier 2 failed: {error!r}"))
