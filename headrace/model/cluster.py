@@ -149,8 +149,7 @@ def leaving(lease: StoreLease, now_ms: int) -> StoreLease:
 
 
 def left(lease: StoreLease, now_ms: int) -> StoreLease:
-    """The lease of a store that has stopped. Containers that it could not flush to tier 2 wait for it as after a loss.
-    """
+    """The lease of a store that has stopped. Containers that it could not flush to tier 2 wait for it as after a loss."""
     return _ended(lease, StoreState.LEFT, now_ms, lease.take_over_after_ms)
 
 
@@ -292,8 +291,7 @@ def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
 def _is_discarded(
     container: int, hold: ContainerHold, former: ContainerMap, by_id: Mapping[str, StoreLease], now_ms: int
 ) -> bool:
-    """A discarded log stays discarded. Whether a store may claim the container depends on the lease of the log's store.
-    """
+    """A discarded log stays discarded. Whether a store may claim the container depends on the lease of the log's store."""
     if former.discarded_logs.get(container) == hold.epoch:
         return True
     lease = by_id.get(hold.store_id)

@@ -117,8 +117,7 @@ def new_letter(delivery: Delivery, cause: Cause, now_ms: int) -> DeadLetter:
 
 
 def died_again(known: DeadLetter, now: DeadLetter) -> DeadLetter:
-    """The letter `known` of a request after another message of it has failed for the last time, with the letter `now`.
-    """
+    """The letter `known` of a request after another message of it has failed for the last time, with the letter `now`."""
     return replace(
         now,
         letter_id=known.letter_id,
@@ -135,8 +134,7 @@ def replayed(letter: DeadLetter) -> DeadLetter:
 
 
 def identity_of(queue: str, text: str) -> str:
-    """The identity of a message, 32 hexadecimal digits. Messages of a queue with equal content have the same identity.
-    """
+    """The identity of a message, 32 hexadecimal digits. Messages of a queue with equal content have the same identity."""
     body = _object(text)
     canonical = text if body is None else json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{queue}\n{canonical}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

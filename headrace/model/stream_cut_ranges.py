@@ -118,7 +118,9 @@ def segments_between(
                 found[segment.segment_id] = segment
                 predecessors[segment.segment_id] = tuple(one.segment_id for one in before)
         if len(found) > SEGMENTS_BETWEEN_MAX:
-            raise InvalidRequestError(f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts")
+            raise InvalidRequestError(
+                f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts"
+            )
     lower.finish()
     upper.finish()
     _check_order(lower, upper)

@@ -122,7 +122,8 @@ class CommitRun:
     """The commit that runs on a stream: transactions of one reference epoch, in the order of their commit.
 
     `active_epoch` is the number of the epoch that was active when the commit began. A rolling commit derives the
-    creation times of its epochs from `started_ms`.
+    creation times of its epochs from `started_ms`. The `incomplete` transactions lost bytes before the commit began, and
+    are aborted.
     """
 
     transactions: tuple[int, ...]
@@ -130,6 +131,7 @@ class CommitRun:
     active_epoch: int
     rolls: bool
     started_ms: int
+    incomplete: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,10 @@ class SegmentStores(Protocol):
         """
         ...
 
+    def incomplete_segments(self, names: Sequence[str]) -> set[str]:
+        """Those that do not exist, or may lack bytes since a volume was lost."""
+        ...
+
     def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         """Puts `data` at `expected_offset` if the segment ends there; the offset behind the data.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.metadata.history_records import create_epoch
@@ -123,60 +123,96 @@ class TransactionCommits:
         epoch = batch[0].transaction.reference_epoch
         identifiers = tuple(one.transaction.transaction_id for one in batch)
         rolls = must_roll(stream.epoch, epoch)
-        run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms())
+        with self._conflict_if_changed(stored):
+            incomplete = self._incomplete(stream, epoch, identifiers)
+        run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete)
         create = create_run(stream.scope, stream.name, run)
         if stream.state is StreamState.SEALING:
             self._tools.records.while_unchanged(stored, create)
             return stored, run
         return self._replace(stored, start_committing(stream, stored.version), create), run
 
+    def _incomplete(self, stream: Stream, epoch: int, identifiers: Sequence[int]) -> tuple[int, ...]:
+        """Those of which a lost volume took bytes or whole segments.
+
+        A store refuses to merge a segment that lacks bytes, but the other targets may have the transaction by then. And
+        only before a run begins does a segment that is gone tell that it was lost: later it may have been merged.
+        """
+        segments = self._segments(stream, epoch, identifiers)
+        found = self._tools.segment_stores.incomplete_segments([name for names in segments.values() for name in names])
+        return tuple(one for one, names in segments.items() if not found.isdisjoint(names))
+
+    def _segments(self, stream: Stream, epoch: int, identifiers: Sequence[int]) -> dict[int, list[str]]:
+        own = self._history.epoch(stream, epoch).segments
+        return {
+            one: [segment_of_transaction(stream.scope, stream.name, segment, one) for segment in own]
+            for one in identifiers
+        }
+
     def _finish(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
         """Everything behind the beginning of a run; `batch` is what it commits, where that was just read."""
-        try:
+        with self._conflict_if_changed(stored):
             self._merge_whole(stored, run, batch)
+
+    @contextlib.contextmanager
+    def _conflict_if_changed(self, stored: StoredStream) -> Iterator[None]:
+        """A processor that is late finds segments sealed or gone by what came after: then there is nothing to do."""
+        try:
+            yield
         except (SealedError, NotFoundError) as error:
-            # A processor that is late finds segments sealed or gone by what came after: then there is nothing to do.
             found = self._tools.records.find(stored.stream.scope, stored.stream.name)
             if found is None or found.version != stored.version:
                 raise WriteConflictError(f"{stored.stream.scoped_name} has gone on: {error}", {}) from error
             raise
 
     def _merge_whole(self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None) -> None:
-        """Merge and complete; abort those that a lost volume has left incomplete, so that the others go on."""
+        """Merge and complete; abort those that a lost volume has left incomplete, so that the others go on.
+
+        That a volume is lost after the run has begun is told by the stores, which refuse the merge.
+        """
+        if run.incomplete:
+            self._abort_known(stored, run)
+            batch = None
         for _ in run.transactions:
             try:
                 self._merge_and_complete(stored, run, batch)
             except IllegalStateError as error:
                 if error.specific_code != SOURCE_INCOMPLETE:
                     raise
-                self._abort_incomplete(stored, run, error.details["segment"])
+                self._abort_refused(stored, run, error.details["segment"])
                 batch = None
             else:
                 return
             require_time_for_piece(f"commits of {stored.stream.scoped_name}")
         self._merge_and_complete(stored, run, batch)
 
-    def _abort_incomplete(self, stored: StoredStream, run: CommitRun, source: str) -> None:
+    def _abort_known(self, stored: StoredStream, run: CommitRun) -> None:
+        for identifier, names in self._segments(stored.stream, run.reference_epoch, run.incomplete).items():
+            self._abort(stored, identifier, "bytes were lost before its commit began")
+            self._tools.segment_stores.delete_segments(names)
+            require_time_for_piece(f"commits of {stored.stream.scoped_name}")
+
+    def _abort_refused(self, stored: StoredStream, run: CommitRun, source: str) -> None:
         """It is on record as aborted before its segments go: a segment that is gone counts as merged.
 
-        The one that was refused goes last. As long as another is there, a repetition, also one by a processor that is
-        late, is refused for it again and merges none of the others.
+        The refused one goes last. Until then no process that repeats the run merges the ones behind it.
         """
-        stream = stored.stream
-        own = self._history.epoch(stream, run.reference_epoch).segments
-        names = {
-            one: [segment_of_transaction(stream.scope, stream.name, segment, one) for segment in own]
-            for one in run.transactions
-        }
-        identifier = next((one for one, segments in names.items() if source in segments), None)
+        segments = self._segments(stored.stream, run.reference_epoch, run.transactions)
+        identifier = next((one for one, names in segments.items() if source in names), None)
         if identifier is None:
-            raise CorruptError(f"a commit of {stream.scoped_name} was refused for {source}, which it does not merge")
+            raise CorruptError(
+                f"a commit of {stored.stream.scoped_name} was refused for {source}, which it does not merge"
+            )
+        self._abort(stored, identifier, f"{source} may lack bytes")
+        self._tools.segment_stores.delete_segments([name for name in segments[identifier] if name != source])
+        self._tools.segment_stores.delete_segments([source])
+
+    def _abort(self, stored: StoredStream, identifier: int, reason: str) -> None:
+        stream = stored.stream
         for left in self._transactions.still_open(stream.scope, stream.name, [identifier]):
             ended = aborted(left.transaction, self._tools.clock.now_ms())
             self._tools.records.while_unchanged(stored, *complete(stream.scope, stream.name, left, ended))
-            _log.error("transaction %032x of %s is aborted: %s may lack bytes", identifier, stream.scoped_name, source)
-        self._tools.segment_stores.delete_segments([name for name in names[identifier] if name != source])
-        self._tools.segment_stores.delete_segments([source])
+            _log.error("transaction %032x of %s is aborted: %s", identifier, stream.scoped_name, reason)
 
     def _merge_and_complete(
         self, stored: StoredStream, run: CommitRun, batch: Sequence[StoredTransaction] | None
@@ -253,7 +289,8 @@ def _of_one_epoch(found: Sequence[StoredTransaction]) -> Sequence[StoredTransact
 
 
 def _sources(stream: Stream, source: StreamSegment, run: CommitRun) -> list[str]:
-    return [segment_of_transaction(stream.scope, stream.name, source, one) for one in run.transactions]
+    whole = (one for one in run.transactions if one not in run.incomplete)
+    return [segment_of_transaction(stream.scope, stream.name, source, one) for one in whole]
 
 
 def _completions(stream: Stream, part: Sequence[StoredTransaction], position: _Position, now_ms: int) -> list[Write]:

@@ -269,6 +269,14 @@ def test_many_sources(stores: SegmentStores) -> None:
     assert stores.segment_info(A).length == 3
 
 
+def test_segments_that_do_not_exist_are_incomplete(stores: SegmentStores) -> None:
+    stores.create_segments([A, B], RATE)
+    stores.seal_segment(B)
+    assert stores.incomplete_segments([A, B]) == set()
+    gone = [transaction_segment_name(A, number) for number in range(1_500)]
+    assert stores.incomplete_segments([A, *gone, B]) == set(gone)
+
+
 def test_targets_that_take_no_merge(stores: SegmentStores) -> None:
     source = transaction_segment_name(A, 5)
     with pytest.raises(NotFoundError):

@@ -100,6 +100,13 @@ def test_a_mark_from_before_marks_shared_numbers_is_read_and_keeps_its_entry():
     assert commit_order_record.order_of_body({"format": 1, "id": TEXT}) == WaitingMark(ID, None)
 
 
+def test_a_run_names_those_that_it_aborts():
+    run = CommitRun((ID, 1), 3, 5, True, 99, incomplete=(1,))
+    body = commit_run_record.commit_run_body(run)
+    assert body == SHAPES["commit run"][3] | {"incomplete": ["0" * 31 + "1"]}
+    assert commit_run_record.commit_run_of_body(body) == run
+
+
 def test_marks_sort_by_number_then_by_group_then_by_place():
     orders = [CommitOrder(7, None), CommitOrder(7, 1), CommitOrder(7, 1, 10), CommitOrder(7, 2), CommitOrder(10, 1)]
     sorts = [commit_order_record.order_sort(one) for one in orders]

@@ -343,6 +343,7 @@ def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
         "read": 5,
         "query": 2,
         "transaction": 7,
+        "segment store incomplete_segments": 1,
         "segment store merge_segments": 2,
         "segment store segment_infos": 1,
     }
@@ -364,6 +365,7 @@ def test_cost_of_a_rolling_commit(stream: Any):
         "write": 1,
         "transaction": 5,
         "segment store create_segments": 1,
+        "segment store incomplete_segments": 1,
         "segment store merge_segments": 2,
         "segment store seal_segments": 2,
         "segment store segment_infos": 2,

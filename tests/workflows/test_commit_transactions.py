@@ -328,15 +328,66 @@ def test_a_transaction_that_may_lack_bytes_is_aborted_alone(world: Any, rolls: b
     assert _all_bytes(world) == b"123"
 
 
+@pytest.mark.parametrize("rolls", [False, True], ids=["in place", "rolling"])
+@pytest.mark.parametrize("gone", [False, True], ids=["incomplete", "gone"])
+def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: Any, rolls: bool, gone: bool):
+    """The first of its segments is whole, on another volume. Of the second bytes are lost, or all that there was."""
+    world.create(segments=2)
+    lost, other = _transaction(world, b"lost"), _transaction(world, b"other")
+    _, name = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    if gone:
+        world.bare_segment_stores.delete_segment(name)
+    else:
+        world.bare_segment_stores.lose_volume(name)
+    if rolls:
+        world.scale([0], [0.0, 0.25, 0.5])
+    for one in (lost, other):
+        world.transactions.commit_transaction("s", "t", one)
+    world.drain_transactions()
+    assert _states(world, lost, other) == [TransactionState.ABORTED, TransactionState.COMMITTED]
+    assert _all_bytes(world) == b"other"
+
+
+def test_a_store_that_is_away_amid_an_abort_lets_nothing_be_shown(world: Any, monkeypatch: pytest.MonkeyPatch):
+    """A volume is lost after the commit began; when the rest is removed, the last segment's store does not answer."""
+    world.create(segments=3)
+    lost = _transaction(world, b"lost", 0.9)
+    names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    world.transactions.commit_transaction("s", "t", lost)
+    (message,) = world.bare_commits.receive()
+    stores, delete = world.bare_segment_stores, world.bare_segment_stores.delete_segments
+    away = {names[2]}
+
+    def delete_some(wanted: list[str]) -> None:
+        delete([one for one in wanted if one not in away])
+        if not away.isdisjoint(wanted):
+            away.clear()
+            raise UnavailableError("the store does not answer")
+
+    monkeypatch.setattr(stores, "delete_segments", delete_some)
+    world.calls.before = lambda kind: stores.lose_volume(names[1]) if kind == "segment store merge_segments" else None
+    with pytest.raises(UnavailableError):
+        world.commits.process(message.body)
+    world.calls.calm()
+    world.commits.process(message.body)
+    assert _states(world, lost) == [TransactionState.ABORTED]
+    assert [stores.segment_info(f"s/t/{number}.#epoch.0").length for number in range(3)] == [0, 0, 0]
+    assert stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0", "s/t/2.#epoch.0"]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["incomplete", "gone"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "behind"])
-def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: Any, done: bool):
-    """The one that lacks bytes never counts as committed, whichever of its segments are gone."""
+def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: Any, done: bool, gone: bool):
+    """The one that lacks bytes never counts as committed, whichever of its segments are gone, and nothing is shown."""
     for position in itertools.count():
         world = stream_world.StreamWorld()
         world.create(segments=2)
         lost, other = _transaction(world, b"lost"), _transaction(world, b"other")
         names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
-        world.bare_segment_stores.lose_volume(*names)
+        if gone:
+            world.bare_segment_stores.delete_segment(names[1])
+        else:
+            world.bare_segment_stores.lose_volume(names[1])
         for one in (lost, other):
             world.transactions.commit_transaction("s", "t", one)
         (message,) = world.bare_commits.receive()

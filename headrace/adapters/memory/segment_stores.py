@@ -126,6 +126,10 @@ class MemorySegmentStores:
                     segment.runs += [(segment.info.length + offset, data) for offset, data in source.runs]
                     self._lengthen(segment, source.info.length)
 
+    def incomplete_segments(self, names: Sequence[str]) -> set[str]:
+        with self._lock:
+            return {one for one in names if one not in self._segments or self._segments[one].may_lack_bytes}
+
     def append(self, name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         check_append(name, data)
         with self._lock:

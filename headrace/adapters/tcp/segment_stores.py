@@ -27,6 +27,9 @@ first segment number of an incarnation has 31 bits, so that the sum is a number 
 _MERGED_AT_ONCE_MAX = 1_000
 """Sources that a segment store takes in one request."""
 
+_ASKED_AT_ONCE_MAX = 1_000
+"""Segments that are asked about within one deadline."""
+
 
 class TcpSegmentStores:
     """Segment stores found by `locate`, for segments spread over `container_count` containers.
@@ -130,6 +133,19 @@ class TcpSegmentStores:
     def merge_segments(self, target: str, sources: Sequence[str]) -> None:
         for first in range(0, len(sources), _MERGED_AT_ONCE_MAX):
             self._merge(target, tuple(sources[first : first + _MERGED_AT_ONCE_MAX]))
+
+    def incomplete_segments(self, names: Sequence[str]) -> set[str]:
+        def request(name: str, request_id: int) -> wire.WireCommand:
+            return wire.GetSegmentAttribute(request_id, name, wire.MAY_LACK_BYTES)
+
+        incomplete: set[str] = set()
+        for first in range(0, len(names), _ASKED_AT_ONCE_MAX):
+            asked = names[first : first + _ASKED_AT_ONCE_MAX]
+            for name, reply in zip(asked, self._call_each(asked, request), strict=True):
+                _check(reply, wire.SegmentAttribute, wire.NoSuchSegment)
+                if not isinstance(reply, wire.SegmentAttribute) or reply.value != wire.NO_ATTRIBUTE_VALUE:
+                    incomplete.add(name)
+        return incomplete
 
     # Bytes
 

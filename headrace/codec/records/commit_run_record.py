@@ -11,12 +11,15 @@ RUN_SORT = "run"
 
 
 def commit_run_body(run: CommitRun) -> dict[str, Any]:
+    # Most runs have none: their records stay as earlier versions write them.
+    incomplete = {"incomplete": [transaction_text(one) for one in run.incomplete]} if run.incomplete else {}
     return versioned(
         transactions=[transaction_text(one) for one in run.transactions],
         reference_epoch=run.reference_epoch,
         active_epoch=run.active_epoch,
         rolls=run.rolls,
         started=run.started_ms,
+        **incomplete,
     )
 
 
@@ -31,4 +34,5 @@ def _commit_run(body: Body) -> CommitRun:
         active_epoch=int(body["active_epoch"]),
         rolls=bool(body["rolls"]),
         started_ms=int(body["started"]),
+        incomplete=tuple(int(one, 16) for one in body.get("incomplete", [])),
     )

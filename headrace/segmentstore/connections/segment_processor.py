@@ -240,7 +240,7 @@ class SegmentProcessor:
     async def _get_attribute(self, command: wire.GetSegmentAttribute) -> None:
         container = self._container(command.segment)
         segment = await container.find(command.segment)
-        value = segment.attribute(command.attribute_id) if segment is not None else attributes.NO_VALUE
+        value = attributes.NO_VALUE if segment is None else _attribute(segment, command.attribute_id)
         await container.log.durable()
         if segment is None:
             raise NotFoundError(f"there is no segment {command.segment}")
@@ -328,6 +328,12 @@ def checked_name(name: str) -> str:
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidRequestError(f"a segment name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
     return name
+
+
+def _attribute(segment: Segment, attribute_id: int) -> int:
+    if attribute_id == wire.MAY_LACK_BYTES:
+        return 1 if segment.may_lack_bytes else attributes.NO_VALUE
+    return segment.attribute(attribute_id)
 
 
 def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:

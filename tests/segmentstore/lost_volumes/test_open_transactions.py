@@ -46,6 +46,10 @@ async def merge_batch(client, *sources):
     return await client.call(wire.MergeSegmentsBatch(9, STREAM, sources))
 
 
+async def may_lack_bytes(client, name):
+    return (await client.call(wire.GetSegmentAttribute(8, name, wire.MAY_LACK_BYTES))).value
+
+
 def assert_refused(reply, source=LOST):
     assert isinstance(reply, wire.ErrorMessage), reply
     assert (reply.segment, reply.error_code) == (source, wire.ERROR_CODE_SOURCE_INCOMPLETE)
@@ -64,6 +68,8 @@ def test_a_transaction_that_lost_bytes_is_not_merged(world, run, caplog, known):
             client = await running.connect()
             await client.create(LATER)
             await write(client, LATER, [b"later"])
+            assert await may_lack_bytes(client, LOST) == 1
+            assert await may_lack_bytes(client, LATER) == wire.NO_ATTRIBUTE_VALUE
             assert_refused(await merge_batch(client, LOST, LATER))
             assert_refused(await client.call(wire.MergeSegments(9, STREAM, LOST)))
             assert await client.read_all(STREAM) == b""
