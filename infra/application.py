@@ -1,4 +1,4 @@
-"""Puts the stacks together, in the order of their deployment, and has cdk-nag judge them."""
+"""Creates the stacks in the order of their deployment, and checks them with cdk-nag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infra.stacks.spark import SparkStack
 
 
 def add_stacks(app: cdk.App, settings: Settings) -> None:
-    """All stacks of one deployment, judged."""
+    """Create all stacks of a deployment and register the checks of cdk-nag."""
     metadata = MetadataStack(app, "HeadraceMetadata", settings)
     chunks = ChunksStack(app, "HeadraceChunks", settings)
     queues = QueuesStack(app, "HeadraceQueues")
@@ -27,11 +27,11 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
     stores = SegmentStoresStack(app, "HeadraceSegmentStores", settings, network.network)
     # The stacks of data are deployed first, so that they are destroyed last: they are protected, and `cdk destroy` ends
-    # at the first stack that refuses. What costs money at rest must be gone by then.
+    # at the first stack that refuses. All stacks that cost money without use must be deleted before that.
     for transient in (queues, network):
         for data in (metadata, chunks):
             transient.add_stack_dependency(data)
-    # Resources are known by name, so the CDK does not see who needs whom.
+    # Stacks refer to resources by name, so the CDK cannot infer these dependencies.
     for stack in (api, processors, stores):
         for needed in (metadata, chunks):
             stack.add_stack_dependency(needed)
@@ -40,7 +40,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     if settings.spark_job:
         SparkStack(app, "HeadraceSpark", settings, network=network.network, api=api.api)
     observability = ObservabilityStack(app, "HeadraceObservability", settings, api_id=api.api.api_id)
-    for watched in (api, processors, stores):  # or their alarms would ring while they are being deployed
+    for watched in (api, processors, stores):  # otherwise their alarms would be raised during the deployment
         observability.add_stack_dependency(watched)
     cdk.Tags.of(app).add("application", "headrace")
     judge(app)

@@ -1,7 +1,7 @@
-"""What an operator may choose at `cdk deploy` with `-c name=value`; everything else is in headrace/topology/.
+"""The settings that an operator can choose at `cdk deploy` with `-c name=value`; others are in headrace/topology/.
 
-Context, not CloudFormation parameters: the number of zones decides how many services there are, and a synth without an
-account must still know it. Refuses values that would fail late, in the middle of a deployment.
+They are context values, not CloudFormation parameters: the number of zones decides the number of services, which a
+synth without an account must know. Invalid values are refused here, because they would fail in mid-deployment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ VPC_PREFIX_BITS_MAX = 20
 """The smallest network that still holds the subnets of all zones with room for clients (4,096 addresses)."""
 
 ACCOUNT_CONCURRENCY = 1_000
-"""Lambda's usual quota of executions at once in a Region. New accounts start with 10."""
+"""Lambda's usual quota of concurrent executions in a Region. New accounts start with 10."""
 UNRESERVED_CONCURRENCY_MIN = 100
-"""What Lambda insists on keeping for functions without a reservation."""
+"""The executions that Lambda requires to remain for functions without a reservation."""
 
 CONTAINERS_MAX = 1_024
 BUCKETS_MAX = 128
@@ -33,7 +33,7 @@ CALLS_PER_SECOND_MAX = 10_000
 
 COMPLETED_TRANSACTIONS_HOURS = 24
 COMPLETED_TRANSACTIONS_HOURS_MAX = 24 * 30
-"""What is kept costs storage, and a page of completed transactions is read from it."""
+"""A longer time costs more storage."""
 
 _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
@@ -49,8 +49,8 @@ class Settings:
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
     `metrics_from` is a security group or an IPv4 network that may read the metrics of stores.
 
-    `containers` and `buckets` are fixed for the life of the deployment. `calls_per_second` bounds the API, for all
-    callers together. `completed_transactions_hours` is for how long the outcome of a transaction can be asked for.
+    `containers` and `buckets` must never change after the first deployment. `calls_per_second` bounds the API, for all
+    callers together. `completed_transactions_hours` is how long the outcome of a transaction can be queried.
     """
 
     zones: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Settings:
         return len(self.zones) or topology.SEGMENT_STORES.stores
 
     def reserved_concurrency(self, declared: topology.Function) -> int | None:
-        """Executions to reserve for a function; None where it needs none, or where Lambda would refuse to reserve."""
+        """Executions to reserve for a function; None if it needs none, or if Lambda would refuse the reservation."""
         reserved = sum(self._reserved(function) for function in topology.FUNCTIONS)
         if self.account_concurrency - reserved < UNRESERVED_CONCURRENCY_MIN:
             return None
@@ -108,14 +108,14 @@ class Settings:
         return self.queue_concurrency(topology.TICKS_QUEUE) if is_of_ticks else declared.reserved_concurrency
 
     def queue_concurrency(self, queue: topology.Queue) -> int:
-        """Batches of a queue that are worked on at once: ticks as many as the buckets ask for."""
+        """The number of batches of a queue that are processed concurrently; for ticks it depends on the buckets."""
         if queue is topology.TICKS_QUEUE:
             return topology.TICKS_AT_ONCE_PER_BUCKET * self.buckets
         return queue.concurrency_max
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every function learns of these choices."""
+        """The environment variables with these settings that every function gets."""
         return {
             "HEADRACE_CONTAINER_COUNT": str(self.containers),
             "HEADRACE_BUCKET_COUNT": str(self.buckets),
@@ -144,7 +144,7 @@ class Settings:
 
 
 def _check_metrics_source(source: str) -> None:
-    """Refuse what is neither a security group nor a network, and a network that anyone may be in."""
+    """Refuse a source that is neither a security group nor a private network."""
     if _SECURITY_GROUP.fullmatch(source):
         return
     try:

@@ -34,4 +34,4 @@ def _as_nag_spells(node: Any) -> str:
         case Mapping():
             raise ValueError(f"cdk-nag's spelling of {node!r} is not known")
         case _:
-            raise TypeError(f"{node!r} is no CloudFormation value")
+            raise TypeError(f"{node!r} is not a CloudFormation value")

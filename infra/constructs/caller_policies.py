@@ -1,6 +1,7 @@
 """Managed policies for callers of the HTTP API: attach one to a role instead of writing ARNs of routes.
 
-They cover the control plane only. Whoever may open the wire port (the client security group) may read and write events.
+They cover the control plane only. Any client in the client security group, which can open the wire port, can read and
+write events.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ MANAGE_STREAMS_POLICY = "headrace-manage-streams"
 
 ALL_ROUTES = ("*/v1/*",)
 _QUESTIONS = ("GET/v1/scopes", "GET/v1/scopes/*")
-"""All of them that `Route.least_access` calls reading: one by one they would not fit into a policy."""
+"""A pattern for all routes that `Route.least_access` declares as reading: a list would not fit into a policy."""
 
 ROUTES_REASON = "Scopes, streams and segments are path parameters: the statement covers these routes of the one API."
 
 
 def resources_of(*granted: Access) -> tuple[str, ...]:
-    """What a policy for these accesses names: method and path, with a wildcard for each parameter."""
+    """The routes in a policy for these accesses: method and path, with a wildcard for each parameter."""
     others = [route for route in ROUTES if route.method != "GET" and route.least_access in granted]
     return (*_QUESTIONS, *(f"{route.method}{re.sub(r'{[^}]*}', '*', route.path)}" for route in others))
 
 
 class CallerPolicies(Construct):
-    """`read_streams` for readers of events, `write_streams` for writers and for readers that publish how far they are,
-    `manage_streams` for those who create, scale and delete."""
+    """`read_streams` is for readers of events, `write_streams` for writers and for readers that publish
+    their positions, `manage_streams` for callers that create, scale and delete streams."""
 
     def __init__(self, scope: Construct, id_: str, api: apigateway.HttpApi) -> None:
         super().__init__(scope, id_)

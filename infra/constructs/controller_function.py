@@ -35,9 +35,9 @@ RUNTIME_REASON = (
 
 @dataclass(frozen=True, slots=True)
 class AsynchronousLimits:
-    """How long Lambda keeps an event that it took and could not hand to the function, and how often it tries again.
+    """How long Lambda keeps an event that the function has not processed, and how often it tries again.
 
-    Without them: 6 hours and 2 retries.
+    Lambda's defaults are 6 hours and 2 retries.
     """
 
     event_age_max: cdk.Duration
@@ -98,12 +98,12 @@ class ControllerFunction(Construct):
 
 
 def _environment(declared: topology.Function, resources: DeployedResources, settings: Settings) -> dict[str, str]:
-    """What functions/environment.py reads; a function learns only of what it may use."""
+    """The variables that functions/environment.py reads; a function gets only those of resources that it may use."""
     environment = {
         "POWERTOOLS_SERVICE_NAME": declared.name,
         "POWERTOOLS_METRICS_NAMESPACE": "Headrace",
         "POWERTOOLS_TRACE_DISABLED": "true",
-        # There are none; looking for them reads the metadata of every package at a cold start.
+        # There are no plugins, and a search for them would read the metadata of every package at a cold start.
         "PYDANTIC_DISABLE_PLUGINS": "__all__",
         **settings.environment,
     }

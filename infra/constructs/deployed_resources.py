@@ -1,8 +1,8 @@
-"""Names, ARNs and URLs of the resources that the topology declares, known to every stack without asking another.
+"""Names, ARNs and URLs of the resources that the topology declares, known to every stack without a cross-reference.
 
-All of them carry the names of the topology. A template that would replace the metadata table therefore fails instead of
-starting with an empty one beside the old, and stacks hang together by order of deployment, not by exports that forbid
-each other's changes. The price: one deployment per account and Region.
+All resources have the names of the topology. So a template that would replace the metadata table fails; otherwise it
+would start with an empty table next to the old one. Stacks depend on each other only by the order of deployment, not by
+exports, which would forbid changes of the exporting stack. The cost: only one deployment per account and Region.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPARK_JOB_NAME = "headrace-flight-delays"
 
 @dataclass(frozen=True, slots=True)
 class DeployedResources:
-    """What the words of the topology stand for in the stack of `scope`."""
+    """The names of the topology's resources in the account and Region of the stack of `scope`."""
 
     stack: cdk.Stack
 
@@ -33,7 +33,7 @@ class DeployedResources:
 
     @property
     def chunk_bucket_name(self) -> str:
-        """Bucket names are unique in the world, so account and Region follow the topology's name."""
+        """The topology's name with account and Region, because bucket names are unique across all accounts."""
         return f"{topology.CHUNK_BUCKET.name}-{self.stack.account}-{self.stack.region}"
 
     @property
@@ -66,7 +66,7 @@ class DeployedResources:
         )
 
     def log_streams_arn(self, log_group_name: str) -> str:
-        """All streams of one log group, as the Logs API wants them named."""
+        """The ARN of all streams of a log group, in the form that the Logs API expects."""
         return self.stack.format_arn(
             service="logs",
             resource="log-group",

@@ -1,8 +1,8 @@
-"""Policies of the VPC's endpoints: which requests leave the network through them, whatever the caller's role allows.
+"""Policies of the VPC's endpoints: the requests that may leave the network through them with any credentials.
 
-Roles say what this deployment's own principals may do. An endpoint's policy says what any credentials may do from
-within the network: without one, code that runs in a store could send events to a bucket of another account with
-credentials of that account.
+Roles limit the principals of this deployment. The policy of an endpoint limits all credentials that are used within the
+network. Without one, code that runs in a store could send events to a bucket of another account with credentials of
+that account.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.least_privilege import GRANTED_ACTIONS, LOG_WRITER_ACTIONS, QUEUE_WORKER_ACTIONS
 
 IMAGE_PULL_ACTIONS = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
-"""What ECS does to get the image of a store, besides logging in."""
+"""The actions of ECS to pull the image of a store, in addition to the log-in."""
 
 
 def store_objects(scope: Construct) -> list[iam.PolicyStatement]:

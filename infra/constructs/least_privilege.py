@@ -1,8 +1,8 @@
 """Turns the words of the topology ("metadata:read") into IAM statements on exactly one resource each.
 
-Every function and the segment stores get a role of their own with nothing but these statements. The policies are part
-of the role, and the role is handed on closed, so that no construct of the CDK can add to it. A wildcard stands only
-where AWS knows no narrower resource, and is acknowledged with that reason.
+Every function and the segment stores each get a role with only these statements. The policies are part of the role,
+and the role is immutable, so that no construct of the CDK can add to it. A wildcard is used only if AWS supports no
+narrower resource, and is acknowledged with that reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NETWORK_INTERFACE_ACTIONS = (
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 )
-"""What the Lambda service does in the name of a function that lives in a VPC."""
+"""The actions of the Lambda service with the role of a function in a VPC."""
 
 OBJECTS_REASON = "Chunks get their names at run time: the statement covers the objects of the one chunk bucket."
 LOG_STREAMS_REASON = "Log streams get their names at run time: the statement covers those of one log group."
@@ -112,7 +112,7 @@ def function_role(
 def closed_role(
     scope: Construct, id_: str, *, service: str, description: str, statements: Sequence[iam.PolicyStatement]
 ) -> iam.Role:
-    """A role that `service` assumes, whose whole policy stands in the role itself."""
+    """A role that `service` assumes, with its whole policy inline."""
     return iam.Role(
         scope,
         id_,

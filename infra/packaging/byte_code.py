@@ -1,7 +1,7 @@
 """Compiles a bundle with the interpreter version that runs it, so that a cold start does not.
 
-Byte code fits one minor version of Python, whatever the processor. It is marked "unchecked": the runtime neither looks
-at the times of the sources, which a zip rounds, nor reads the sources again.
+Byte code is specific to a minor version of Python, but not to a processor. It is marked "unchecked": the runtime
+neither compares the times of the sources, which a zip file stores inexactly, nor reads the sources again.
 """
 
 from __future__ import annotations

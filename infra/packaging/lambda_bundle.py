@@ -149,9 +149,9 @@ def _fingerprint(requirements: str, *, has_byte_code: bool) -> str:
 
 
 def _uv() -> str:
-    """uv of the running environment, else of PATH."""
-    beside = Path(sys.executable).parent / "uv"
-    found = str(beside) if beside.exists() else shutil.which("uv")
+    """The path of uv: in the running environment if it has it, else on the PATH."""
+    own = Path(sys.executable).parent / "uv"
+    found = str(own) if own.exists() else shutil.which("uv")
     if found is None:
         raise RuntimeError("uv is needed to bundle the Lambda functions: run `make setup`, or put uv on PATH")
     return found

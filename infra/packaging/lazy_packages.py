@@ -1,8 +1,8 @@
 """Rewrites package roots in the bundle so that they import a part when it is used.
 
-A root such as `aws_lambda_powertools.event_handler` gathers the names of all its parts. Whatever a function imports
-from the package, Python runs the root first, and with it the resolvers for AppSync and Bedrock and the whole of
-asyncio. Only roots that do nothing but gather names are rewritten; they offer the same names as before.
+A root such as `aws_lambda_powertools.event_handler` imports the names of all its parts. Python runs the root before any
+import from the package, and so loads the resolvers for AppSync and Bedrock and the whole of asyncio. Only roots that
+contain nothing but such imports are rewritten; they provide the same names as before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cuts the part out of requirements.lock that one artefact needs: exact versions, hashes, nothing else.
 
-The lock names for every package who asked for it, so the closure of a few direct requirements is found without a
-network and without resolving anything anew. Refuses a requirement that the lock does not have.
+The lock names the packages that require each package. So this module finds all dependencies of a few direct
+requirements without a network and without another resolution. It refuses a requirement that is not in the lock.
 """
 
 from __future__ import annotations

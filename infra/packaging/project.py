@@ -1,4 +1,4 @@
-"""Where the project lies, and which of its files are source."""
+"""The root directory of the project, and its source files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The library as Spark jobs get it: a zip on the Python path of driver and executors, and pins of what it needs.
+"""The library for Spark jobs: a zip on the Python path of driver and executors, and the pins of its dependencies.
 
-Written byte for byte the same from the same sources (no times, fixed order), so that its hash is its version.
+The same sources always give the same bytes (no times, fixed order), so that the hash of the archive is its version.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def write_spark_archive(target: Path) -> None:
 
 
 def write_spark_requirements(target: Path) -> None:
-    """Write what Glue installs: exact versions with hashes, so that pip refuses anything that was not locked.
+    """Write the requirements that Glue installs: exact versions with hashes, so that pip refuses other packages.
 
-    Those of the light client only: Spark, Arrow, numpy and boto3 are Glue's own.
+    They are those of the library without extras: Glue itself provides Spark, Arrow, numpy and boto3.
     """
     packages = closure(read_lock(LOCK_FILE.read_text()), declared_requirements(PYPROJECT_FILE.read_text()))
     target.write_text(requirements_text(packages))

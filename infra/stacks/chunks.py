@@ -1,8 +1,8 @@
-"""The chunks stack: the bucket that holds tier 2, where a stream's history lives.
+"""The chunks stack: the bucket of tier 2, in which the history of streams is stored.
 
-Versioned, though chunks never change: a version is what is left when a chunk is deleted. For VERSION_DAYS a sweep that
-deleted too much can be undone, and a table restored to a moment of those days still finds its chunks. The price is that
-truncated data is paid for that much longer.
+The bucket is versioned although chunks never change: a version remains when a chunk is deleted. For VERSION_DAYS an
+operator can restore chunks that a faulty sweep deleted, and a table that is restored to a time within those days still
+finds its chunks. The cost is that truncated data is paid for that much longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from infra.settings import Settings
 
 VERSION_DAYS = 7
 ACCESS_LOG_DAYS = 90
-ABANDONED_UPLOAD_DAYS = 1
+INCOMPLETE_UPLOAD_DAYS = 1
 
 ACCESS_LOGS_REASON = "This bucket holds the access logs of the chunk bucket; logging its own access would never end."
 
@@ -27,8 +27,8 @@ ACCESS_LOGS_REASON = "This bucket holds the access logs of the chunk bucket; log
 class ChunksStack(cdk.Stack):
     """Chunk bucket and the bucket of its access logs, both private, encrypted and reachable over TLS only.
 
-    Encrypted with S3's own keys: a KMS key would cost a request per chunk and would have to be granted to every reader
-    of a link that the controller signs.
+    They are encrypted with S3's own keys. A KMS key would cost a request per chunk, and every reader of a link that the
+    controller signs would need a grant for it.
     """
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class ChunksStack(cdk.Stack):
                 ),
                 s3.LifecycleRule(
                     id="abort-abandoned-uploads",
-                    abort_incomplete_multipart_upload_after=cdk.Duration.days(ABANDONED_UPLOAD_DAYS),
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(INCOMPLETE_UPLOAD_DAYS),
                 ),
             ],
         )
@@ -75,7 +75,7 @@ def _private_bucket(scope: Construct, id_: str, **kwargs: Any) -> s3.Bucket:
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
         minimum_tls_version=1.2,
-        # Without its objects a bucket of a trial could not be deleted with its stack.
+        # A bucket with objects could not be deleted with the stack of a trial deployment.
         auto_delete_objects=kwargs["removal_policy"] is cdk.RemovalPolicy.DESTROY,
         **kwargs,
     )

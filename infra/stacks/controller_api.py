@@ -27,10 +27,10 @@ from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
 
 BURST_S = 2
-"""Calls of so many seconds may come at once, of all callers together.
+"""The burst limit in seconds of the permitted rate, for all callers together.
 
-A burst can take every execution of an account that has a thousand: what must go on all the same, ticks and dead
-letters, has executions reserved (`Function.reserved_concurrency`).
+A burst can use every execution of an account that has a thousand. Ticks and dead letters must run nevertheless, so
+their functions have reserved executions (`Function.reserved_concurrency`).
 """
 
 _ACCESS_LOG_FIELDS = {
@@ -51,7 +51,7 @@ _ACCESS_LOG_FIELDS = {
 
 
 class ControllerApiStack(cdk.Stack):
-    """HTTP API, access logs and one function per noun; `functions` by name."""
+    """HTTP API, access logs and one function per kind of resource; `functions` by name."""
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, network: StoreNetwork, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: HTTP API of the controller", **kwargs)

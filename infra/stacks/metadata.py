@@ -12,14 +12,14 @@ from headrace import topology
 from infra.settings import Settings
 
 RECOVERY_DAYS = 35
-"""How far back the table can be restored: the most that DynamoDB offers, since it decides what every byte in S3 is."""
+"""How far back the table can be restored: the maximum of DynamoDB. Without the table the bytes in S3 are useless."""
 
 
 class MetadataStack(cdk.Stack):
-    """One on-demand table; kept when the stack is deleted unless the settings say otherwise.
+    """One on-demand table; it is kept when the stack is deleted unless the settings say otherwise.
 
-    The key is AWS's own for DynamoDB: its use shows in CloudTrail and costs nothing while it is not used, and no
-    principal of this account is kept from the table that IAM would let in.
+    It is encrypted with AWS's own key for DynamoDB. CloudTrail records the use of this key, it costs nothing while it
+    is not used, and every principal that IAM allows to use the table may use it.
     """
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:

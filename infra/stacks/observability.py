@@ -1,7 +1,7 @@
-"""The observability stack: what wakes an operator, and one dashboard to look at when it does.
+"""The observability stack: alarms for operators, and a dashboard.
 
-Every alarm means that something must be done, and docs/operating/deploy.md says what. Missing data is quiet, except
-for stores and ticks: what reports nothing there is not running.
+Every alarm requires an action, which docs/operating/deploy.md describes. Missing data raises no alarm, except for
+stores and ticks: one that reports nothing is not running.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from infra.settings import Settings
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
 OLDEST_MESSAGE_AGE_S_MAX = 300
-"""A stream operation takes seconds; a message that waits for minutes means that its queue is not worked on."""
+"""A stream operation takes seconds. If a message waits for minutes, its queue is not processed."""
 FUNCTION_ERRORS_MAX = 3
 """Per five minutes: a single failure is retried by queue or caller."""
 THROTTLED_PERIODS = 2
@@ -44,14 +44,14 @@ THROTTLED_PERIODS = 2
 TABLE_THROTTLES_MAX = 100
 """Per five minutes: clients retry single ones, and a partition that has become hot is split by DynamoDB meanwhile."""
 API_FAULTS_MAX = 5
-"""Per five minutes: answers 5xx, those of throttled functions included. Clients repeat, so single ones are not seen."""
+"""Per five minutes: responses 5xx, including those of throttled functions. Clients repeat calls, so few do no harm."""
 VOLUME_USED_SHARE_MAX = 0.8
 """Of the declared size; Container Insights reports gigabytes."""
 MEMORY_USED_PERCENT_MAX = 90
 FAILED_JOB_STATES = ["ERROR", "FAILED", "TIMEOUT"]
 TICKS = topology.function("ticks")
 CLUSTER_WATCHERS = (TICKS, topology.function("store-tasks"))
-"""The functions that look at the segment stores and count what they find."""
+"""The functions that check the segment stores and count the results."""
 
 
 class ObservabilityStack(cdk.Stack):
@@ -82,7 +82,7 @@ class ObservabilityStack(cdk.Stack):
         self._alarm(
             f"{name}-dead-letters",
             "Messages that could not be worked on: `headrace dead-letter list` says which and why",
-            # A function takes them from the queue within seconds, unless it fails itself: so both are counted.
+            # A function removes messages within seconds unless it fails, so both waiting and received ones count.
             cloudwatch.MathExpression(
                 expression="FILL(waiting, 0) + FILL(received, 0)",
                 using_metrics={
@@ -192,7 +192,7 @@ class ObservabilityStack(cdk.Stack):
         )
 
     def _watch_spark_job(self) -> None:
-        """Glue tells of failed runs by event, and counts none of them."""
+        """Glue reports failed runs by an event and has no metric of them, so a rule on the event sends the alarm."""
         events.Rule(
             self,
             "SparkJobFailed",

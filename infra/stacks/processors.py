@@ -1,8 +1,8 @@
-"""The processors stack: functions that work on queues, and the schedules that set the pace.
+"""The processors stack: functions that process queues, and the schedules of ticks.
 
-A failed message goes back alone (ReportBatchItemFailures), so that one stream's trouble does not make its neighbours in
-the batch wait. Queues are fed by a plain event source mapping and not by the CDK's event source, which would widen the
-role of the function on its own.
+Only failed messages of a batch return to the queue (ReportBatchItemFailures), so that a failure of one stream does not
+delay the others. Queues use a plain event source mapping and not the CDK's event source, which would add permissions to
+the role of the function.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
 
 SCHEDULED = AsynchronousLimits(cdk.Duration.minutes(1), retries=0)
-"""Ticks that come a minute late are worth nothing: the next minute's do their work. Lambda takes no shorter time."""
+"""A tick that is a minute late is useless: the next minute's ticks do its work. Lambda's minimum is a minute."""
 
 EVENTS = AsynchronousLimits(cdk.Duration.minutes(5), retries=2)
-"""What an event tells is found out anyway, if later. Two retries are the most that Lambda makes."""
+"""If an event is lost, a tick finds the same change later. Two retries are Lambda's maximum."""
 
 _EVENT_BRIDGE_RETRIES = 3
-"""Of handing an event to Lambda, before the function has seen it."""
+"""Retries of EventBridge if it cannot deliver an event to Lambda, before the function gets it."""
 
 
 class ProcessorsStack(cdk.Stack):

@@ -1,4 +1,4 @@
-"""The queues stack: background work of the control plane waits here."""
+"""The queues stack: the queues of background work of the control plane."""
 
 from __future__ import annotations
 

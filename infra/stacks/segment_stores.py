@@ -1,7 +1,7 @@
 """The segment stores stack: one store per availability zone, deployed one zone after the other.
 
-The services depend on each other in a chain, so that an update replaces one store at a time and stops at the first that
-does not come up.
+The services depend on each other in a chain. So an update replaces one store at a time, and stops at the first store
+that does not start.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SegmentStoresStack(cdk.Stack):
     def _image(self) -> ecr_assets.DockerImageAsset:
         with tempfile.TemporaryDirectory() as context:
             stage_image_context(Path(context))
-            # The asset copies the context while it is made; the folder is not needed after that.
+            # The constructor of the asset copies the context; the folder is not needed after that.
             return ecr_assets.DockerImageAsset(
                 self,
                 "Image",
@@ -90,7 +90,7 @@ class SegmentStoresStack(cdk.Stack):
             )
 
     def _task_role(self) -> iam.IRole:
-        """What a running store may do."""
+        """The role of a running store."""
         resources = DeployedResources.seen_from(self)
         role = closed_role(
             self,
@@ -103,7 +103,7 @@ class SegmentStoresStack(cdk.Stack):
         return role.without_policy_updates()
 
     def _execution_role(self, image: ecr_assets.DockerImageAsset) -> iam.IRole:
-        """What ECS does to start a store: pull the image, write its logs."""
+        """The role with which ECS starts a store: it pulls the image and writes the logs."""
         streams = DeployedResources.seen_from(self).log_streams_arn(LOG_GROUP_NAME)
         role = closed_role(
             self,

@@ -38,10 +38,10 @@ TIMEOUT = cdk.Duration.hours(1)
 
 LOG_GROUP_PREFIX = "/headrace/spark"
 _LOG_GROUPS = ("error", "output")
-"""What Glue calls the two groups below the prefix: logs of Spark, and what the job prints."""
-ABANDONED_UPLOAD_DAYS = 1
+"""Glue's names of the two groups below the prefix: the logs of Spark, and the output of the job."""
+INCOMPLETE_UPLOAD_DAYS = 1
 TEMPORARY_DAYS = 7
-"""What Glue and Spark spill to the bucket is useless once its run, which may take an hour, has ended."""
+"""Temporary files of Glue and Spark are useless after the end of their run, which may take an hour."""
 
 _JOB_INTERFACE_READS = (
     "ec2:DescribeNetworkInterfaces",
@@ -60,7 +60,7 @@ INTERFACES_REASON = (
     "none for PutMetricData, which is limited to the namespace Glue."
 )
 NEW_INTERFACES_REASON = "The network interfaces do not exist yet: limited to this account and Region."
-JOB_BUCKET_REASON = "Scratch of one job, which alone reads and writes it: access logs would show nobody else."
+JOB_BUCKET_REASON = "Scratch of one job, which alone reads and writes it: access logs would show no other reader."
 ZONE_REASON = "The zones of a deployment are the operator's choice, and a subnet's zone cannot be looked up otherwise."
 LOG_KEY_REASON = "Logs are encrypted with the key of CloudWatch Logs; they hold no events, so no key of their own."
 BOOKMARK_REASON = "Bookmarks are off: the progress of the job is its Spark checkpoint in the encrypted bucket."
@@ -136,9 +136,9 @@ class SparkStack(cdk.Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(
                     id="abort-abandoned-uploads",
-                    abort_incomplete_multipart_upload_after=cdk.Duration.days(ABANDONED_UPLOAD_DAYS),
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(INCOMPLETE_UPLOAD_DAYS),
                 ),
-                # Not of checkpoints and output: Spark reads them back, however old they are.
+                # Only temporary files expire: Spark reads checkpoints and output again, however old they are.
                 s3.LifecycleRule(
                     id="drop-temporary", prefix="temporary/", expiration=cdk.Duration.days(TEMPORARY_DAYS)
                 ),
@@ -151,11 +151,11 @@ class SparkStack(cdk.Stack):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / name
             write(file)
-            # The asset copies the file while it is made; the folder is not needed after that.
+            # The constructor of the asset copies the file; the folder is not needed after that.
             return s3_assets.Asset(self, id_, path=str(file))
 
     def _log_groups(self) -> None:
-        """Made before Glue would make them, without an end to what they keep."""
+        """Create the log groups with a retention time: Glue would create them without one."""
         for name in _LOG_GROUPS:
             logs.LogGroup(
                 self,
@@ -166,7 +166,7 @@ class SparkStack(cdk.Stack):
             )
 
     def _connection(self, network: StoreNetwork) -> glue.Connection:
-        """In the first zone: a Glue connection has one subnet. Workers must reach each other on every port."""
+        """A connection in the first zone, since it has one subnet. Workers must reach each other on every port."""
         workers = ec2.SecurityGroup(
             self, "Workers", vpc=network.vpc, description="Glue workers (Headrace)", allow_all_outbound=True
         )

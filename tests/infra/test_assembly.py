@@ -56,7 +56,7 @@ def test_cdk_nag_does_judge(tmp_path, run_python):
     assert rules == {"AwsSolutions-SQS3", "AwsSolutions-SQS4"}
 
 
-def test_resources_known_by_name_are_deployed_before_those_who_use_them(assembly):
+def test_named_resources_are_deployed_before_their_users(assembly):
     manifest = json.loads((assembly.directory / "manifest.json").read_text())["artifacts"]
     for user in ("HeadraceControllerApi", "HeadraceProcessors", "HeadraceSegmentStores"):
         assert {"HeadraceMetadata", "HeadraceChunks"} <= set(manifest[user]["dependencies"])

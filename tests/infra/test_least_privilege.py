@@ -111,7 +111,7 @@ def test_segment_stores_may_do_exactly_what_they_are_granted(assembly, as_text):
         assert _allowed(role, as_text) == expected
 
 
-def test_code_in_the_network_cannot_use_the_interfaces_that_lambda_may(assembly, as_text):
+def test_code_in_the_network_cannot_use_lambdas_interfaces(assembly, as_text):
     for declared in topology.FUNCTIONS:
         denied = [s for s in _statements(_role_of(assembly, declared)) if s["Effect"] == "Deny"]
         assert len(denied) == int(declared.reaches_segment_stores)

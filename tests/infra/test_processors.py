@@ -91,7 +91,7 @@ def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly):
     assert limits == expected
 
 
-def test_events_of_stopped_store_tasks_match_the_services_of_the_stores(assembly):
+def test_event_rule_matches_stopped_tasks_of_the_stores(assembly):
     (rule,) = topology.EVENT_RULES
     (match,) = rule.detail["group"]
     services = assembly.named("AWS::ECS::Service", "ServiceName")

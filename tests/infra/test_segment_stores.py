@@ -55,7 +55,7 @@ def test_stores_are_replaced_one_after_the_other(services):
         assert before.logical_id in after.attributes["DependsOn"]
 
 
-def test_every_task_gets_an_encrypted_volume_where_the_journal_lies(assembly, services):
+def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly, services):
     for service in services:
         (volume,) = service.properties["VolumeConfigurations"]
         managed = volume["ManagedEBSVolume"]

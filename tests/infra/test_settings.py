@@ -18,7 +18,7 @@ class _Context:
         return self._values.get(name)
 
 
-def test_without_choices_data_is_kept_in_as_many_zones_as_declared():
+def test_default_settings_keep_data_and_use_the_declared_zones():
     settings = Settings.from_context(_Context())
     assert settings == Settings()
     assert settings.zone_count == topology.SEGMENT_STORES.stores
@@ -40,7 +40,7 @@ def test_metrics_are_opened_to_a_group_or_a_network():
     assert Settings.from_context(_Context()).metrics_from is None
 
 
-def test_executions_are_reserved_only_where_lambda_leaves_a_hundred_for_others():
+def test_reservations_leave_a_hundred_executions_unreserved():
     reserved = sum(declared.reserved_concurrency for declared in topology.FUNCTIONS)
     ticks = topology.function("ticks")
     assert Settings().reserved_concurrency(ticks) == ticks.reserved_concurrency

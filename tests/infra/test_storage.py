@@ -40,7 +40,7 @@ def test_a_trial_leaves_nothing_behind(smallest_assembly):
         assert resource.attributes["DeletionPolicy"] == "Delete", resource.logical_id
 
 
-def test_every_bucket_is_private_encrypted_and_refuses_plain_http(assembly):
+def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly):
     buckets = assembly.resources("AWS::S3::Bucket")
     assert len(buckets) == 3
     for bucket in buckets:
