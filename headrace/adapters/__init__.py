@@ -1,1 +1,4 @@
-"""One technology each behind a port: memory, disk, tcp, dynamodb, sqs, s3. They do not know each other."""
+"""Implementations of the ports, one package per technology: memory, disk, tcp, dynamodb, sqs, s3.
+
+No adapter imports another one.
+"""

@@ -1,1 +1,1 @@
-"""Every port in memory, with the behaviour of the real thing: tests, simulations and emulators stand on these."""
+"""Every port in memory, with the behaviour of the real service, for tests, simulations and emulators."""

@@ -1,4 +1,4 @@
-"""Links to objects in memory: as bound to their range as S3's, and as mortal."""
+"""Links to objects in memory. Like links of S3 they are valid for one range and expire."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class MemoryChunkLinks:
         """What a GET of the link returns.
 
         Raises:
-            UnauthorizedError: nobody signed this URL, its time is over, or the Range header is not the signed one.
+            UnauthorizedError: the URL was not signed, it has expired, or the Range header is not the signed one.
             NotFoundError: the object is gone.
         """
         signed = self._signed.get(url)
         if signed is None:
-            raise UnauthorizedError("nobody signed this link")
+            raise UnauthorizedError("this link was not signed")
         object_name, position, length, link = signed
         if headers.get("Range") != link.headers["Range"] or self._clock.now_ms() >= link.expires_at_ms:
             raise UnauthorizedError("the link was signed for another range or has expired")

@@ -1,6 +1,6 @@
-"""A journal disk in memory that can fail and lose power as real ones do: for tests and simulations.
+"""A journal disk in memory that can fail and lose power as real ones do, for tests and simulations.
 
-Faults are asked for, and the choices of a power cut come from a seed, so that every run can be repeated.
+The caller injects faults, and the effects of a power cut follow from a seed, so that every run can be repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is moved: for simulations and tests."""
+"""A clock whose time changes only by a call of `advance`, for simulations and tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A FIFO queue in memory with the rules of SQS FIFO: groups, deduplication, redelivery, dead letters.
 
-Visibility time-outs do not run by themselves: a consumer says `release` where SQS would wait for the time-out, so that
-tests decide when a message comes back.
+There is no clock for visibility time-outs: a consumer calls `release` where SQS would wait for the time-out, so that
+tests decide when a message is delivered again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class MemoryRequestQueue:
                 self._messages.append(_Waiting(group, text, deduplication_id))
 
     def receive(self, limit: int = 10) -> list[QueuedMessage]:
-        """The next messages in order. A group with a message in flight gives none until that one is settled."""
+        """The next messages in order. A group with a message in flight is blocked until that one is settled."""
         with self._lock:
             blocked = {message.group for message in self._messages if message.receipt is not None}
             received: list[QueuedMessage] = []
@@ -76,7 +76,7 @@ class MemoryRequestQueue:
             return received
 
     def acknowledge(self, receipt: str) -> None:
-        """The work is done: the message is gone."""
+        """Delete a message whose work is complete."""
         with self._lock:
             self._messages.remove(self._in_flight(receipt))
 
@@ -90,7 +90,7 @@ class MemoryRequestQueue:
                 self._dead.append(message)
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """The bodies of the messages that were given up."""
+        """The bodies of the messages in the dead-letter queue."""
         with self._lock:
             return [json.loads(message.text) for message in self._dead]
 

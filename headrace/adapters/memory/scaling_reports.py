@@ -1,4 +1,4 @@
-"""Keeps reports for whoever looks."""
+"""Keeps reports in memory, where tests read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segment stores in memory: offsets, flags, bytes and attributes; enough for everything the controller asks."""
+"""Segment stores in memory: offsets, flags, bytes and attributes, enough for all requests of the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.ports.segment_stores import AttributeBound, SegmentInfo, SegmentSc
 
 @dataclass(slots=True)
 class _Segment:
-    """`runs` are bytes with the offset where they begin; what lies between two of them is zeros nobody keeps."""
+    """`runs` are bytes with the offset where they start; the zeros between two runs are not stored."""
 
     info: SegmentInfo
     rate: SegmentScaleRate
@@ -192,10 +192,10 @@ class MemorySegmentStores:
         with self._lock:
             segment = self._segments.get(name)
             if segment is not None and segment.table_key_length is None:
-                raise InvalidRequestError(f"segment {name} is no table", details={"segment": name})
+                raise InvalidRequestError(f"segment {name} is not a table", details={"segment": name})
             self._segments.pop(name, None)
 
-    # What writers and tests do, beside the port
+    # Operations of writers and tests, in addition to the port
 
     def extend(self, name: str, length_bytes: int) -> int:
         """As if a writer appended `length_bytes` zeros; the new length.
@@ -220,7 +220,7 @@ class MemorySegmentStores:
             return segment.rate, segment.rollover_size_bytes
 
     def table_key_length(self, name: str) -> int | None:
-        """The key length with which a table was created; None for a segment that is no table."""
+        """The key length with which a table was created; None for a segment that is not a table."""
         with self._lock:
             return self._segment(name).table_key_length
 
@@ -253,7 +253,7 @@ def _is_above(segment: _Segment, bound: AttributeBound | None) -> bool:
 
 
 def _bytes_of(segment: _Segment, start: int, end: int) -> bytes:
-    """The bytes between two offsets; zeros where no run lies."""
+    """The bytes between two offsets, with zeros outside of the runs."""
     found = bytearray(max(0, end - start))
     for offset, data in segment.runs:
         first, last = max(offset, start), min(offset + len(data), end)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXPIRES_S_DEFAULT = 900
 EXPIRES_S_MAX = 7 * 24 * 3600
-"""SigV4's limit. A link never outlives the credentials that signed it, whatever it says."""
+"""SigV4's limit. A link also expires with the credentials that signed it, even if its own time is longer."""
 
 
 class S3ChunkLinks:
@@ -27,7 +27,7 @@ class S3ChunkLinks:
 
     def __init__(self, bucket: str, client: S3Client, expires_s: int, clock: Clock) -> None:
         if not 1 <= expires_s <= EXPIRES_S_MAX:
-            raise InvalidRequestError(f"a link lives 1 to {EXPIRES_S_MAX} seconds, not {expires_s}")
+            raise InvalidRequestError(f"a link is valid for 1 to {EXPIRES_S_MAX} seconds, not {expires_s}")
         self._bucket = bucket
         self._client = client
         self._expires_s = expires_s

@@ -63,7 +63,7 @@ def failure_of_key(what: str, code: str, message: str) -> HeadraceError:
 
 
 def _answered(what: str, code: str, message: str, status: int) -> HeadraceError:
-    """Whatever S3 refuses can be granted, or sent whole, the next time: credentials end, policies and clocks change."""
+    """The error for a refusal by S3. A retry may succeed, because credentials, policies and clocks can change."""
     text, details = f"{what}: S3 answered {code}: {message}", {"cause": code}
     kind = _KINDS.get(code)
     if kind is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ObjectBody(io.RawIOBase):
-    """Reads the concatenation of `parts`, which nobody may change until the upload is over; `length` in bytes."""
+    """Reads the concatenation of `parts`, which must not change before the end of the upload; `length` in bytes."""
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The SQS client: time-outs that fail fast, and a few retries, since messages carry an id that makes twins harmless."""
+"""The SQS client, with short time-outs and a few retries. Retries are safe: SQS drops messages of a known id."""
 
 from __future__ import annotations
 

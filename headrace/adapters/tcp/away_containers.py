@@ -17,7 +17,7 @@ class AwayContainers:
         self._failed_s: dict[int, float] = {}
 
     def note_failure(self, containers: Iterable[int]) -> None:
-        """Requests to these were given up after all their attempts."""
+        """Record that all attempts of requests to these containers failed."""
         with self._lock:
             for container in containers:
                 self._failed_s.setdefault(container, self._monotonic_s())
@@ -28,7 +28,7 @@ class AwayContainers:
                 self._failed_s.pop(container, None)
 
     def is_away(self, container: int) -> bool:
-        """Whether to leave the container alone for now. Of those who ask, one in PROBE_EVERY_S may try it."""
+        """Whether requests to the container are held back for now. One caller in each PROBE_EVERY_S may try it."""
         with self._lock:
             failed_s = self._failed_s.get(container)
             if failed_s is None:

@@ -1,7 +1,7 @@
 """One blocking connection to a segment store: handshake, sending, receiving, matching replies to requests.
 
-For callers that are threads or Lambda functions. It does not retry, does not reconnect and is not thread-safe: whoever
-uses it decides what a failure means. After any error the connection is closed; make a new one.
+It is for callers in threads or Lambda functions. It does not retry, does not reconnect and is not thread-safe: the
+caller decides what to do after a failure. Any error closes the connection, and the caller must create a new one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BlockingConnection:
         """Connects and says Hello, both within `timeout_s`.
 
         Raises:
-            UnavailableError: nobody listens there, or does not answer in time.
-            CorruptError: whoever answers does not speak this protocol or another version of it.
+            UnavailableError: no process listens at the address, or it does not answer in time.
+            CorruptError: the peer does not speak this protocol, or speaks another version of it.
         """
         self.host, self.port = host, port
         self._monotonic_s = monotonic_s
@@ -78,11 +78,11 @@ class BlockingConnection:
             raise self._unavailable("took no request", error) from error
 
     def receive(self, deadline_s: float) -> wire.WireCommand:
-        """The next command that is no keep-alive.
+        """The next command that is not a keep-alive.
 
         Raises:
-            UnavailableError: nothing came in time, or the connection is lost; it is closed now.
-            WireFormatError: what came is no frame; the connection is closed now.
+            UnavailableError: nothing was received in time, or the connection is lost; it is closed now.
+            WireFormatError: the received bytes are not a frame; the connection is closed now.
         """
         while not self._received:
             try:

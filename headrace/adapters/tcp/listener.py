@@ -88,11 +88,11 @@ class WireListener:
     async def _finish_sessions(self) -> None:
         await asyncio.gather(*(connection.session.finish() for connection in self._connections))
         for owned in list(self._store.owned.values()):
-            with suppress(HeadraceError):  # a container that has failed answers nobody any more
+            with suppress(HeadraceError):  # a container that has failed sends no replies any more
                 await owned.container.log.durable()
 
     async def stop(self) -> None:
-        """Take no more connections and drop those that are there."""
+        """Accept no more connections, and close the open ones."""
         self._stopping = True
         if self._stall_timer is not None:
             self._stall_timer.cancel()

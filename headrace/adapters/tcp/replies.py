@@ -23,7 +23,7 @@ from headrace.model.errors import (
 
 
 def error_of_reply(reply: wire.WireCommand) -> HeadraceError:
-    """The error that this reply stands for; CorruptError for a reply that nobody expected."""
+    """The error that this reply reports; CorruptError for an unexpected reply."""
     make = _ERRORS.get(type(reply))
     if make is None:
         return CorruptError(f"the segment store answered with an unexpected {type(reply).__name__}")

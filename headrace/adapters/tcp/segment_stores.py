@@ -1,6 +1,6 @@
 """The `SegmentStores` port over the wire protocol: what the controller's functions and workflows use.
 
-Blocking and thread-safe; store_calls.py says how stores are found and what is repeated.
+It is blocking and thread-safe. store_calls.py finds the stores and repeats requests.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class TcpSegmentStores:
         """Whether the segment's store has just not answered, and other callers are trying it again."""
         return self._calls.is_away(name)
 
-    # Life cycle
+    # Creation, sealing, truncation, deletion
 
     def create_segment(self, name: str, rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
-        """Creates the segment; one that exists is left as it is."""
+        """Create the segment; one that exists is not changed."""
         self.create_segments([name], rate, rollover_size_bytes)
 
     def create_segments(self, names: Sequence[str], rate: SegmentScaleRate, rollover_size_bytes: int = 0) -> None:
@@ -84,7 +84,7 @@ class TcpSegmentStores:
         )
 
     def truncate_segment(self, name: str, offset: int) -> None:
-        """Removes what lies before `offset`; InvalidRequestError if that is beyond the segment's end."""
+        """Remove the bytes before `offset`; raises InvalidRequestError if that is beyond the segment's end."""
         reply = self._call(name, lambda number: wire.TruncateSegment(number, name, offset))
         _check_truncated(name, offset, reply)
 

@@ -1,8 +1,9 @@
-"""Requests to the segment stores that own the segments concerned: where they are, connections, repeating.
+"""Requests to the segment stores that own the segments: it finds the owners, keeps connections and repeats requests.
 
-Blocking and thread-safe. One connection per segment store, kept while it is used often enough. What is asked of a store
-that is away, restarting or no longer the owner is repeated, with the owner looked up again, until `deadline_s` has
-passed or the deadline of the caller (`ports.deadlines`): only what may be repeated belongs here.
+It is blocking and thread-safe. There is one connection per segment store, which is kept while it is used often enough.
+If a store is unreachable, restarting or no longer the owner, the request is repeated with the owner looked up again,
+until `deadline_s` or the deadline of the caller (`ports.deadlines`) has passed. So only requests that may be repeated
+belong here.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import Key, MetadataStore
 
 ATTEMPT_TIMEOUT_S = 10.0
-"""How long one connection is given to answer before the request is tried anew."""
+"""How long a connection may take to answer before the request is tried again."""
 
 IDLE_MAX_S = 60.0
-"""A connection unused for longer is not trusted: a frozen function does not notice that its peer is gone."""
+"""A connection that was idle for longer is replaced: a frozen function does not notice that its peer is gone."""
 
 BACK_OFF_FIRST_S = 0.02
 BACK_OFF_MAX_S = 1.0
 
 Address = tuple[str, int, int]
 Locate = Callable[[int], Address]
-"""Host, port and epoch of the store that owns a container; raises UnavailableError if nobody claimed it."""
+"""Returns host, port and epoch of the store that owns a container; UnavailableError if no store has claimed it."""
 
 Request = Callable[[int], wire.WireCommand]
 Ask = Callable[[Request], wire.WireCommand]
@@ -44,7 +45,7 @@ Ask = Callable[[Request], wire.WireCommand]
 Result = TypeVar("Result")
 
 _NOT_FINAL = (wire.WrongHost, wire.ErrorMessage)
-"""Replies that may stand for a passing trouble: the container moved, or is not ready yet."""
+"""Replies with a possibly temporary cause: the container has moved, or is not ready yet."""
 
 
 def locate_by_claims(store: MetadataStore) -> Locate:
@@ -127,10 +128,10 @@ class StoreCalls:
         return [replies[index] for index in range(len(requests))]
 
     def converse(self, segment: str, talk: Callable[[Ask], Result]) -> Result:
-        """What `talk` returns after it has asked the segment's store, request after request on one connection.
+        """The result of `talk`, which sends several requests to the segment's store on one connection.
 
-        Nobody else uses the connection meanwhile. `talk` begins anew when the connection is lost or a reply is not
-        final, and raises for replies that it cannot use.
+        No other caller uses the connection meanwhile. `talk` is called again if the connection is lost or a reply is
+        not final, and raises for replies that it cannot use.
         """
         results: list[Result] = []
 
