@@ -1,1 +1,4 @@
-"""Controller services, one per noun: read records, apply the model's rules, write conditionally, queue the rest."""
+"""Controller services, one per kind of resource.
+
+A service reads records, applies the rules of the model, writes conditionally, and queues a request for the rest.
+"""

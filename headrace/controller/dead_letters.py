@@ -1,8 +1,8 @@
 """Dead letters for operators: list, inspect, replay, drop.
 
-Replaying asks again for what the letter is about: a request that was taken back is asked for anew through its service,
-one that is stuck gets its message sent at once instead of at the sweeper's next round. Replaying twice does no harm:
-services and processors know a request that they have seen.
+Replaying a letter repeats its request. A request that was rolled back is submitted again to its service. For a stuck
+request the message is sent at once, before the sweeper's next pass. Replaying twice is harmless, because services and
+processors recognise a request that they have seen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DeadLetterService:
         self._records = DeadLetterRecords(store)
         self._queues = queues
         self._streams = streams
-        self._ask_anew: Mapping[str, Callable[[DeadLetter, str, str], object]] = {
+        self._submit_again: Mapping[str, Callable[[DeadLetter, str, str], object]] = {
             RequestKind.SCALE_STREAM: self._scale,
             RequestKind.UPDATE_STREAM: self._update,
             RequestKind.TRUNCATE_STREAM: self._truncate,
@@ -78,14 +78,14 @@ class DeadLetterService:
         if letter.status in _OVER:
             return letter
         if letter.status is DeadLetterStatus.UNDONE:
-            self._request_anew(letter)
+            self._repeat_request(letter)
         else:
             self._send_again(letter)
         after = replayed(letter)
         try:
             self._store.write(replace_letter(stored, after))
         except WriteConflictError:
-            return self.get_letter(letter_id)  # It died again meanwhile, or somebody else replayed it too.
+            return self.get_letter(letter_id)  # It failed again meanwhile, or another operator replayed it too.
         return after
 
     def drop_letter(self, letter_id: str) -> None:
@@ -126,11 +126,11 @@ class DeadLetterService:
         text = f"{letter.letter_id}:{letter.replays + 1}"
         queue.send(group=letter.group, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
 
-    def _request_anew(self, letter: DeadLetter) -> None:
-        ask, body = self._ask_anew.get(letter.kind), letter.body
-        if ask is None or body is None:
-            raise _not_replayable(letter, f"this version cannot ask for {letter.kind} anew: do it yourself and drop it")
-        ask(letter, str(body["scope"]), str(body["stream"]))
+    def _repeat_request(self, letter: DeadLetter) -> None:
+        submit, body = self._submit_again.get(letter.kind), letter.body
+        if submit is None or body is None:
+            raise _not_replayable(letter, f"this version cannot repeat {letter.kind}: repeat it yourself and drop it")
+        submit(letter, str(body["scope"]), str(body["stream"]))
 
     def _scale(self, letter: DeadLetter, scope: str, stream: str) -> object:
         with _parameters_of(letter) as parameters:
@@ -159,11 +159,11 @@ def _parameters_of(letter: DeadLetter) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
-    """A stuck request is done when the record is gone that asks for it, or a later request has taken its place."""
+    """Whether a stuck request is complete: its intent no longer exists, or is that of a later request."""
     if letter.status is not DeadLetterStatus.STUCK or letter.intent is None:
         return False
-    standing = intents.get(Key(*letter.intent))
-    return standing is None or (letter.request_id != "" and standing.body.get("request") != letter.request_id)
+    found = intents.get(Key(*letter.intent))
+    return found is None or (letter.request_id != "" and found.body.get("request") != letter.request_id)
 
 
 def _not_replayable(letter: DeadLetter, why: str) -> IllegalStateError:

@@ -41,7 +41,7 @@ class HistoryService:
     ) -> Chunks:
         """At most `limit` chunks of [from_offset, to_offset), `None` meaning as far as tier 2 reaches.
 
-        A segment that nobody knows is answered as one that has nothing in tier 2: telling them apart would cost a read.
+        An unknown segment gives the same answer as one without bytes in tier 2, because a check would cost a read.
 
         Raises:
             InvalidRequestError: names, offsets or the limit are out of bounds.
@@ -94,7 +94,7 @@ class HistoryService:
     def _runs_behind(
         self, name: str, link: RunLink, from_offset: int, to_offset: int, limit: int
     ) -> tuple[list[ChunkRun], bool]:
-        """As `_runs`, for what a link of the segment stands for: its offsets, and the runs of another one."""
+        """As `_runs`, for a link of the segment: the runs belong to another segment and get the offsets of this one."""
         shift = link.offset - link.position
         first, last = max(from_offset, link.offset) - shift, min(to_offset, link.end) - shift - 1
         partition = chunk_partition(link.segment)
@@ -127,8 +127,8 @@ class HistoryService:
 def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> Iterator[ChunkRun]:
     """The parts of `runs` that cover the range once, from its start up to the first gap.
 
-    A query is no snapshot: while runs are being replaced by larger ones, it may see both, or neither. Overlaps are
-    cut off, and a gap ends the page, whose continuation then reads the directory anew.
+    A query is not a snapshot: while larger runs replace smaller ones, it may see both, or neither. Overlaps are cut
+    off, and a gap ends the page, so that the next page reads the directory again.
     """
     reached = from_offset
     for run in runs:
@@ -173,7 +173,7 @@ def _check_range(from_offset: int, to_offset: int | None) -> int:
     end = OFFSET_MAX if to_offset is None else to_offset
     if not 0 <= from_offset <= end <= OFFSET_MAX:
         raise InvalidRequestError(
-            f"the range [{from_offset}, {to_offset}) is no range of a segment",
+            f"the range [{from_offset}, {to_offset}) is not a valid range of a segment",
             details={"from": from_offset, "to": to_offset},
         )
     return end

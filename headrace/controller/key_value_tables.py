@@ -39,7 +39,7 @@ class KeyValueTableService:
         Raises:
             InvalidRequestError: code "invalid_name".
             NotFoundError: there is no such scope.
-            AlreadyExistsError: the table exists, in whatever state.
+            AlreadyExistsError: the table exists, in any state.
         """
         check_scope_name(scope)
         check_table_name(table)

@@ -1,6 +1,6 @@
-"""Mark streams as clients of Pravega see them: `_MARK<stream>`, of one segment, there as long as its stream is.
+"""Mark streams as clients of Pravega see them: `_MARK<stream>`, with one segment, which exist as long as their streams.
 
-There is no record of such a stream. Its segment is made when somebody asks for it, if no watermark has made it before.
+There is no record of a mark stream. The first watermark or the first request for its segment creates the segment.
 """
 
 from __future__ import annotations

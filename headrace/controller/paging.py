@@ -37,7 +37,7 @@ def check_page_limit(limit: int) -> int:
 
 
 def names_with_prefix(prefix: str, after: str | None) -> tuple[str, str | None]:
-    """The first and last sort key of names that begin with `prefix` and follow `after`; None is no bound.
+    """The first and last sort key of names that start with `prefix` and follow `after`; None means no bound.
 
     Raises:
         InvalidRequestError: no name begins so.

@@ -19,7 +19,7 @@ from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
 NO_POLICY = "the stream has no retention policy: everything stays"
-NOTHING_YET = "nothing lies before the place where the stream may be truncated: everything stays"
+NOTHING_YET = "there are no bytes before the place where the stream may be truncated: everything stays"
 
 
 class RetentionService:

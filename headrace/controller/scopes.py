@@ -159,7 +159,7 @@ def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
 def _check_not_closing(guard: Record) -> None:
     if guard_of_body(guard.body) is ScopeState.CLOSING:
         raise IllegalStateError(
-            "the scope is being deleted with everything in it: wait until it is gone, then create it anew",
+            "the scope is being deleted with everything in it: wait until it is gone, then create it again",
             code="scope_deleting",
         )
 

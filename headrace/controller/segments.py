@@ -1,8 +1,8 @@
 """Segments of streams: which there are at some point, what follows what, where one is served, and stream cuts.
 
-Reads only. An answer about the past comes from records that never change, so that a warm process needs one read: the
-current record, which tells that the stream is still there, together with the truncation, which tells where it begins.
-What lies before that is answered as truncated, or as what can be read in its place.
+The service only reads. Answers about the past come from records that never change, so that a warm process needs one
+batch read: the current record shows that the stream still exists, and the truncation shows where it starts. A position
+before that is answered as truncated, or by the segments that can be read instead.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SegmentService:
             InvalidRequestError: the time is negative.
         """
         if time_ms < 0:
-            raise InvalidRequestError(f"{time_ms} is no time in milliseconds since 1970")
+            raise InvalidRequestError(f"{time_ms} is not a time in milliseconds since 1970")
         found, truncation = self._readable_with_truncation(scope, stream)
         return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
 
@@ -143,7 +143,7 @@ class SegmentService:
         Raises:
             UnavailableError: no segment store has claimed the container yet.
         """
-        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Refuses what is no id at all.
+        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Refuses an invalid id.
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
         name = segment_name(scope, stream, segment_id)
         container = container_of_segment(name, self._container_count)
@@ -170,7 +170,7 @@ class SegmentService:
         Raises:
             InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or the cuts are
                 too far apart for one answer.
-            TruncatedError: some of what lies behind the first cut is truncated.
+            TruncatedError: some bytes after the first cut are truncated.
         """
         found, truncation = self._readable_with_truncation(scope, stream)
         if from_offsets is None:

@@ -44,7 +44,7 @@ class StreamCutService:
         return True
 
     def check_reached(self, scope: str, stream: str, offsets: Mapping[int, int]) -> None:
-        """Refuse a cut that lies beyond what is written to active segments: one call to the segment stores.
+        """Refuse a cut that is beyond the written bytes of active segments; one call to the segment stores.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut".

@@ -78,7 +78,7 @@ class StreamService:
         Raises:
             InvalidRequestError: code "invalid_name".
             NotFoundError: there is no such scope.
-            AlreadyExistsError: the stream exists, in whatever state.
+            AlreadyExistsError: the stream exists, in any state.
         """
         check_scope_name(scope)
         check_stream_name(stream)
@@ -143,8 +143,8 @@ class StreamService:
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: code "invalid_stream_cut": it is no cut of this stream.
-            TruncatedError: some of it lies before the head.
+            InvalidRequestError: code "invalid_stream_cut": it is not a cut of this stream.
+            TruncatedError: a part of the cut is before the head.
             SealedError: the stream is sealed.
             ConflictError: another operation runs, or the record `planned_on` has changed.
         """

@@ -86,13 +86,13 @@ class SubscriberService:
         Raises:
             NotFoundError: code "subscriber_not_found".
             IllegalStateError: code "generation_mismatch".
-            InvalidRequestError: code "stream_cut_not_valid": it is no cut of the stream, or lies before the last one.
+            InvalidRequestError: code "stream_cut_not_valid": not a cut of the stream, or before the last position.
         """
         check_subscriber_name(name)
         return repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
 
     def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
-        """Retention no longer waits for the group; nothing happens if it is no subscriber.
+        """Make retention no longer wait for the group; no effect if it is not a subscriber.
 
         Raises:
             IllegalStateError: code "generation_mismatch": the group is in a later generation.

@@ -131,7 +131,7 @@ class TransactionService:
         def attempt() -> Transaction:
             stored = self._open.get(place) or self._get(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
-            self._open.forget(place)  # whatever the write says, only a success tells what is there
+            self._open.forget(place)  # after a failed write the content of the record is unknown
             self._store.write(records.replace_open(scope, stream, stored, after))
             self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
@@ -189,7 +189,7 @@ class TransactionService:
         return self._get(scope, stream, transaction_id).transaction
 
     def segments_of(self, scope: str, stream: str, transaction_id: int) -> TransactionView:
-        """A transaction with its segments, for a writer that goes on with one that it knows by its id."""
+        """A transaction with its segments, for a writer that continues a transaction of which it has the id."""
         (stored,), (current,) = self._transactions.find_to_mark(
             scope, stream, [transaction_id], keys.current_key(scope, stream)
         )
@@ -270,8 +270,8 @@ class TransactionService:
         transaction has to check a record that all others check, and every commit writes.
 
         Raises:
-            WriteConflictError: the stream takes no transactions any more, or those of a newer epoch; the transaction is
-                taken back.
+            WriteConflictError: the stream accepts no transactions any more, or those of a newer epoch; the transaction
+                was rolled back.
         """
         found = self._streams.find(stream.scope, stream.name)
         if (

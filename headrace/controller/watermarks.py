@@ -1,6 +1,6 @@
-"""Watermarks: writers say how far they are in time, anybody asks for the newest watermark.
+"""Watermarks: writers note their times and positions, and readers get the newest watermark.
 
-What lies between, computing watermarks from marks, is the work of a tick.
+A tick computes the watermarks from the marks of the writers.
 """
 
 from __future__ import annotations
