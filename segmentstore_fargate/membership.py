@@ -16,12 +16,12 @@ from typing import Final, TypeVar
 
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredMap
 from headrace.model.cluster import (
+    ContainerAction,
     ContainerMap,
-    Duty,
     StoreLease,
     StoreState,
-    duty_when_closed,
-    duty_when_open,
+    action_when_closed,
+    action_when_open,
 )
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError
@@ -191,22 +191,22 @@ class Membership:
             wanted = [each for each in sorted({*self.missing, *self._store.logs_at_rest}) if self._store.is_free(each)]
         if wanted:
             for state in await self._in_thread(lambda: self._records.containers(wanted)):
-                if self._duty(state, container_map) is Duty.OPEN and not self._leaving:
+                if self._action(state, container_map) is ContainerAction.OPEN and not self._leaving:
                     self._openings.begin(state)
         self._looked = True
         self._map_done = version
         await self._hand_over_due(container_map)
 
-    def _duty(self, state: ContainerState, container_map: ContainerMap) -> Duty:
+    def _action(self, state: ContainerState, container_map: ContainerMap) -> ContainerAction:
         if state.container in self._store.logs_at_rest:
             self._store.drop_past_log(state.container, state.pointer)
-        return duty_when_closed(self.identity.store_id, state.container, state.hold, container_map)
+        return action_when_closed(self.identity.store_id, state.container, state.hold, container_map)
 
     async def _claim(self, seen: ContainerState | int) -> int | None:
         """Claim a container; None if it is not free, or does not have to be opened here any more."""
         if isinstance(seen, int):
             (found,) = await self._in_thread(lambda: self._records.containers([seen]))
-            if self._duty(found, self._map.map) is not Duty.OPEN:
+            if self._action(found, self._map.map) is not ContainerAction.OPEN:
                 return None
         else:
             found = seen
@@ -219,7 +219,7 @@ class Membership:
         self._hand_overs.keep_failures([each for each, store in container_map.stores.items() if store != own])
         due: dict[str, list[int]] = {}
         for container in self._store.owned:
-            is_due = duty_when_open(own, container, container_map) is Duty.HAND_OVER
+            is_due = action_when_open(own, container, container_map) is ContainerAction.HAND_OVER
             if is_due and self._hand_overs.may_begin(container):
                 due.setdefault(container_map.stores[container], []).append(container)
         for taker, containers in due.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
 from headrace.metadata.cluster_records import ClusterRecords
-from headrace.model.cluster import container_standing
+from headrace.model.cluster import container_status
 from headrace.ports.metadata_store import MetadataStore
 
 
@@ -29,7 +29,7 @@ class ClusterService:
             ContainerView.of(
                 state.container,
                 stored.map.stores.get(state.container),
-                container_standing(state.container, state.hold, stored.map, leases),
+                container_status(state.container, state.hold, stored.map, leases),
                 state.claim,
                 state.epoch,
             )

@@ -149,7 +149,7 @@ def leaving(lease: StoreLease, now_ms: int) -> StoreLease:
 
 
 def left(lease: StoreLease, now_ms: int) -> StoreLease:
-    """The lease of a store that has stopped. Containers that it could not flush to tier 2 wait for it as after a loss."""
+    """The lease of a store that has stopped. Containers that it could not flush wait for it as after a loss."""
     return _ended(lease, StoreState.LEFT, now_ms, lease.take_over_after_ms)
 
 
@@ -291,7 +291,7 @@ def _is_leaving(store_id: str, by_id: Mapping[str, StoreLease]) -> bool:
 def _is_discarded(
     container: int, hold: ContainerHold, former: ContainerMap, by_id: Mapping[str, StoreLease], now_ms: int
 ) -> bool:
-    """A discarded log stays discarded. Whether a store may claim the container depends on the lease of the log's store."""
+    """A discarded log stays discarded. The lease of the log's store decides whether other stores may claim."""
     if former.discarded_logs.get(container) == hold.epoch:
         return True
     lease = by_id.get(hold.store_id)
@@ -347,6 +347,8 @@ def _parts(serving: Sequence[StoreLease], held: Mapping[str, int], count: int) -
 
 class ContainerStanding(enum.StrEnum):
     """How it stands with a container."""
+
+    # The OpenAPI document contains this name and this docstring.
 
     SERVED = "SERVED"
     MOVING = "MOVING"

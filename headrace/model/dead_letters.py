@@ -66,7 +66,7 @@ class Delivery:
 class DeadLetter:
     """The record of a request that failed. Times are milliseconds since the Unix epoch.
 
-    `tries` counts the deliveries of all messages of the request. `kind`, `resource` and `request_id` are empty if the
+    `tries` counts the deliveries of all messages of the request. `kind`, `subject` and `request_id` are empty if the
     message does not name them. `parameters` are those of a request that was rolled back, for a replay. `intent` is the
     key (partition, sort) of the record that keeps a stuck request pending.
     """
@@ -81,7 +81,7 @@ class DeadLetter:
     last_try_ms: int
     tries: int
     kind: str = ""
-    resource: str = ""
+    subject: str = ""
     request_id: str = ""
     replays: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -111,13 +111,13 @@ def new_letter(delivery: Delivery, cause: Cause, now_ms: int) -> DeadLetter:
         last_try_ms=now_ms,
         tries=delivery.tries,
         kind=_text(body, "kind"),
-        resource="/".join(part for name in _RESOURCE_FIELDS if (part := _text(body, name))),
+        subject="/".join(part for name in _RESOURCE_FIELDS if (part := _text(body, name))),
         request_id=_text(body, "request"),
     )
 
 
 def died_again(known: DeadLetter, now: DeadLetter) -> DeadLetter:
-    """The letter `known` of a request after another message of it has failed for the last time, with the letter `now`."""
+    """The letter `known` of a request after another of its messages, with the letter `now`, has failed finally."""
     return replace(
         now,
         letter_id=known.letter_id,
@@ -134,7 +134,7 @@ def replayed(letter: DeadLetter) -> DeadLetter:
 
 
 def identity_of(queue: str, text: str) -> str:
-    """The identity of a message, 32 hexadecimal digits. Messages of a queue with equal content have the same identity."""
+    """The identity of a message: 32 hexadecimal digits, the same for all equal messages of a queue."""
     body = _object(text)
     canonical = text if body is None else json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{queue}\n{canonical}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

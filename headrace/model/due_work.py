@@ -13,7 +13,7 @@ of the deployment."""
 
 
 def back_off_ms(failures: int) -> int:
-    """The pause before work that has failed `failures` times in a row is retried. It doubles each time, up to a bound."""
+    """The pause before work that failed `failures` times in a row is retried: it doubles up to a bound."""
     return min(BACK_OFF_MAX_MS, BACK_OFF_FIRST_MS << min(max(failures - 1, 0), 16))
 
 

@@ -52,7 +52,7 @@ class LogSpace:
 
 
 def room_bytes(total_bytes: int, free_bytes: int, volume_bytes: int, logs_on_volume: int) -> int:
-    """The bytes that the files of one log may take: an equal share of the volume. It is less if other logs take more."""
+    """The bytes that the files of one log may take: an equal share of the volume, or less if others take more."""
     return min(total_bytes // logs_on_volume, volume_bytes + free_bytes)
 
 

@@ -37,7 +37,7 @@ Averages = tuple[float, float, float, float]
 
 
 def updated(averages: Averages, amount: float, seconds: float) -> Averages:
-    """Averages over about 2, 5, 10 and 20 minutes after `amount` units in `seconds`. The first amount sets all of them."""
+    """Averages over about 2, 5, 10 and 20 minutes after `amount` units in `seconds`. The first amount sets them all."""
     instant = amount / seconds
     two, five, ten, twenty = (
         instant + decay * (average - instant) if average else instant

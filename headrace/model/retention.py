@@ -135,8 +135,8 @@ def decide(
 ) -> Decision:
     """Where to truncate the stream now.
 
-    `kept_bytes` lie between the head and the newest of `cuts`. `bound` is where all subscribers have read to, neither
-    before the head nor behind the newest cut; None without subscribers.
+    `kept_bytes` are between the head and the newest of `cuts`. `bound` is the position that all subscribers have
+    reached, neither before the head nor after the newest cut; None without subscribers.
     """
     limits = _Limits(policy, cuts, now_ms, measures)
     if bound is None:

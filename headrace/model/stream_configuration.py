@@ -21,7 +21,7 @@ class ScalingType(StrEnum):
 
 
 class RetentionType(StrEnum):
-    """The measure and unit of a retention policy: days and MB as in Pravega's REST API, ms and bytes as in its client."""
+    """Measure and unit of a retention policy: days and MB as in Pravega's REST API, ms and bytes as in its client."""
 
     LIMITED_DAYS = "LIMITED_DAYS"
     LIMITED_TIME_MS = "LIMITED_TIME_MS"

@@ -87,7 +87,7 @@ class TimePoints:
         return TimePoint(self._offsets[index], self._firsts[index], self._lasts[index]) if index < len(self) else None
 
     def boundary_from(self, offset: int) -> int | None:
-        """The offset of the first point at or after `offset`, which is the start of an append; None if there is none."""
+        """The offset of the first point at or after `offset`, the start of an append; None if there is none."""
         index = bisect_left(self._offsets, offset)
         return self._offsets[index] if index < len(self) else None
 

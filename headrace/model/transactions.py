@@ -96,9 +96,9 @@ class CommitOrder:
 class Transaction:
     """One transaction. `order` is its position among the stream's commits.
 
-    `position` has the segments and offsets before which its events are; it is kept if the commit has a `writer_time`.
-    `completed_ms` is the time of the commit or abort. `first_segment_number` identifies the incarnation of the stream;
-    it is None in older records.
+    `position` has the segments and offsets before which its events are; a commit with a `writer_time` keeps it.
+    `completed_ms` is the time of the commit or abort. `first_segment_number` identifies the incarnation of the stream.
+    Older records do not have that number.
     """
 
     transaction_id: int
@@ -122,8 +122,8 @@ class CommitRun:
     """The commit that runs on a stream: transactions of one reference epoch, in the order of their commit.
 
     `active_epoch` is the number of the epoch that was active when the commit began. A rolling commit derives the
-    creation times of its epochs from `started_ms`. The `incomplete` transactions lost bytes before the commit began, and
-    are aborted.
+    creation times of its epochs from `started_ms`. The `incomplete` transactions lost bytes before the commit began.
+    They are aborted.
     """
 
     transactions: tuple[int, ...]

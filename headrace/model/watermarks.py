@@ -43,7 +43,7 @@ class WatermarkState:
 
 
 @dataclass(frozen=True, slots=True)
-class WatermarkRound:
+class WatermarkStep:
     """The result of one computation over the marks of a stream.
 
     `watermark` is the next watermark, or None if it cannot be computed yet. `inactive` are the marks of writers for
@@ -64,7 +64,7 @@ def next_round(
     timeout_ms: int,
     now_ms: int,
     segments_of_epoch: SegmentsOfEpoch,
-) -> WatermarkRound:
+) -> WatermarkStep:
     """The next watermark, as soon as every active writer has passed the lower bound of the last one.
 
     A writer is active if it has passed that bound, or if it is alive and has been behind for less than `timeout_ms`.
@@ -86,7 +86,7 @@ def next_round(
         times = [mark.time for mark in participating]
         cut = upper_bound([mark.positions for mark in participating], last, segments_of_epoch)
         watermark = Watermark(min(times), max(times), cut)
-    return WatermarkRound(watermark, tuple(inactive), waiting)
+    return WatermarkStep(watermark, tuple(inactive), waiting)
 
 
 def upper_bound(

@@ -23,7 +23,7 @@ from headrace.metadata.stream_indexes import unindex_tags
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.errors import ConflictError, IllegalStateError
 from headrace.model.requests import PendingRequest, RequestKind
-from headrace.model.streams import Stream, scaling_abandoned, truncating_abandoned, updating_abandoned
+from headrace.model.streams import Stream, scale_rolled_back, truncation_rolled_back, update_rolled_back
 from headrace.ports.metadata_store import Delete, Write
 from headrace.workflows.leftovers import note_leftovers
 
@@ -72,7 +72,7 @@ def _undo_scale(records: StreamRecords, stream: Stream) -> Undo:
     planned = records.transition(stream)
     if planned is None:
         raise ConflictError(f"the scale of {stream.scoped_name} has just ended")
-    after = scaling_abandoned(stream, planned)
+    after = scale_rolled_back(stream, planned)
     parameters = {
         "sealedSegments": [one.segment_id for one in planned.replaced],
         "newRanges": [[one.key_range.low, one.key_range.high] for one in planned.created],
@@ -89,7 +89,7 @@ def _undo_update(records: StreamRecords, stream: Stream) -> Undo:
     update = records.configuration_update(stream)
     if update is None:
         raise ConflictError(f"the update of {stream.scoped_name} has just ended")
-    after = updating_abandoned(stream, update)
+    after = update_rolled_back(stream, update)
     parameters = {"configuration": configuration_fields(update.after)}
     gone = Delete(keys.configuration_update_key(stream.scope, stream.name), None)
     return Undo(after, (gone,), parameters, update.added_tags)
@@ -100,7 +100,7 @@ def _undo_truncation(records: StreamRecords, stream: Stream) -> Undo:
     if found is None:
         raise ConflictError(f"the truncation of {stream.scoped_name} has just ended")
     running, version = found
-    after = truncating_abandoned(stream, running)
+    after = truncation_rolled_back(stream, running)
     cut = {str(identifier): offset for identifier, offset in running.target.cut.positions}
     # Under its version: the cut goes on record without a change of the stream's current record.
     gone = Delete(keys.running_truncation_key(stream.scope, stream.name), version)

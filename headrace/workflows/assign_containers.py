@@ -42,7 +42,9 @@ def assign_containers(records: ClusterRecords, container_count: int, now_ms: int
         containers = records.containers(range(container_count))
         holds = {state.container: state.hold for state in containers}
         wanted = assign(stored.map, [each.lease for each in leases], holds, container_count, now_ms)
-        newly = {each: epoch for each, epoch in wanted.given_up.items() if stored.map.given_up.get(each) != epoch}
+        newly = {
+            each: epoch for each, epoch in wanted.discarded_logs.items() if stored.map.discarded_logs.get(each) != epoch
+        }
         if wanted == stored.map:
             return Assignment(wanted, leases, containers, (), ())
         holders = {hold.store_id for each in newly if (hold := holds[each]) is not None}
@@ -69,7 +71,7 @@ def take_unassigned(records: ClusterRecords, store_id: str, share: tuple[int, ..
         if not mine:
             return stored.map
         stores = {**stored.map.stores, **dict.fromkeys(mine, store_id)}
-        wanted = ContainerMap(dict(sorted(stores.items())), stored.map.given_up)
+        wanted = ContainerMap(dict(sorted(stores.items())), stored.map.discarded_logs)
         try:
             records.store.write(write_map(wanted, stored.version))
         except WriteConflictError:

@@ -66,8 +66,8 @@ def test_a_store_in_no_known_state_is_refused():
     st.dictionaries(st.integers(0, 999), st.sampled_from(["a", "b", "c.1"])),
     st.dictionaries(st.integers(0), st.integers(0)),
 )
-def test_maps_come_back(stores: dict[int, str], given_up: dict[int, int]):
-    made = ContainerMap(stores, given_up)
+def test_maps_come_back(stores: dict[int, str], discarded: dict[int, int]):
+    made = ContainerMap(stores, discarded)
     text = json.dumps(container_map_record.container_map_body(made))
     assert container_map_record.container_map_of_body(json.loads(text)) == made
 

@@ -17,7 +17,7 @@ from headrace.metadata import keys
 from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.rates import ScalingReport
-from headrace.model.scaling import COLD_LIFE_MS, REPORT_LIFE_MS
+from headrace.model.scaling import COLD_VALID_MS, REPORT_VALID_MS
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
 
@@ -90,9 +90,9 @@ def test_a_cold_segment_is_forgotten_after_its_time_and_a_silent_one_never(world
     first, second, third, fourth = world.tail_ids()
     _handle(world, first, "cold")
     _handle(world, fourth, "cold", silent=True)
-    world.clock.advance(COLD_LIFE_MS)
+    world.clock.advance(COLD_VALID_MS)
     assert _handle(world, second, "cold") is ReportOutcome.KEPT
-    world.clock.advance(100 * COLD_LIFE_MS)
+    world.clock.advance(100 * COLD_VALID_MS)
     assert _handle(world, third, "cold") is ReportOutcome.MERGED
     assert _ranges(world)[-1] == (0.5, 1.0)
 
@@ -167,7 +167,7 @@ def test_what_says_nothing_of_the_present_is_ignored(world: Any, kind: str):
         segment_name("s", "sealed", 0),
     ):
         assert service.handle(ScalingReport(name, kind, now_ms, splits=2)) is ReportOutcome.IGNORED  # type: ignore[arg-type]
-    assert _handle(world, active, kind, at_ms=now_ms - REPORT_LIFE_MS - 1) is ReportOutcome.IGNORED
+    assert _handle(world, active, kind, at_ms=now_ms - REPORT_VALID_MS - 1) is ReportOutcome.IGNORED
     assert world.everything() == before
 
 

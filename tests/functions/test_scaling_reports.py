@@ -15,7 +15,7 @@ from headrace.codec.scaling_report_message import report_message
 from headrace.controller.auto_scaling import ReportOutcome
 from headrace.model.errors import ConflictError
 from headrace.model.rates import COOLDOWN_S, ScalingReport
-from headrace.model.scaling import REPORT_LIFE_MS
+from headrace.model.scaling import REPORT_VALID_MS
 from headrace.topology import SCALING_REPORTS_QUEUE
 
 ARN = "arn:aws:sqs:us-east-1:123456789012:headrace-scaling-reports"
@@ -99,8 +99,8 @@ def test_each_report_is_worked_on_and_only_the_failed_come_again(service: FakeSe
 
 def test_report_expires_before_it_becomes_a_dead_letter():
     waits_s = [retry_delay_s(count) for count in range(1, SCALING_REPORTS_QUEUE.max_receive_count)]
-    assert sum(waits_s) > REPORT_LIFE_MS / 1000
-    assert REPORT_LIFE_MS / 1000 <= COOLDOWN_S
+    assert sum(waits_s) > REPORT_VALID_MS / 1000
+    assert REPORT_VALID_MS / 1000 <= COOLDOWN_S
 
 
 def test_the_service_scales_the_stream(world: Any, call: Any, sqs: FakeSqs, context: Any):

@@ -14,14 +14,14 @@ from headrace.model.cluster import (
     GIVING_WAY_MS,
     STORE_FORGOTTEN_AFTER_MS,
     UNSERVED_MAX_MS,
+    ContainerAction,
     ContainerHold,
     ContainerMap,
-    Duty,
     StoreLease,
     StoreState,
+    action_when_closed,
+    action_when_open,
     assign,
-    duty_when_closed,
-    duty_when_open,
     giving_way_ms,
     leaving,
     left,
@@ -142,10 +142,10 @@ def test_a_lost_store_keeps_what_only_its_disk_has_until_its_time_is_over():
     again = assign(taken, [a, gone], holds, 4, NOW_MS + GRACE_MS)
     assert again == taken
     back = assign(taken, [a, registered(b, gone, NOW_MS)], holds, 4, NOW_MS + GRACE_MS)
-    assert back.given_up == {3: 7}
+    assert back.discarded_logs == {3: 7}
     assert Counter(back.stores.values()) == {"a": 2, "b": 2}
     opened = {**holds, 3: ContainerHold("a", 8)}
-    assert assign(back, [a, b], opened, 4, NOW_MS).given_up == {}
+    assert assign(back, [a, b], opened, 4, NOW_MS).discarded_logs == {}
 
 
 def test_a_store_whose_task_has_stopped_is_not_waited_for():
@@ -167,31 +167,36 @@ def test_a_container_of_nobody_goes_to_the_store_that_has_its_log():
 
 
 @pytest.mark.parametrize(
-    ("owner", "given_up", "expected"),
-    [("a", {}, Duty.KEEP), (None, {}, Duty.KEEP), ("b", {}, Duty.HAND_OVER), ("b", {0: 7}, Duty.HAND_OVER)],
+    ("owner", "discarded", "expected"),
+    [
+        ("a", {}, ContainerAction.KEEP),
+        (None, {}, ContainerAction.KEEP),
+        ("b", {}, ContainerAction.HAND_OVER),
+        ("b", {0: 7}, ContainerAction.HAND_OVER),
+    ],
 )
-def test_what_a_store_does_about_a_container_that_it_serves(owner, given_up, expected):
-    container_map = ContainerMap({0: owner} if owner else {}, given_up)
-    assert duty_when_open("a", 0, container_map) is expected
+def test_what_a_store_does_about_a_container_that_it_serves(owner, discarded, expected):
+    container_map = ContainerMap({0: owner} if owner else {}, discarded)
+    assert action_when_open("a", 0, container_map) is expected
 
 
 @pytest.mark.parametrize(
-    ("owner", "hold", "given_up", "expected"),
+    ("owner", "hold", "discarded", "expected"),
     [
-        ("a", None, {}, Duty.OPEN),
-        ("a", ("a", 7), {}, Duty.OPEN),
-        ("a", ("b", 7), {}, Duty.WAIT),
-        ("a", ("b", 7), {0: 7}, Duty.OPEN),
-        ("a", ("b", 8), {0: 7}, Duty.WAIT),
-        ("b", None, {}, Duty.NOTHING),
-        ("b", ("b", 7), {}, Duty.NOTHING),
-        ("b", ("a", 7), {}, Duty.OPEN),
-        ("b", ("a", 7), {0: 7}, Duty.OPEN),
+        ("a", None, {}, ContainerAction.OPEN),
+        ("a", ("a", 7), {}, ContainerAction.OPEN),
+        ("a", ("b", 7), {}, ContainerAction.WAIT),
+        ("a", ("b", 7), {0: 7}, ContainerAction.OPEN),
+        ("a", ("b", 8), {0: 7}, ContainerAction.WAIT),
+        ("b", None, {}, ContainerAction.NOTHING),
+        ("b", ("b", 7), {}, ContainerAction.NOTHING),
+        ("b", ("a", 7), {}, ContainerAction.OPEN),
+        ("b", ("a", 7), {0: 7}, ContainerAction.OPEN),
     ],
 )
-def test_what_a_store_does_about_a_container_that_it_does_not_serve(owner, hold, given_up, expected):
+def test_what_a_store_does_about_a_container_that_it_does_not_serve(owner, hold, discarded, expected):
     found = None if hold is None else ContainerHold(*hold)
-    assert duty_when_closed("a", 0, found, ContainerMap({0: owner}, given_up)) is expected
+    assert action_when_closed("a", 0, found, ContainerMap({0: owner}, discarded)) is expected
 
 
 def test_the_life_of_a_lease():

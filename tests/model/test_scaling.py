@@ -13,8 +13,8 @@ from headrace.model.key_ranges import covers_key_space_once, equal_ranges
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.rates import ScalingReport
 from headrace.model.scaling import (
-    COLD_LIFE_MS,
-    REPORT_LIFE_MS,
+    COLD_VALID_MS,
+    REPORT_VALID_MS,
     ColdMark,
     ScalePlan,
     cold_mark,
@@ -145,10 +145,10 @@ def test_growing_splits_the_largest_first_and_evenly():
 
 def test_reports_and_marks_have_their_time():
     report = ScalingReport("s/t/0.#epoch.0", "cold", 1_000)
-    assert not is_too_old(report, 1_000 + REPORT_LIFE_MS)
-    assert is_too_old(report, 1_001 + REPORT_LIFE_MS)
+    assert not is_too_old(report, 1_000 + REPORT_VALID_MS)
+    assert is_too_old(report, 1_001 + REPORT_VALID_MS)
     mark = cold_mark(report)
-    assert mark == ColdMark(1_000, 1_000 + COLD_LIFE_MS)
+    assert mark == ColdMark(1_000, 1_000 + COLD_VALID_MS)
     assert mark.counts(mark.until_ms - 1)
     assert not mark.counts(mark.until_ms)
     assert cold_mark(ScalingReport("s/t/0.#epoch.0", "cold", 1_000, silent=True)).counts(2**60)

@@ -111,7 +111,7 @@ def test_truncations_remove_each_segment_once_and_count_every_byte(
 
 def test_a_cut_is_placed_on_its_own_segments_only():
     first = Epoch.first(2, 0, 0)
-    with pytest.raises(InvalidRequestError, match="not the ones"):
+    with pytest.raises(InvalidRequestError, match="not those of its positions"):
         PlacedCut(StreamCut.of("s", "t", {0: 1}), first.segments)
     with pytest.raises(InvalidRequestError, match="do not cover"):
         PlacedCut(StreamCut.of("s", "t", {0: 1}), first.segments[:1])

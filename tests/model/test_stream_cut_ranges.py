@@ -203,10 +203,10 @@ S2 = 1 << 32 | 2
     [
         ({0: 0}, {0: 0, 1: 0}, "'from' do not cover"),
         ({0: 0, 1: 0}, {0: 0}, "'to' do not cover"),
-        ({0: 0, S2: 0}, {S2: 0}, "'from' holds segment"),
-        ({0: 5, 1: 0}, {0: 4, 1: 0}, "'to' lies before 'from'"),
-        ({S2: 0}, {0: 0, 1: 0}, "'to' lies before 'from'"),
-        ({S2: 5}, {S2: 4}, "'to' lies before 'from'"),
+        ({0: 0, S2: 0}, {S2: 0}, "'from' names segment"),
+        ({0: 5, 1: 0}, {0: 4, 1: 0}, "'to' is before 'from'"),
+        ({S2: 0}, {0: 0, 1: 0}, "'to' is before 'from'"),
+        ({S2: 5}, {S2: 4}, "'to' is before 'from'"),
         ({0: 11, 1: 0}, {S2: 0}, "ends at 10"),
         ({0: 0, 1: 0}, {S2: 0, 3: 0}, "'to' names segment 3"),
         ({0: 0, 1: 0, 7: 0}, {S2: 0}, "'from' names segment 7"),
@@ -226,7 +226,7 @@ def test_a_cut_on_both_sides_of_a_segment_is_refused(cut: Cut):
     epochs.append(scaled_epoch(epochs[1], [S2], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2))
     sizes = {0: 10, 1: 10, S2: 10}
     whole = {2 << 32 | 3: 0, 2 << 32 | 4: 0}
-    with pytest.raises(InvalidRequestError, match="'from' lies on both sides"):
+    with pytest.raises(InvalidRequestError, match="'from' is both before and after"):
         _between(epochs, sizes, cut, whole)
     with pytest.raises(InvalidRequestError, match="'to' lies on both sides"):
         _between(epochs, sizes, {0: 0, 1: 0}, cut)

@@ -100,7 +100,7 @@ def test_request_ids_follow_life_and_version():
 
 def test_an_abandoned_scale_leads_back():
     planned = scaled_epoch(SCALING.epoch, SCALING.epoch.by_id, [KeyRange(0.0, 1.0)], 5_000)
-    back = streams.scaling_abandoned(SCALING, planned)
+    back = streams.scale_rolled_back(SCALING, planned)
     assert (back.state, back.pending, back.recorded_epoch) == (StreamState.ACTIVE, None, planned.number)
     assert (back.epoch.number, back.epoch.segments) == (planned.number, ACTIVE.epoch.segments)
     assert (back.epoch.changes_nothing, ACTIVE.epoch.changes_nothing) == (True, False)
@@ -111,26 +111,26 @@ def test_an_abandoned_scale_leads_back():
             check_write(SCALING, replace(back, epoch=replace(back.epoch, **wrong)))
     for other in (ACTIVE, RECORDED, SEALED):
         with pytest.raises(IllegalStateError):
-            streams.scaling_abandoned(other, planned)
+            streams.scale_rolled_back(other, planned)
 
 
 def test_an_update_is_abandoned_until_it_is_in_force():
     assert not streams.is_in_force(UPDATING, UPDATE)
-    assert streams.updating_abandoned(UPDATING, UPDATE) == SCALED
+    assert streams.update_rolled_back(UPDATING, UPDATE) == SCALED
     check_write(UPDATING, SCALED)
     for other in (SCALED, CONFIGURED, TRUNCATING):
         with pytest.raises(IllegalStateError):
-            streams.updating_abandoned(other, UPDATE)
+            streams.update_rolled_back(other, UPDATE)
 
 
 def test_a_truncation_is_abandoned_until_its_cut_is_on_record():
     beginning = PlacedCut(StreamCut.of("s", "t", {4: 1, 5: 0}), NEW.epoch.segments)
     running = running_truncation(beginning, 0, None)
-    assert streams.truncating_abandoned(TRUNCATING, running) == UPDATED
+    assert streams.truncation_rolled_back(TRUNCATING, running) == UPDATED
     check_write(TRUNCATING, UPDATED)
     for other, found in ((UPDATED, running), (TRUNCATING, replace(running, is_recorded=True)), (UPDATING, running)):
         with pytest.raises(IllegalStateError):
-            streams.truncating_abandoned(other, found)
+            streams.truncation_rolled_back(other, found)
 
 
 STARTS = [

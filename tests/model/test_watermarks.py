@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
-from headrace.model.watermarks import Watermark, WatermarkRound, is_at_or_behind, next_round, upper_bound
+from headrace.model.watermarks import Watermark, WatermarkStep, is_at_or_behind, next_round, upper_bound
 from headrace.model.writer_marks import Positions, WriterMark, positions_of, shut_down
 
 FIRST = Epoch.first(2, 0, 0)
@@ -41,7 +41,7 @@ def _round(
     silent: Mapping[str, int] | None = None,
     now_ms: int = 0,
     timeout: int = 0,
-) -> WatermarkRound:
+) -> WatermarkStep:
     return next_round(
         last, marks, silent or {}, timeout_ms=timeout, now_ms=now_ms, segments_of_epoch=_segments_of_epoch
     )
@@ -71,23 +71,23 @@ def test_the_cut_is_behind_the_last_watermark_too():
 
 def test_the_first_watermark_needs_no_more_than_marks():
     found = _round(None, _mark("a", 10, s0=5, s1=5), _mark("b", 7, s0=1, s1=9))
-    assert found == WatermarkRound(Watermark(7, 10, _positions({0: 5, 1: 9})), (), {})
+    assert found == WatermarkStep(Watermark(7, 10, _positions({0: 5, 1: 9})), (), {})
 
 
 def test_nothing_without_marks():
-    assert _round(None) == WatermarkRound(None, (), {})
+    assert _round(None) == WatermarkStep(None, (), {})
 
 
 def test_a_writer_that_is_behind_is_waited_for_until_it_was_silent_for_too_long():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     ahead, behind = _mark("a", 11, s0=6, s1=9), _mark("b", 7, s0=1, s1=9)
     first = _round(last, ahead, behind, now_ms=100, timeout=50)
-    assert first == WatermarkRound(None, (), {"b": 100})
+    assert first == WatermarkStep(None, (), {"b": 100})
     assert _round(last, ahead, behind, silent=first.silent_since, now_ms=149, timeout=50) == first
     late = _round(last, ahead, behind, silent=first.silent_since, now_ms=150, timeout=50)
-    assert late == WatermarkRound(Watermark(11, 11, _positions({0: 6, 1: 9})), (behind,), {})
+    assert late == WatermarkStep(Watermark(11, 11, _positions({0: 6, 1: 9})), (behind,), {})
     caught_up = _mark("b", 8, s0=1, s1=9)
-    assert _round(last, ahead, caught_up, silent=first.silent_since, now_ms=149, timeout=50) == WatermarkRound(
+    assert _round(last, ahead, caught_up, silent=first.silent_since, now_ms=149, timeout=50) == WatermarkStep(
         Watermark(8, 11, _positions({0: 6, 1: 9})), (), {}
     )
 
@@ -103,13 +103,13 @@ def test_a_writer_that_was_shut_down_is_not_waited_for():
 def test_its_last_mark_counts_all_the_same():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     found = _round(last, _mark("a", 20, s0=6, s1=9), shut_down(_mark("b", 11, s0=1, s1=12)))
-    assert found == WatermarkRound(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
+    assert found == WatermarkStep(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
 
 
 def test_without_a_time_out_nobody_is_waited_for():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     behind = _mark("b", 7, s0=1, s1=9)
-    assert _round(last, behind) == WatermarkRound(None, (behind,), {})
+    assert _round(last, behind) == WatermarkStep(None, (behind,), {})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState
-from headrace.model.cluster import Duty, StoreLease, duty_when_closed, duty_when_open
+from headrace.model.cluster import ContainerAction, StoreLease, action_when_closed, action_when_open
 from headrace.model.containers import (
     CLUSTER_PARTITION,
     ContainerClaim,
@@ -231,13 +231,13 @@ class ClusterMachine(RuleBasedStateMachine):
             return
         seen = store.heartbeat.map.map
         if container in store.owned:
-            if duty_when_open(name, container, seen) is Duty.HAND_OVER:
+            if action_when_open(name, container, seen) is ContainerAction.HAND_OVER:
                 self._hand_over(store, container)
             return
         (state,) = ClusterRecords(self.metadata).containers([container])
         if state.pointer is not None and container in store.logs and state.pointer.epoch > store.logs[container][0]:
             del store.logs[container]
-        if duty_when_closed(name, container, state.hold, seen) is Duty.OPEN:
+        if action_when_closed(name, container, state.hold, seen) is ContainerAction.OPEN:
             store.openings[container] = Conversation(store.open(state))
 
     def recovered(self, store: ModelStore, container: int, epoch: int, *, lossy: bool) -> None:

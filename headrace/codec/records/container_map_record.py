@@ -15,7 +15,7 @@ def container_map_body(container_map: ContainerMap) -> dict[str, Any]:
     owners = sorted(set(container_map.stores.values()))
     return versioned(
         stores={owner: list(container_map.containers_of(owner)) for owner in owners},
-        given_up=[[container, epoch] for container, epoch in sorted(container_map.given_up.items())],
+        given_up=[[container, epoch] for container, epoch in sorted(container_map.discarded_logs.items())],
     )
 
 
@@ -25,5 +25,5 @@ def container_map_of_body(body: Body) -> ContainerMap:
 
 def _map(body: Body) -> ContainerMap:
     stores = {int(container): str(owner) for owner, held in body["stores"].items() for container in held}
-    given_up = {int(container): int(epoch) for container, epoch in body["given_up"]}
-    return ContainerMap(dict(sorted(stores.items())), given_up)
+    discarded = {int(container): int(epoch) for container, epoch in body["given_up"]}
+    return ContainerMap(dict(sorted(stores.items())), discarded)

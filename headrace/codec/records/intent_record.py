@@ -71,7 +71,7 @@ def request_fields(scope: str, name: str, request: PendingRequest) -> dict[str, 
 
 
 def request_of_fields(fields: Body) -> tuple[str, str, PendingRequest]:
-    """Scope, name and request; KeyError or ValueError for what is no request."""
+    """Scope, name and request; raises KeyError or ValueError if the fields are not a request."""
     request = PendingRequest(RequestKind(fields["kind"]), str(fields["request"]))
     resource = request.kind.resource
     return str(fields["scope"]), "" if resource is ResourceKind.SCOPE else str(fields[str(resource)]), request

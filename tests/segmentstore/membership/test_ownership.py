@@ -67,7 +67,7 @@ def test_a_changed_map_does_not_free_what_was_held(world, run):
             await taken_over(b)
             async with member(world, "c") as c:
                 await c.beat()
-                assert not ClusterRecords(world.metadata).container_map().map.given_up
+                assert not ClusterRecords(world.metadata).container_map().map.discarded_logs
                 await a.beat()
                 assert a.running.store.gate.is_open
                 assert 0 not in a.containers
