@@ -228,7 +228,7 @@ def test_a_cut_on_both_sides_of_a_segment_is_refused(cut: Cut):
     whole = {2 << 32 | 3: 0, 2 << 32 | 4: 0}
     with pytest.raises(InvalidRequestError, match="'from' is both before and after"):
         _between(epochs, sizes, cut, whole)
-    with pytest.raises(InvalidRequestError, match="'to' lies on both sides"):
+    with pytest.raises(InvalidRequestError, match="'to' is both before and after"):
         _between(epochs, sizes, {0: 0, 1: 0}, cut)
     assert len(_between(epochs, sizes, {0: 0, 1: 0}, whole)) == 5
 
