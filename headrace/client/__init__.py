@@ -1,4 +1,4 @@
-"""The Python client: administration, event writer, event reader. These names are the public ones.
+"""The Python client: administration, event writers and readers, key-value tables. The names in `__all__` are public.
 
 ```python
 from headrace.client import ScalingPolicy, connect
@@ -10,8 +10,8 @@ with connect("http://127.0.0.1:10080") as headrace:
         writer.write(b"an order", routing_key="customer-7")
 ```
 
-Errors are those of one tree (`HeadraceError`); `error.retry` says whether repeating can help. Imports neither boto3 nor
-Spark.
+All errors are subclasses of `HeadraceError`; `error.retry` tells whether a retry can succeed. The package imports
+neither boto3 nor Spark.
 """
 
 from headrace.client.event_blocks import Ack

@@ -1,8 +1,8 @@
 """Scopes, streams, segments and stream cuts over the controller's HTTP API.
 
-Operations that run in the background (create, update, truncate, scale, seal, delete a stream) are waited for unless
-`wait=False`. Every method raises the errors of `headrace.model.errors` as the controller reports them, and
-UnavailableError if it cannot be reached.
+Create, update, truncate, scale, seal and delete run in the background; the methods wait for them unless `wait=False`.
+Every method raises the errors of `headrace.model.errors` that the controller reports, and UnavailableError if the
+controller cannot be reached.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, 
 from headrace.model.stream_cuts import StreamCut
 
 OPERATION_TIMEOUT_S = 120.0
-"""How long an operation in the background is waited for."""
+"""How long a method waits for an operation in the background."""
 
 POLL_FIRST_S = 0.05
 POLL_MAX_S = 1.0
@@ -72,7 +72,7 @@ class AsyncAdmin:
         self.transactions = AsyncTransactionsAdmin(api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
-        """Raises AlreadyExistsError unless `exist_ok`."""
+        """Creates a scope. Raises AlreadyExistsError if it exists, unless `exist_ok`."""
         body = {"scopeName": check_scope_name(scope)}
         try:
             await self._api.request("POST", "/v1/scopes", body=body, repeatable=exist_ok)
@@ -81,7 +81,7 @@ class AsyncAdmin:
                 raise
 
     async def list_scopes(self) -> list[str]:
-        """All scopes, by name."""
+        """Returns the names of all scopes, sorted."""
         return [one async for one in items_of_pages(self._api, "/v1/scopes", "scopes", _scope_name)]
 
     async def scope_exists(self, scope: str) -> bool:
@@ -92,10 +92,10 @@ class AsyncAdmin:
         return True
 
     async def delete_scope(self, scope: str, *, recursive: bool = False, wait: bool = True) -> None:
-        """Removes an empty scope, or with `recursive` one with all its reader groups, streams and tables.
+        """Deletes an empty scope, or with `recursive` a scope with its reader groups, streams and tables.
 
         Raises:
-            IllegalStateError: code "scope_not_empty" while the scope has something in it, and not `recursive`.
+            IllegalStateError: code "scope_not_empty": the scope is not empty, and `recursive` is false.
         """
         path = f"/v1/scopes/{check_scope_name(scope)}"
         if not recursive:
@@ -119,12 +119,12 @@ class AsyncAdmin:
         exist_ok: bool = False,
         wait: bool = True,
     ) -> StreamView:
-        """A new stream, of two segments unless `scaling` says otherwise.
+        """Creates a stream with the scaling policy `scaling`, by default a fixed number of two segments.
 
-        With `exist_ok` a stream that exists is returned as it is, whatever its configuration.
+        With `exist_ok` an existing stream is returned unchanged, even if its configuration differs.
 
         Raises:
-            AlreadyExistsError: the stream exists, and not `exist_ok`.
+            AlreadyExistsError: the stream exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
         """
         configuration = _configuration(
@@ -147,7 +147,7 @@ class AsyncAdmin:
         return parsed(StreamView.from_json, await self._api.request("GET", _path(scope, stream)))
 
     async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
-        """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
+        """Lists the streams of a scope by name; with `tag` or `prefix` only those that have it."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         query = {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
         found = items_of_pages(self._api, path, "streams", StreamSummary.from_json, query)
@@ -166,15 +166,15 @@ class AsyncAdmin:
         expected_version: int | None = None,
         wait: bool = True,
     ) -> StreamView:
-        """Replaces the whole configuration; what is left out is as for a new stream.
+        """Replaces the whole configuration. Parameters that are left out get the default of a new stream.
 
-        With `expected_version`, the `configuration_version` of the view that the new configuration was made from, only
-        if no other update came first.
+        Pass as `expected_version` the `configuration_version` of the view from which the new configuration was made.
+        The update then fails if another update came first.
 
         Raises:
             SealedError: the stream is sealed.
             IllegalStateError: code "configuration_changed": another update came first; or the update was accepted, and
-                given up later.
+                rolled back later.
         """
         body = _configuration(scaling, retention, tags, timestamp_aggregation_timeout_ms, rollover_size_bytes)
         if expected_version is not None:
@@ -183,16 +183,16 @@ class AsyncAdmin:
         version = parsed(StreamUpdate.from_json, answer).configuration_version
         view = await (self._state_after(scope, stream, "UPDATING") if wait else self.get_stream(scope, stream))
         if wait and view.configuration_version < version:
-            raise IllegalStateError(f"the update of {scope}/{stream} was given up: repeat it")
+            raise IllegalStateError(f"the update of {scope}/{stream} was rolled back: repeat it")
         return view
 
     async def truncate_stream(
         self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, wait: bool = True
     ) -> None:
-        """Removes everything before a cut, which becomes the head; at the head it changes nothing.
+        """Deletes everything before a cut, which becomes the head. A cut that is the head changes nothing.
 
         Raises:
-            TruncatedError: some of the cut lies before the head.
+            TruncatedError: a part of the cut is before the head.
             InvalidRequestError: code "invalid_stream_cut".
             SealedError: the stream is sealed.
         """
@@ -204,12 +204,12 @@ class AsyncAdmin:
             try:
                 answer = await self._api.request("POST", path, body=body)
             except TruncatedError:
-                return  # Somebody has truncated further meanwhile.
+                return  # Another client has truncated further in the meantime.
 
     async def scaling_events(
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
     ) -> list[ScalingEvent]:
-        """The scales between two times, both inclusive, in milliseconds since the Unix epoch; oldest first."""
+        """Lists the scales between two times, oldest first. Both are included, in milliseconds since the Unix epoch."""
         path = f"{_path(scope, stream)}/scaling-events"
         found: list[ScalingEvent] = []
         following: int | None = from_ms
@@ -222,7 +222,7 @@ class AsyncAdmin:
         return found
 
     async def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
-        """Whether reading can start or end there: a cut of the stream, not truncated, and written already."""
+        """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""
         answer = await self._api.request(
             "POST", f"{_path(scope, stream)}/stream-cuts/check", body={"cut": offsets_json(cut)}
         )
@@ -231,19 +231,19 @@ class AsyncAdmin:
     async def stream_cut_distance(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> int:
-        """How many bytes lie between two cuts; None stands for the head and the tail."""
+        """Returns the number of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
         return parsed(lambda found: int(found["bytes"]), answer)
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
-        """After this the stream takes no more events. Raises SealedError if it is sealed already."""
+        """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""
         await self._api.request("PUT", f"{_path(scope, stream)}/state", body={"streamState": "SEALED"})
         if wait:
             await self._state_after(scope, stream, "SEALING")
 
     async def delete_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
-        """Removes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
+        """Deletes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
         await self._api.request("DELETE", _path(scope, stream))
         if wait:
             await self._gone(scope, stream)
@@ -260,8 +260,8 @@ class AsyncAdmin:
         """Replaces the segments with the ids `seal` by segments with the key ranges `ranges`.
 
         Raises:
-            InvalidRequestError: code "invalid_key_ranges": the ranges do not fill exactly the space of the segments.
-            HeadraceError: code "segment_not_active": an id is not one of an active segment.
+            InvalidRequestError: code "invalid_key_ranges": the ranges do not cover exactly those of the segments.
+            HeadraceError: code "segment_not_active": an id is not that of an active segment.
         """
         pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
         body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
@@ -270,7 +270,7 @@ class AsyncAdmin:
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while wait and (now := await self.scale_status(scope, stream, progress.epoch)).status != "SUCCESS":
             if now.status != "IN_PROGRESS":
-                raise IllegalStateError(f"the scale of {scope}/{stream} to epoch {progress.epoch} was given up")
+                raise IllegalStateError(f"the scale of {scope}/{stream} to epoch {progress.epoch} was rolled back")
             poll_s = await _poll(poll_s, deadline_s, f"scaling {scope}/{stream}")
         return ScaleProgress(progress.epoch, ScaleStatus.SUCCESS if wait else progress.status, progress.segments)
 
@@ -281,19 +281,22 @@ class AsyncAdmin:
     async def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
     ) -> tuple[SegmentView, ...]:
-        """The segments at the head, at the tail, at a time (milliseconds since the Unix epoch) or of an epoch."""
+        """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
         return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
 
     async def epoch_segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
     ) -> EpochSegments:
-        """As `segments`, with the epoch's number and whether the stream is sealed."""
+        """Like `segments`, with the number of the epoch and whether the stream is sealed."""
         query: dict[str, str | int] = {"at": at} if epoch is None else {"epoch": epoch}
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
         return parsed(EpochSegments.from_json, answer)
 
     async def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
-        """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
+        """Lists the successors of a segment.
+
+        With `as_recorded` also those of a truncated segment, where a client that was still using it continues.
+        """
         path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
         answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
         return parsed(Successors.from_json, answer)
@@ -303,19 +306,19 @@ class AsyncAdmin:
         return parsed(Predecessors.from_json, answer).segments
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
-        """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
+        """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
         return parsed(SegmentEndpoint.from_json, answer)
 
     async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
-        """The position at the head (the first byte kept) or at the tail (behind the last event acknowledged)."""
+        """Returns the cut at the head (the first retained byte) or the tail (after the last acknowledged event)."""
         answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
         return parsed(stream_cut_from_json, answer)
 
     async def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> RangesBetween:
-        """Every range of bytes between two cuts; None stands for the head and the tail."""
+        """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         body = {"from": optional_offsets_json(from_cut), "to": optional_offsets_json(to_cut)}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
         return parsed(lambda found: RangesBetween.from_json(scope, stream, found), answer)
@@ -330,13 +333,13 @@ class AsyncAdmin:
         to_offset: int,
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
-        """Links with which the bytes from `from_offset` up to `to_offset` can be read straight from S3."""
+        """Returns links to read the bytes `[from_offset, to_offset)` of a segment directly from S3."""
         query = {"from": from_offset, "to": to_offset, "limit": limit}
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
         return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
 
     async def _state_after(self, scope: str, stream: str, *passing: str) -> StreamView:
-        """The stream once its state is none of `passing`."""
+        """Waits until the stream's state is not in `passing`; returns the stream."""
         poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
         while (view := await self.get_stream(scope, stream)).state in passing:
             poll_s = await _poll(poll_s, deadline_s, f"{scope}/{stream} in state {view.state}")
@@ -353,9 +356,15 @@ class AsyncAdmin:
 
 
 async def _poll(poll_s: float, deadline_s: float, what: str) -> float:
-    """Waits until the next question; how long to wait then."""
+    """Sleeps for `poll_s`. Returns the time to sleep before the poll after the next one.
+
+    Raises:
+        UnavailableError: the sleep would end after the deadline.
+    """
     if _now_s() + poll_s > deadline_s:
-        raise UnavailableError(f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it goes on in the background")
+        raise UnavailableError(
+            f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it continues in the background"
+        )
     await asyncio.sleep(poll_s)
     return min(poll_s * 1.5, POLL_MAX_S)
 

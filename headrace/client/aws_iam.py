@@ -1,6 +1,6 @@
-"""Signs HTTP requests for an API that demands IAM authorization (extra `headrace[aws-auth]`).
+"""Signs HTTP requests for an API that requires IAM authorization (extra `headrace[aws-auth]`).
 
-Imports botocore, so nothing imports this module unless the caller asks for `auth="aws-iam"`.
+This module needs botocore, which is optional. The client therefore imports it only for `auth="aws-iam"`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _SERVICE = "execute-api"
 
 
 class AwsIamAuth(httpx.Auth):
-    """Signature version 4 with the credentials that every AWS tool finds (environment, profile, role)."""
+    """Signature version 4 with the AWS credentials of the process, from its environment, profile or role."""
 
     requires_request_body = True
 
     def __init__(self, region: str | None = None) -> None:
-        """`region` defaults to the one that AWS tools would use.
+        """Without `region`, the region of the AWS configuration is used.
 
         Raises:
-            InvalidRequestError: botocore is not installed, or no region is known.
+            InvalidRequestError: botocore is not installed, or no region is configured.
             UnauthorizedError: no credentials were found.
         """
         try:
@@ -35,7 +35,7 @@ class AwsIamAuth(httpx.Auth):
         found = region or session.get_config_variable("region")
         credentials = session.get_credentials()
         if not found:
-            raise InvalidRequestError("no AWS region is known: set AWS_REGION or give one")
+            raise InvalidRequestError("no AWS region is configured: set AWS_REGION or pass `region`")
         if credentials is None:
             raise UnauthorizedError("no AWS credentials were found: set a profile, a role or AWS_ACCESS_KEY_ID")
         self._region: str = found

@@ -1,8 +1,8 @@
-"""Connections to segment stores on the event loop: framing, handshake, keep-alive, replies to whom they belong.
+"""Connections to segment stores on the event loop: framing, handshake, keep-alive, dispatch of replies.
 
-A connection carries many flows. A request id is `flow << 32 | sequence`, as Pravega's Java client has it, so a reply
-finds its flow by the upper half of the id it echoes. `SegmentConnections` finds the store of a segment and shares one
-connection per store. Nothing here retries: a lost connection is told to every flow, which decides.
+A connection carries many flows. A request id is `flow << 32 | sequence`, as in Pravega's Java client. A reply echoes
+the id, and its upper half names the flow. `SegmentConnections` finds the store of a segment and shares one connection
+per store. This module never retries: it reports a lost connection to all its flows, and their owners decide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.model.errors import HeadraceError, UnavailableError
 CONNECT_TIMEOUT_S = 5.0
 KEEP_ALIVE_PERIOD_S = 10.0
 SILENT_PERIODS_MAX = 3
-"""A connection over which nothing came for so many periods, not even the echo of a keep-alive, is given up."""
+"""The client closes a connection that has received nothing in this many periods, not even an echoed keep-alive."""
 
 _JOIN_BYTES_MAX = 16 * 1024
 _FLOW_BITS = 32
@@ -29,19 +29,19 @@ _SEQUENCE_MASK = (1 << _FLOW_BITS) - 1
 
 
 class FlowListener(Protocol):
-    """Who owns a flow; called on the event loop's thread."""
+    """The owner of a flow. The connection calls it on the event loop's thread."""
 
     def replied(self, reply: wire.WireCommand) -> None:
         """A reply to a request of the flow."""
         ...
 
     def lost(self, problem: HeadraceError) -> None:
-        """The connection is gone; no more replies come. Called once."""
+        """The connection is closed; no more replies will arrive. Called once."""
         ...
 
 
 class Flow:
-    """One conversation on a connection."""
+    """A sequence of requests and replies on a connection that it shares with other flows."""
 
     __slots__ = ("_number", "_sequence", "connection")
 
@@ -55,16 +55,16 @@ class Flow:
         return self._number << _FLOW_BITS | self._sequence
 
     def send(self, command: wire.WireCommand) -> None:
-        """Queues the command; a connection that is lost meanwhile is told through `lost`."""
+        """Queues the command. If the connection is lost before a reply arrives, the listener's `lost` is called."""
         self.connection.send(command)
 
     def close(self) -> None:
-        """No more replies reach the listener."""
+        """Ends the flow: the listener gets no more replies."""
         self.connection.forget_flow(self._number)
 
 
 class WireConnection(asyncio.BufferedProtocol):
-    """One connection; made by `open_connection`."""
+    """A connection to a segment store. Use `open_connection` to open one."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -82,7 +82,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     async def shake_hands(self) -> None:
-        """Raises UnavailableError or CorruptError; the connection is closed then."""
+        """Exchanges versions. On an UnavailableError or CorruptError, the connection is closed."""
         self.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
         try:
             check_hello(await asyncio.wait_for(self._hello, CONNECT_TIMEOUT_S), f"{self.host}:{self.port}")
@@ -95,7 +95,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(KEEP_ALIVE_PERIOD_S, self._keep_alive)
 
     def open_flow(self, listener: FlowListener) -> Flow:
-        """Raises UnavailableError if the connection is closed."""
+        """Starts a flow. Raises UnavailableError if the connection is closed."""
         if self.closed is not None:
             raise UnavailableError(str(self.closed))
         number = next(self._flow_numbers)
@@ -108,7 +108,7 @@ class WireConnection(asyncio.BufferedProtocol):
             self.close()
 
     def retire(self) -> None:
-        """New conversations get another connection; this one closes when its last one has ended."""
+        """Stops the use of this connection for new flows. It closes when its last flow ends."""
         self.retired = True
 
     def send(self, command: wire.WireCommand) -> None:
@@ -118,17 +118,17 @@ class WireConnection(asyncio.BufferedProtocol):
         if sum(map(len, parts)) <= _JOIN_BYTES_MAX:
             self._transport.write(b"".join(parts))
         else:
-            for part in parts:  # not `writelines`: asyncio's would join them
+            for part in parts:  # not `writelines`: asyncio's version copies the parts into one buffer
                 self._transport.write(part)
 
     def close(self) -> None:
-        """Drops the connection at once; flows are told that it is lost."""
-        self._end(self._unavailable("was left by this client"))
+        """Closes the connection at once, and calls `lost` on the listeners of its flows."""
+        self._end(self._unavailable("was disconnected by this client"))
 
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from asyncio's
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -148,7 +148,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._end(self._unavailable("closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(self._unavailable(f"is gone: {exc}" if exc else "closed the connection"))
+        self._end(self._unavailable(f"broke the connection: {exc}" if exc else "closed the connection"))
 
     def _dispatch(self, command: wire.WireCommand) -> None:
         if isinstance(command, wire.Hello):
@@ -169,7 +169,7 @@ class WireConnection(asyncio.BufferedProtocol):
         else:
             self._silent_periods += 1
             if self._silent_periods >= SILENT_PERIODS_MAX:
-                self._end(self._unavailable("does not answer any more"))
+                self._end(self._unavailable("has stopped answering"))
                 return
             self.send(wire.KeepAlive())
         self._heard = False
@@ -196,11 +196,11 @@ class WireConnection(asyncio.BufferedProtocol):
 
 
 async def open_connection(host: str, port: int) -> WireConnection:
-    """A connection over which versions were exchanged.
+    """Connects to a segment store and exchanges versions with it.
 
     Raises:
-        UnavailableError: nobody listens there or answers in time.
-        CorruptError: whoever answers does not speak the protocol, or another version.
+        UnavailableError: no process listens at the address, or it does not answer in time.
+        CorruptError: the process there does not speak the protocol, or only an incompatible version.
     """
     loop = asyncio.get_running_loop()
     connection = WireConnection(host, port)
@@ -222,13 +222,13 @@ async def open_connection(host: str, port: int) -> WireConnection:
 
 
 class EndpointSource(Protocol):
-    """Who knows where segments live: the admin."""
+    """Finds the store of a segment; the admin implements it."""
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
 
 class SegmentConnections:
-    """Connections to the stores of one stream's segments: one per store, opened when first needed."""
+    """Connections to the stores of one stream's segments: one per store, opened on first use."""
 
     def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
         self._source = source
@@ -238,10 +238,10 @@ class SegmentConnections:
         self._tasks: set[asyncio.Task[WireConnection]] = set()
 
     async def to_segment(self, segment_id: int) -> WireConnection:
-        """The connection to the store that owns the segment, as far as is known.
+        """Returns a connection to the segment's store. Its address is cached, so the store may have lost the segment.
 
         Raises:
-            UnavailableError: nobody owns it now, or its store cannot be reached: the next call asks anew.
+            UnavailableError: no store owns the segment now, or it cannot be reached. The next call looks it up again.
             NotFoundError: the stream or the segment does not exist.
         """
         endpoint = self._endpoints.get(segment_id)
@@ -255,11 +255,11 @@ class SegmentConnections:
             raise
 
     def forget(self, segment_id: int) -> None:
-        """What is known about the segment's store is wrong, or the segment is done with."""
+        """Drops the cached address of the segment's store, because it is wrong or no longer needed."""
         self._endpoints.pop(segment_id, None)
 
     async def close(self) -> None:
-        """Ends all conversations at once."""
+        """Closes all connections at once."""
         tasks, self._tasks = self._tasks, set()
         self._connections.clear()
         for task in tasks:
@@ -278,7 +278,7 @@ class SegmentConnections:
             task.add_done_callback(_retrieve)
             self._connections[host, port] = task
             self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
-        # Shielded: others wait for the same connection.
+        # Shielded, because other callers wait for the same connection: cancelling one must not cancel it for them.
         return await asyncio.shield(task)
 
 
@@ -295,20 +295,20 @@ def _is_open(task: asyncio.Task[WireConnection]) -> bool:
 
 
 async def answer_within(flow: Flow, waiting: asyncio.Future[wire.WireCommand], timeout_s: float) -> wire.WireCommand:
-    """The reply; a store that does not give it in time, though it may echo keep-alives, is not trusted any more.
+    """Waits for a reply. A store may echo keep-alives and still hang, so a late reply closes its connection.
 
     Raises:
-        UnavailableError: no reply came, or the connection was lost; it is closed now.
+        UnavailableError: no reply came in time, or the connection was lost. The connection is closed.
     """
     try:
         async with asyncio.timeout(timeout_s):
             return await waiting
     except TimeoutError:
-        raise give_up(flow, timeout_s) from None
+        raise close_unresponsive(flow, timeout_s) from None
 
 
-def give_up(flow: Flow, timeout_s: float) -> UnavailableError:
-    """Closes the connection of a store that does not answer; the error to raise."""
+def close_unresponsive(flow: Flow, timeout_s: float) -> UnavailableError:
+    """Closes the connection of a store that does not answer. Returns the error for the caller to raise."""
     connection = flow.connection
     connection.close()
     return UnavailableError(
@@ -318,10 +318,10 @@ def give_up(flow: Flow, timeout_s: float) -> UnavailableError:
 
 
 def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
-    """The error that a reply stands for. A store that is not the owner any more is left, politely.
+    """Returns the error that a reply reports. After WrongHost the connection gets no new flows.
 
-    Most often the next endpoint is another store. If it is the same one, it has restarted within itself, and this
-    connection leads to what is left of the old one.
+    Usually another store owns the segment now. If it is the same store, it has opened the container again, and this
+    connection still belongs to the old instance.
     """
     if isinstance(reply, wire.WrongHost):
         flow.connection.retire()
@@ -329,14 +329,14 @@ def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
 
 
 class SingleReply:
-    """A listener for one request at a time: `await listener.ask(flow, command)`."""
+    """A listener of a flow that has one request at a time: `await listener.ask(flow, command)`."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Future[wire.WireCommand] | None = None
         self._problem: HeadraceError | None = None
 
     def ask(self, flow: Flow, command: wire.WireCommand) -> asyncio.Future[wire.WireCommand]:
-        """Sends; the future gets the reply, or the problem with which the connection was lost."""
+        """Sends the command. The future gets the reply, or the error with which the connection was lost."""
         waiting = self._waiting = asyncio.get_running_loop().create_future()
         waiting.add_done_callback(_retrieve)
         if self._problem is not None:
@@ -356,6 +356,6 @@ class SingleReply:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Whoever waited may be gone by now; asyncio would complain that nobody looked at the exception."""
+    """Marks the exception as retrieved: if the waiting task was cancelled, asyncio would log it as never retrieved."""
     if not future.cancelled():
         future.exception()

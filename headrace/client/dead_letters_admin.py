@@ -1,4 +1,4 @@
-"""Dead letters for operators: requests that failed again and again. `admin.dead_letters`."""
+"""Dead letters, for operators: requests whose last attempt failed. `admin.dead_letters`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LETTERS = "/v1/dead-letters"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Letters by time, and what to pass as `after` for the next page, None at the end."""
+    """A page of letters, oldest first. Pass `next_after` as `after` to get the next page; the last page has None."""
 
     letters: tuple[DeadLetterView, ...]
     next_after: str | None
@@ -30,25 +30,25 @@ class AsyncDeadLettersAdmin:
         self._api = api
 
     async def page(self, *, limit: int = PAGE_ITEMS_MAX, after: str | None = None) -> DeadLetterPage:
-        """At most `limit` letters that follow the letter `after`, oldest first. There is no bound on how many exist."""
+        """Lists at most `limit` letters after the letter `after`, oldest first. The total number is not limited."""
         query: dict[str, str | int] = {"limit": limit} | ({"continuationToken": after} if after else {})
         return parsed(_page, await self._api.request("GET", _LETTERS, query=query))
 
     async def get(self, letter: str) -> DeadLetterView:
-        """Raises NotFoundError if there is no such letter."""
+        """Returns a letter. Raises NotFoundError if there is no such letter."""
         return parsed(DeadLetterView.from_json, await self._api.request("GET", _path(letter)))
 
     async def replay(self, letter: str) -> DeadLetterView:
-        """Asks again for what the letter is about; doing it twice does no harm.
+        """Sends the letter's request again; a repeat is harmless.
 
         Raises:
-            NotFoundError: there is no such letter, or what it is about is no more.
-            IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
+            NotFoundError: there is no such letter, or the resource of its request was deleted.
+            IllegalStateError: code "not_replayable"; or the current state of the stream forbids the request.
         """
         return parsed(DeadLetterView.from_json, await self._api.request("POST", f"{_path(letter)}/replay"))
 
     async def drop(self, letter: str) -> None:
-        """Forgets the letter. Raises NotFoundError if there is no such letter."""
+        """Deletes a letter. Raises NotFoundError if there is no such letter."""
         await self._api.request("DELETE", _path(letter))
 
 

@@ -1,6 +1,6 @@
-"""Blocks of framed events on their way to one segment, and the acknowledgements that callers hold.
+"""Blocks of framed events for one segment, and the acknowledgements that callers wait for.
 
-Nothing here is thread-safe by itself: `EventPacker` guards it all with its one lock.
+These classes are not thread-safe: `BatchAccumulator` guards all of them with its lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADERS_KEPT_BELOW_BYTES = 4096
 
 
 class _EventHeaders(dict[int, bytes]):
-    """The header of an event by its length; short ones are kept, since most events are alike."""
+    """The header of an event by its length. Headers of short events are cached, because most events are short."""
 
     def __missing__(self, length_bytes: int) -> bytes:
         header = event_header(length_bytes)
@@ -33,9 +33,10 @@ EVENT_HEADERS = _EventHeaders()
 
 
 class Ack:
-    """The acknowledgement of one or more events: done when all of them are durable, or when that has failed.
+    """The acknowledgement of one or more events: done when each of them is durable or has failed.
 
-    Cheap: all events of a block share one. Wait with `result()` in a thread, with `await` on an event loop.
+    All events of a block share one acknowledgement, so it costs little per event. Wait with `result()` in a thread, or
+    with `await` on an event loop.
     """
 
     __slots__ = ("_callbacks", "_changed", "_error", "_parts")
@@ -51,24 +52,27 @@ class Ack:
         return self._parts == 0
 
     def exception(self) -> BaseException | None:
-        """Why the events were not acknowledged; None if they were, or while it is not decided."""
+        """The error of the events that failed. None if all are durable, and while the outcome is open."""
         return self._error
 
     def result(self, timeout_s: float | None = None) -> None:
         """Returns when the events are durable.
 
         Raises:
-            UnavailableError: `timeout_s` has passed; they may still become durable.
-            HeadraceError: they will not be acknowledged, for example SealedError: the stream is sealed.
+            UnavailableError: `timeout_s` has passed; the events may still become durable.
+            HeadraceError: the events will not be acknowledged, for example SealedError if the stream is sealed.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
-                raise UnavailableError(f"events were not acknowledged within {timeout_s} s; they are still tried")
+                raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
         if self._error is not None:
             raise self._error
 
     def add_done_callback(self, callback: Callable[[Ack], object]) -> None:
-        """Calls `callback(ack)` once done: on the client's own thread, where it must not block, or at once."""
+        """Calls `callback(ack)` when the acknowledgement is done, at once if it already is.
+
+        Otherwise the client's event loop calls it, so the callback must not block.
+        """
         with self._changed:
             if self._parts:
                 self._callbacks.append(callback)
@@ -83,14 +87,14 @@ class Ack:
         if self._error is not None:
             raise self._error
 
-    # What follows is for the packer, under its lock.
+    # Only the accumulator calls the following methods, under its lock.
 
     def add_part(self) -> None:
-        """One more block holds events of this acknowledgement."""
+        """Counts one more block that holds events of this acknowledgement."""
         self._parts += 1
 
     def part_done(self, error: BaseException | None = None) -> bool:
-        """A block is settled; whether it was the last one."""
+        """Records that a block is acknowledged or has failed. Returns whether it was the last one."""
         if error is not None and self._error is None:
             self._error = error
         self._parts -= 1
@@ -102,9 +106,9 @@ class Ack:
 
 
 class Block:
-    """Events that are appended together. `acks[0]` is shared by the events written one by one.
+    """Events that are appended together.
 
-    `sent_at_s` is the wall time at which it was first in flight.
+    Events written one by one share `acks[0]`. `sent_at_s` is the wall-clock time at which the block was first sent.
     """
 
     __slots__ = ("acks", "data", "keys", "last_number", "parts", "sent_at_s", "size_bytes")
@@ -128,23 +132,23 @@ class Block:
 
     @property
     def is_large(self) -> bool:
-        """Too large for one append; such a block holds a single event and stays unsealed."""
+        """Whether the block is too large for one append. It then holds a single event and is never sealed."""
         return self.size_bytes > EVENT_BYTES_MAX + EVENT_HEADER_BYTES
 
     def seal(self) -> bytes:
-        """The data of the append. No more events come in; the single events are let go of."""
+        """Returns the data of the append. The block takes no more events, and frees the memory of the single ones."""
         if self.data is None:
             self.data = b"".join(self.parts)
             self.parts = []
         return self.data
 
     def events(self) -> list[bytes]:
-        """The events as they were written."""
+        """Returns the events without their headers."""
         return self.parts[1::2] if self.data is None else split_events(self.data, 0)[0]
 
 
 class Wants(IntEnum):
-    """What a segment's appender is waiting for."""
+    """The event for which a segment's appender wants to be woken."""
 
     NOTHING = 0
     FULL_BLOCK = 1
@@ -152,12 +156,12 @@ class Wants(IntEnum):
 
 
 class SegmentQueue:
-    """What is to be appended to one segment: full blocks in order, and the open one that is being filled."""
+    """The blocks that wait for one segment: `ready` holds full ones in order, `open` is being filled."""
 
     __slots__ = ("open", "ready", "segment_id", "wake", "wants")
 
     def __init__(self, segment_id: int, first: Block, wake: Callable[[], object]) -> None:
-        """`wake` makes the appender look, from any thread."""
+        """`wake` is called from any thread, and makes the appender look for blocks."""
         self.segment_id = segment_id
         self.open = first
         self.ready: deque[Block] = deque()

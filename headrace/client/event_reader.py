@@ -1,7 +1,7 @@
-"""Reads the events of a stream in order per routing key: the asynchronous face.
+"""The asynchronous API for reading the events of a stream, in order per routing key.
 
-Several segments are read at once; what they bring goes through one bounded queue. See `read_progress.py` for the order
-in which segments follow each other.
+Several segments are read concurrently, through one bounded queue. `read_progress.py` describes the order in which
+segments and their successors are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.client.connections import SegmentConnections
 from headrace.client.read_progress import ReadProgress
 from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
@@ -27,7 +27,7 @@ from headrace.model.stream_cuts import StreamCut
 WINDOW_BYTES_MAX = 1024 * 1024
 WINDOW_BYTES_MIN = 64 * 1024
 WINDOWS_BYTES_TOTAL = 64 * 1024 * 1024
-"""What all segments together may have asked for: many segments are read in smaller windows."""
+"""The limit of all outstanding reads together. Many segments are therefore read in smaller windows."""
 
 BATCHES_WAITING_MAX = 4
 
@@ -35,7 +35,7 @@ Start = Literal["head", "tail"] | StreamCut
 
 
 class EventRead(NamedTuple):
-    """An event, and where it lies: `offset` is that of its header in the segment."""
+    """An event and its position: `offset` is the offset of its header in the segment, in bytes."""
 
     event: bytes
     segment_id: int
@@ -44,9 +44,11 @@ class EventRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
-    """`on_truncation` says what to do when events to be read are gone: "error", or "skip" to what is left.
+    """Options of a reader.
 
-    A segment's store may be unreachable for `give_up_after_s` before reading fails with UnavailableError.
+    When unread events have been truncated, `on_truncation` decides: "error" raises TruncatedError, "skip" continues
+    with the first retained event. If a segment's store is unreachable for `give_up_after_s`, reading fails with
+    UnavailableError.
     """
 
     on_truncation: OnTruncation = "error"
@@ -77,16 +79,16 @@ class AsyncEventReader:
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
 
     async def open(self) -> None:
-        """Learns where to begin.
+        """Gets the start position from the controller, and starts to read.
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut is of another stream, or the end lies before the start.
+            InvalidRequestError: a stream cut belongs to another stream, or the end is before the start.
         """
         for cut in (self._start, self._end):
             if isinstance(cut, StreamCut) and (cut.scope, cut.stream) != (self.scope, self.stream):
                 raise InvalidRequestError(
-                    f"the stream cut is one of {cut.scope}/{cut.stream}, not of {self.scope}/{self.stream}",
+                    f"the stream cut belongs to {cut.scope}/{cut.stream}, not to {self.scope}/{self.stream}",
                     code="invalid_stream_cut",
                 )
         start = await self._start_offsets()
@@ -96,18 +98,18 @@ class AsyncEventReader:
             between = await self._admin.segments_between(self.scope, self.stream, start, self._end)
             self._plan = {one.segment.segment_id: one for one in between.ranges}
             if not self._plan.keys() >= between.start.offsets.keys():
-                raise CorruptError("the controller's answer lacks segments of the cut where reading begins")
+                raise CorruptError("the controller's answer lacks segments of the start cut")
             self._progress = ReadProgress(between.start.offsets)
         for segment_id, offset in self._progress.offsets.items():
             self._read(segment_id, offset)
 
     async def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
-        """The next events of some segment; None when `timeout_s` has passed, and when `ended`.
+        """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.
 
         Raises:
-            TruncatedError: events to be read are gone, and not `on_truncation="skip"`.
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
             UnavailableError: a segment's store could not be reached for too long.
-            CorruptError: a segment does not hold events where it should.
+            CorruptError: a segment does not contain valid events.
         """
         batch = await self._next_batch(timeout_s)
         if batch is not None:
@@ -116,16 +118,16 @@ class AsyncEventReader:
 
     @property
     def ended(self) -> bool:
-        """Everything was read: up to the end cut, or to the end of a sealed stream."""
+        """Whether all events were read, up to the end cut or to the end of a sealed stream."""
         return self._progress.has_ended
 
     @property
     def position(self) -> StreamCut:
-        """Behind the last event handed out: a reader that starts here goes on without gap and repetition."""
+        """The cut after the last returned event. A reader that starts here continues without gaps and duplicates."""
         return StreamCut.of(self.scope, self.stream, self._progress.offsets)
 
     async def time_window(self) -> TimeWindow:
-        """Between which times `position` is, as far as the writers have noted theirs (`note_time`).
+        """Returns the bounds of the event times at `position`, from the times that writers have noted (`note_time`).
 
         Raises:
             NotFoundError: the stream was deleted.
@@ -134,13 +136,13 @@ class AsyncEventReader:
         return await self._windows.at(self._progress.offsets)
 
     async def __aiter__(self) -> AsyncIterator[EventRead]:
-        """Event after event; `position` is behind the last one. Ends when `ended`."""
+        """Yields single events, and moves `position` past each of them. Stops when `ended` is true."""
         while (batch := await self._next_batch(None)) is not None:
             for read in events_of(batch, self._progress):
                 yield read
 
     async def close(self) -> None:
-        """Stops reading. `position` stays."""
+        """Stops reading. `position` keeps its value."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -158,7 +160,7 @@ class AsyncEventReader:
         await self.close()
 
     async def next_unread(self, timeout_s: float | None) -> tuple[EventBatch, ReadProgress] | None:
-        """A batch for a caller that reports itself, event by event, how far it has come."""
+        """Returns a batch without moving `position`, and the progress that the caller advances event by event."""
         batch = await self._next_batch(timeout_s)
         return None if batch is None else (batch, self._progress)
 
@@ -198,33 +200,33 @@ class AsyncEventReader:
             stop=stop,
             window_bytes=max(WINDOW_BYTES_MIN, min(WINDOW_BYTES_MAX, window_bytes)),
             on_truncation=self._options.on_truncation,
-            back_off=BackOff(self._options.give_up_after_s),
+            backoff=Backoff(self._options.give_up_after_s),
         )
         try:
             await stream.run(self._arrived.put)
             ended = _SegmentEnded(segment_id, await self._successors(segment_id))
             await self._arrived.put(ended)
-        except Exception as error:  # noqa: BLE001 - whoever reads raises it
+        except Exception as error:  # noqa: BLE001 - the next `read_batch` raises it
             await self._arrived.put(error)
         finally:
             self._tasks.pop(segment_id, None)
 
     async def _successors(self, segment_id: int) -> Mapping[int, Sequence[int]]:
-        """What is to be read after the segment, each with its predecessors."""
+        """Returns the successors of the segment that are to be read, each with its predecessors."""
         if self._plan is not None:
             following = self._plan[segment_id].successors
             return {one: self._plan[one].predecessors for one in following}
-        back_off = BackOff(self._options.give_up_after_s)
+        backoff = Backoff(self._options.give_up_after_s)
         while True:
             found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
             if found.segments or found.sealed:
                 return {one.segment.segment_id: one.predecessors for one in found.segments}
-            # Sealed in the store, and the controller does not say yet why: the stream is being sealed.
-            await back_off.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+            # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
+            await backoff.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
 
 
 def events_of(batch: EventBatch, progress: ReadProgress) -> Iterator[EventRead]:
-    """The events one by one; each counts as handed out when it is."""
+    """Yields the events of a batch, and moves the progress past each of them."""
     segment_id, offset = batch.segment_id, batch.offset
     for event in batch.events:
         following = offset + EVENT_HEADER_BYTES + len(event)

@@ -1,8 +1,8 @@
-"""Writes events to a stream: the asynchronous face, and what both faces share.
+"""The asynchronous API for writing events to a stream, and the core that it shares with the synchronous API.
 
 Events of one routing key are stored in the order in which they were written, each exactly once, across reconnects,
-restarts of segment stores and scaling. (One exception: a segment that was not only sealed but deleted before the writer
-learnt what became of events in flight; these are written again to the successors.)
+restarts of segment stores and scaling. There is one exception: if a segment was sealed and deleted before the writer
+learned the outcome of events in flight, these events are written again to the successors.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import cast
 
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
+from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, too_large
 from headrace.client.connections import SegmentConnections
 from headrace.client.event_blocks import Ack
-from headrace.client.event_packer import BLOCK_BYTES, BUFFER_BYTES, EventPacker, too_large
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
 from headrace.model.errors import (
@@ -38,16 +38,18 @@ from headrace.model.writer_marks import check_writer_name
 Event = bytes | bytearray | memoryview
 RoutingKeys = Sequence[str | None] | str | None
 BATCH_SLICE_EVENTS = 10_000
-"""Events of a batch packed under one hold of the lock."""
+"""The number of events of a batch that are added before other writers get the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """`buffer_bytes` bounds what is not yet acknowledged; beyond it `write` waits. One event may go beyond it.
+    """Options of a writer.
 
-    `give_up_after_s` without any progress of a segment, its events fail with UnavailableError; whether they were
-    stored is then unknown. `writer_id` is the name under which `note_time` speaks: a random one, unless a writer that
-    comes back is to be known as the same.
+    `write` waits while `buffer_bytes` of events are not acknowledged; one event may exceed this limit. If a segment
+    makes no progress for `give_up_after_s`, its events fail with UnavailableError; whether they are stored is unknown.
+
+    `writer_id` is the name under which `note_time` records times. The default is a random name. Set it if the writer is
+    to be recognised after a restart.
     """
 
     block_bytes: int = BLOCK_BYTES
@@ -60,16 +62,16 @@ class WriterOptions:
             check_writer_name(self.writer_id)
         if not 1 <= self.block_bytes <= EVENT_BYTES_MAX or self.buffer_bytes < self.block_bytes:
             raise InvalidRequestError(
-                f"a writer needs 1 <= block_bytes <= {EVENT_BYTES_MAX} and a buffer of at least one block"
+                f"a writer needs 1 <= block_bytes <= {EVENT_BYTES_MAX} and buffer_bytes >= block_bytes"
             )
 
 
 class WriterCore:
-    """The part of a writer that lives on the event loop: appenders of segments and the change from one to the next."""
+    """The part of a writer that runs on the event loop: one appender per segment, and the change to successors."""
 
     def __init__(self, admin: AsyncAdmin, scope: str, stream: str, options: WriterOptions) -> None:
         self.scope, self.stream = scope, stream
-        self.packer = EventPacker(block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes)
+        self.accumulator = BatchAccumulator(block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes)
         self._admin = admin
         self._options = options
         self._connections = SegmentConnections(admin, scope, stream)
@@ -78,7 +80,7 @@ class WriterCore:
         self._noted: dict[int, int] = {}
 
     async def open(self) -> None:
-        """Learns the stream's segments.
+        """Gets the stream's segments from the controller.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -87,23 +89,23 @@ class WriterCore:
         current = await self._admin.epoch_segments(self.scope, self.stream)
         if current.sealed:
             raise self._sealed()
-        self.packer.route(Route(one.key_range, self._appender(one).queue) for one in current.segments)
+        self.accumulator.route(Route(one.key_range, self._appender(one).queue) for one in current.segments)
 
     async def close(self, reason: HeadraceError) -> None:
-        """Drops the connections; whatever is not acknowledged fails with `reason`."""
-        self.packer.close(reason)
+        """Closes the connections. Events that are not acknowledged fail with `reason`."""
+        self.accumulator.close(reason)
         for appender in list(self._appenders.values()):
             await appender.stop()
-            self.packer.fail(appender.queue, appender.in_flight, reason)
+            self.accumulator.fail(appender.queue, appender.in_flight, reason)
         self._appenders.clear()
         await self._connections.close()
 
     async def note_time(self, time: int) -> None:
-        """Tells the controller that everything acknowledged so far was written before `time`."""
+        """Tells the controller that all events acknowledged so far are before `time`."""
         offsets: dict[int, int] = {}
         for identifier, appender in self._appenders.items():
             if appender.acknowledged_offset is None:
-                # Only the store knows how far a reconnect got: the end of the stream is behind that for sure.
+                # After a reconnect only the store knows the offset. The tail of the stream is certainly not before it.
                 offsets = (await self._admin.stream_cut(self.scope, self.stream, at="tail")).offsets
                 break
             offsets[identifier] = appender.acknowledged_offset
@@ -114,8 +116,11 @@ class WriterCore:
         await self._admin.watermarks.note_position(self.scope, self.stream, self._writer_id, time, offsets)
         self._noted = offsets
 
-    async def shut_down(self) -> None:
-        """Nobody shall wait for this writer's time; if that cannot be said, the stream's time-out will do."""
+    async def deregister(self) -> None:
+        """Deregisters the writer so that watermarks do not wait for it.
+
+        If the call fails, the stream's time-out has the same effect.
+        """
         if self._noted:
             with suppress(HeadraceError):
                 await self._admin.watermarks.remove_writer(self.scope, self.stream, self._writer_id)
@@ -123,23 +128,26 @@ class WriterCore:
     # AppendOwner
 
     async def segment_replaced(self, appender: SegmentAppender) -> None:
-        """Reroutes what is left of a segment that takes no more events."""
+        """Moves the unacknowledged events of a sealed segment to its successors."""
         found = await self._successors(appender.segment_id)
         self._appenders.pop(appender.segment_id, None)
         self._connections.forget(appender.segment_id)
         targets = [(one.segment.key_range, self._appender(one.segment).queue) for one in found.segments]
-        self.packer.reroute(appender.queue, appender.in_flight, targets)
+        self.accumulator.reroute(appender.queue, appender.in_flight, targets)
         appender.in_flight.clear()
 
     def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
-        """Its events fail; so does, from now on, the writer."""
+        """Fails the events of the segment, and all later writes."""
         self._appenders.pop(appender.segment_id, None)
-        self.packer.fail(appender.queue, appender.in_flight, error)
+        self.accumulator.fail(appender.queue, appender.in_flight, error)
         appender.in_flight.clear()
 
     async def _successors(self, segment_id: int) -> Successors:
-        """Raises SealedError if the stream ends here, NotFoundError if it was deleted."""
-        back_off = self._back_off()
+        """Waits for the successors of a sealed segment.
+
+        Raises SealedError if the stream ends with the segment, NotFoundError if the stream was deleted.
+        """
+        backoff = self._backoff()
         while True:
             try:
                 found = await self._admin.successors(self.scope, self.stream, segment_id, as_recorded=True)
@@ -149,31 +157,31 @@ class WriterCore:
                 return found
             if found.sealed:
                 raise self._sealed()
-            # Sealed in the store, and the controller does not say yet why: the stream is being sealed.
-            await back_off.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
+            # The stream is being sealed: the store has sealed the segment, and the controller has not recorded it yet.
+            await backoff.wait(IllegalStateError(f"segment {segment_id} is sealed but has no successors"))
 
     def _appender(self, segment: SegmentView) -> SegmentAppender:
-        """The appender of a segment; a segment that several others were merged into has one."""
+        """Returns the appender of a segment. Segments that were merged into one share its appender."""
         appender = self._appenders.get(segment.segment_id)
         if appender is None:
             appender = self._appenders[segment.segment_id] = SegmentAppender(
                 self,
                 self._connections,
-                self.packer,
+                self.accumulator,
                 segment_id=segment.segment_id,
                 segment_name=segment.name or segment_name(self.scope, self.stream, segment.segment_id),
                 writer_id=secrets.randbits(WRITER_ID_BITS),
-                new_back_off=self._back_off,
+                new_backoff=self._backoff,
                 wake=asyncio.get_running_loop().call_soon_threadsafe,
             )
         return appender
 
-    def _back_off(self) -> BackOff:
-        return BackOff(self._options.give_up_after_s)
+    def _backoff(self) -> Backoff:
+        return Backoff(self._options.give_up_after_s)
 
     def _sealed(self) -> SealedError:
         return SealedError(
-            f"stream {self.scope}/{self.stream} is sealed: it takes no more events",
+            f"stream {self.scope}/{self.stream} is sealed: it accepts no more events",
             details={"scope": self.scope, "stream": self.stream},
         )
 
@@ -183,64 +191,67 @@ class AsyncEventWriter:
 
     def __init__(self, core: WriterCore) -> None:
         self._core = core
-        self._packer = core.packer
+        self._accumulator = core.accumulator
         self._changed = asyncio.Event()
-        self._packer.listen(self._changed.set)
+        self._accumulator.listen(self._changed.set)
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
-        """Queues an event; waits while the buffer is full. `await` the acknowledgement to know that it is durable.
+        """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.
 
         Raises:
-            InvalidRequestError: code "event_too_large".
-            HeadraceError: what ended the writer, for example SealedError.
+            InvalidRequestError: code "event_too_large", or the event is not bytes-like.
+            HeadraceError: the error that ended the writer, for example SealedError.
         """
         payload = event_bytes(event)
-        while (ack := self._packer.add(payload, routing_key)) is None:
-            await self._until(self._packer.has_room)
+        while (ack := self._accumulator.add(payload, routing_key)) is None:
+            await self._until(self._accumulator.has_room)
         return ack
 
     async def write_batch(self, events: Iterable[Event], routing_keys: RoutingKeys = None) -> Ack:
-        """Queues many events; `routing_keys` is one for each, one for all, or None. Raises as `write`."""
+        """Queues many events. `routing_keys` has one key per event, or is one key for all, or None.
+
+        Raises the same errors as `write`.
+        """
         payloads, keys = checked_batch(events, routing_keys)
-        ack = self._packer.new_ack()
+        ack = self._accumulator.new_ack()
         for first in range(0, len(payloads), BATCH_SLICE_EVENTS):
             last = first + BATCH_SLICE_EVENTS
-            while not self._packer.add_batch(payloads[first:last], keys[first:last], ack):
-                await self._until(self._packer.has_room)
-        self._packer.settle(ack)
+            while not self._accumulator.add_batch(payloads[first:last], keys[first:last], ack):
+                await self._until(self._accumulator.has_room)
+        self._accumulator.settle(ack)
         return ack
 
     async def flush(self) -> None:
-        """Returns when every event written is acknowledged; raises what ended the writer, if something did."""
-        await self._until(self._packer.is_empty)
-        if self._packer.failure is not None:
-            raise self._packer.failure
+        """Waits until all written events are acknowledged. Raises the error that ended the writer, if any."""
+        await self._until(self._accumulator.is_empty)
+        if self._accumulator.failure is not None:
+            raise self._accumulator.failure
 
     async def note_time(self, time: int) -> None:
-        """Says that everything this writer wrote so far is before `time`, by the events' own clock; waits for `flush`.
+        """Flushes, and records that all events written so far are before `time`, in the events' own time.
 
-        Watermarks of the stream follow from what all its writers say; readers learn them from `time_window`.
+        The stream's watermarks are computed from the times of all its writers. Readers get them from `time_window`.
 
         Raises:
-            InvalidRequestError: code "invalid_time": the writer has noted a later time before.
-            HeadraceError: as `flush`, or the controller cannot be reached.
+            InvalidRequestError: code "invalid_time": the writer has already noted a later time.
+            HeadraceError: an error of `flush`, or the controller cannot be reached.
         """
         await self.flush()
         await self._core.note_time(time)
 
     async def close(self) -> None:
-        """Flushes, then lets go of the connections; raises as `flush`."""
+        """Flushes, then closes the connections. Raises the same errors as `flush`."""
         try:
-            if self._packer.failure is None:
+            if self._accumulator.failure is None:
                 await self.flush()
-                await self._core.shut_down()
+                await self._core.deregister()
         finally:
             await self._core.close(closed_error())
 
     @property
     def acknowledged_events(self) -> int:
-        """How many events are known to be durable."""
-        return self._packer.acknowledged_events
+        """The number of events that are known to be durable."""
+        return self._accumulator.acknowledged_events
 
     async def __aenter__(self) -> AsyncEventWriter:
         return self
@@ -260,7 +271,7 @@ class AsyncEventWriter:
 
 
 def event_bytes(event: Event) -> bytes:
-    """An event that nobody can change while it waits to be sent."""
+    """Returns the event as immutable bytes, so that the caller cannot change it while it waits to be sent."""
     if type(event) is bytes:
         return event
     if not isinstance(event, bytes | bytearray | memoryview):
@@ -269,10 +280,10 @@ def event_bytes(event: Event) -> bytes:
 
 
 def checked_batch(events: Iterable[Event], routing_keys: RoutingKeys) -> tuple[list[bytes], Sequence[str | None]]:
-    """The events as bytes and a key for each.
+    """Returns the events as bytes, with one key per event.
 
     Raises:
-        InvalidRequestError: an event is too large or no bytes, or there are more or fewer keys than events.
+        InvalidRequestError: an event is too large or not bytes, or the number of keys differs from that of the events.
     """
     given = list(events)
     payloads = cast("list[bytes]", given) if set(map(type, given)) <= {bytes} else list(map(event_bytes, given))

@@ -1,4 +1,4 @@
-"""The two entry points: `AsyncHeadrace` for programs with an event loop, `Headrace` (by `connect`) for all others."""
+"""The two entry points: `AsyncHeadrace` for programs with an event loop, `Headrace` (from `connect`) for all others."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Auth = httpx.Auth | Literal["aws-iam"] | None
 class AsyncHeadrace:
     """A client of the deployment whose controller is at `url`. Use it with `async with`.
 
-    `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`); any `httpx.Auth` will
-    do. `retry_s` bounds how long a request to the controller is repeated.
+    `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`). Any `httpx.Auth` is
+    accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AsyncHeadrace:
         self.admin = AsyncAdmin(self._api)
 
     async def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> AsyncEventWriter:
-        """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
+        """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
         core = WriterCore(self.admin, scope, stream, options or WriterOptions())
         await core.open()
         return AsyncEventWriter(core)
@@ -59,7 +59,7 @@ class AsyncHeadrace:
     def transactional_writer(
         self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
     ) -> AsyncTransactionalWriter:
-        """A writer whose events come into the stream in transactions. Their leases are renewed while it is open."""
+        """Returns a writer that writes events in transactions. It renews their leases while it is open."""
         return AsyncTransactionalWriter(self.admin, scope, stream, options, lease_ms)
 
     async def reader(
@@ -70,16 +70,21 @@ class AsyncHeadrace:
         end: StreamCut | None = None,
         options: ReaderOptions | None = None,
     ) -> AsyncEventReader:
-        """A reader from the head, the tail or a stream cut on; up to `end` if given. Raises NotFoundError."""
+        """Opens a reader that starts at the head, the tail or a stream cut, and stops at `end` if it is given.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: a stream cut belongs to another stream, or `end` is before the start.
+        """
         reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
         await reader.open()
         return reader
 
     async def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
-        """Where the stream was at a time (one with a time zone): a reader from there misses no event stored since.
+        """Returns the stream cut at a time. A reader that starts there misses no event that was stored since.
 
-        By the clocks of the segment stores. It may begin with events that are a little older: seconds, or as much as
-        one stored chunk covers where the time index is coarse.
+        The clocks of the segment stores decide. The cut may include older events: of a few seconds, or of one chunk in
+        tier 2 where the time index is coarse.
 
         Raises:
             InvalidRequestError: the time has no time zone.
@@ -89,11 +94,11 @@ class AsyncHeadrace:
         return await stream_cut_at(self.admin, scope, stream, time)
 
     async def key_value_table(self, scope: str, table: str) -> AsyncKeyValueTable:
-        """Data operations on a key-value table. Raises NotFoundError if there is no such table."""
+        """Opens a key-value table. Raises NotFoundError if there is no such table."""
         return await open_table(self.admin.tables, scope, table)
 
     async def close(self) -> None:
-        """Writers, readers and tables are to be closed before."""
+        """Closes the connections to the controller. Close writers, readers and tables first."""
         await self._api.close()
 
     async def __aenter__(self) -> AsyncHeadrace:
@@ -127,7 +132,7 @@ class Headrace:
         self._open: list[EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable] = []
 
     def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
-        """A writer of the stream. Raises NotFoundError, or SealedError if it takes no more events."""
+        """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
         core = WriterCore(self._core.admin, scope, stream, options or WriterOptions())
         self._thread.run(core.open())
         writer = EventWriter(self._thread, core)
@@ -137,7 +142,7 @@ class Headrace:
     def transactional_writer(
         self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
     ) -> TransactionalWriter:
-        """As `AsyncHeadrace.transactional_writer`."""
+        """See `AsyncHeadrace.transactional_writer`."""
         core = self._thread.run(_transactional_writer(self._core, scope, stream, options, lease_ms))
         writer = TransactionalWriter(self._thread, core)
         self._keep(writer)
@@ -151,33 +156,38 @@ class Headrace:
         end: StreamCut | None = None,
         options: ReaderOptions | None = None,
     ) -> EventReader:
-        """A reader from the head, the tail or a stream cut on; up to `end` if given. Raises NotFoundError."""
+        """Opens a reader that starts at the head, the tail or a stream cut, and stops at `end` if it is given.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: a stream cut belongs to another stream, or `end` is before the start.
+        """
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)
         return reader
 
     def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
-        """As `AsyncHeadrace.stream_cut_at`."""
+        """See `AsyncHeadrace.stream_cut_at`."""
         return self._thread.run(self._core.stream_cut_at(scope, stream, time))
 
     def key_value_table(self, scope: str, table: str) -> KeyValueTable:
-        """Data operations on a key-value table. Raises NotFoundError if there is no such table."""
+        """Opens a key-value table. Raises NotFoundError if there is no such table."""
         opened = KeyValueTable(self._thread, self._thread.run(self._core.key_value_table(scope, table)))
         self._keep(opened)
         return opened
 
     def segment_reads(self, scope: str, stream: str) -> SegmentReads:
-        """Reads of byte ranges of the stream's segments."""
+        """Returns an object that reads ranges of bytes of the stream's segments."""
         reads = SegmentReads(self.admin, scope, stream)
         self._keep(reads)
         return reads
 
     def close(self) -> None:
-        """Closes all writers (flushing them) and readers, then the client. Closing again does nothing."""
+        """Flushes and closes all writers, closes all readers, then the client. A second call does nothing."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Writers do not wait for acknowledgements while an error of the caller is on its way out."""
+        """Closes everything. After an error of the caller, writers do not wait for acknowledgements."""
         opened, self._open = self._open, []
         problems: list[HeadraceError] = []
         for one in opened:
@@ -185,14 +195,14 @@ class Headrace:
                 one.__exit__(type(error) if error is not None else None, error, None)
             except HeadraceError as problem:
                 problems.append(problem)
-        with suppress(RuntimeError):  # the loop is closed already
+        with suppress(RuntimeError):  # raised if the loop is already closed
             self._thread.run(self._core.close())
         self._thread.close()
         if problems and error is None:
             raise problems[0]
 
     def _keep(self, opened: EventWriter | TransactionalWriter | EventReader | SegmentReads | KeyValueTable) -> None:
-        """What is still open when the client is closed is closed with it."""
+        """Remembers an opened object, so that `close` closes it with the client."""
         self._open = [one for one in self._open if not one.closed] + [opened]
 
     def __enter__(self) -> Headrace:
@@ -211,7 +221,7 @@ def connect(
     retry_s: float = 30.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Headrace:
-    """A client of the deployment whose controller is at `url`; no request is made yet. See `AsyncHeadrace`."""
+    """Returns a client of the deployment whose controller is at `url`. Sends no request. See `AsyncHeadrace`."""
     return Headrace(url, auth=auth, retry_s=retry_s, transport=transport)
 
 
@@ -224,7 +234,7 @@ async def _make(
 async def _transactional_writer(
     core: AsyncHeadrace, scope: str, stream: str, options: WriterOptions | None, lease_ms: int
 ) -> AsyncTransactionalWriter:
-    """Made on the event loop on which it lives."""
+    """Creates the writer on the event loop that it will use."""
     return core.transactional_writer(scope, stream, options, lease_ms=lease_ms)
 
 
@@ -235,4 +245,4 @@ def _auth(auth: Auth) -> httpx.Auth | None:
         from headrace.client.aws_iam import AwsIamAuth
 
         return AwsIamAuth()
-    raise InvalidRequestError(f'auth={auth!r} is not known: give None, "aws-iam" or an httpx.Auth')
+    raise InvalidRequestError(f'auth={auth!r} is not supported: pass None, "aws-iam" or an httpx.Auth')

@@ -1,7 +1,7 @@
-"""JSON requests to the controller's HTTP API: error mapping and repetition.
+"""JSON requests to the controller's HTTP API, with error mapping and retries.
 
-An error comes back as the very class of the tree that the controller raised. A request is repeated, with back-off,
-when the error says that repeating can help; a request whose outcome is unknown only if doing it twice does no harm.
+An error response raises the same class of error that the controller raised. A request is retried, with backoff, if the
+error says that a retry can succeed. A request whose outcome is unknown is retried only if it is idempotent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.model import errors
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _BY_CODE = errors.error_classes()
 
 
 class HttpApi:
-    """The controller at `url`. `retry_s` bounds how long a request is repeated."""
+    """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds."""
 
     def __init__(
         self,
@@ -69,22 +69,22 @@ class HttpApi:
         query: Mapping[str, str | int] | None = None,
         repeatable: bool = True,
     ) -> dict[str, Any]:
-        """The answer's JSON object, {} if the answer has no body.
+        """Sends a request. Returns the JSON object of the answer, {} if it has no body.
 
         `repeatable=False` marks a request that must not be sent again when its outcome is unknown.
 
         Raises:
-            HeadraceError: what the controller answered.
-            UnavailableError: it could not be reached, or did not answer; the request may have been carried out.
+            HeadraceError: the error that the controller answered.
+            UnavailableError: the controller could not be reached, or did not answer; it may have run the request.
         """
-        back_off = BackOff(self._retry_s)
+        backoff = Backoff(self._retry_s)
         while True:
             try:
                 response = await self._client.request(method, path, json=body, params=query)
                 return _answer(response)
             except httpx.TransportError as failure:
                 problem: errors.HeadraceError = errors.UnavailableError(
-                    f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}): does it run?",
+                    f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}); is it up?",
                     details={"url": self.url},
                 )
                 if not repeatable and not isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
@@ -93,19 +93,19 @@ class HttpApi:
                 if error.retry == "never":
                     raise
                 problem = error
-            await back_off.wait(problem)
+            await backoff.wait(problem)
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
-    """`parse(answer)`; CorruptError if the answer lacks something or holds something else than expected."""
+    """Returns `parse(answer)`. Raises CorruptError if a field is missing or has an invalid value."""
     try:
         return parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise errors.CorruptError(
-            f"the controller's answer is not as expected ({error!r}): {str(answer)[:300]}"
+            f"the controller's answer lacks a field or has an invalid one ({error!r}): {str(answer)[:300]}"
         ) from error
 
 
@@ -120,7 +120,7 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
         answer = None
     if not isinstance(answer, dict):
         raise errors.CorruptError(
-            f"{response.request.url} answered no JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}; "
+            f"{response.request.url} did not answer a JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}; "
             "is that the address of a Headrace controller?"
         )
     return answer
@@ -141,7 +141,7 @@ def _error_of(response: httpx.Response) -> errors.HeadraceError:
 
 
 def _kind_of_status(status: int, retry: object) -> type[errors.HeadraceError]:
-    """The class for a code that only the controller knows."""
+    """Returns the error class for a code that this version of the client does not know."""
     if status == httpx.codes.CONFLICT:
         return errors.ConflictError if retry == "now" else errors.AlreadyExistsError
     return _BY_STATUS.get(status, errors.HeadraceError)

@@ -1,8 +1,8 @@
-"""A key-value table: its data operations, on an event loop.
+"""The asynchronous API for the entries of a key-value table.
 
-The primary key decides the segment. What is written in one call under one primary key is written all or nothing. A
-request whose answer was lost is repeated: a condition that fails only because the first attempt was carried out is
-recognised by what lies in the table.
+The primary key determines the segment. A call that writes several entries of one primary key is atomic. A request whose
+answer was lost is retried. If the retry fails because the first attempt had succeeded, the client detects this by
+reading the entries.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from headrace.model.limits import TABLE_VALUE_BYTES_MAX, WIRE_FRAME_PAYLOAD_BYTE
 from headrace.model.routing import table_key_position
 
 BATCH_KEYS_MAX: Final = 256
-"""Keys that one batch may change (Pravega's)."""
+"""The number of keys that one batch may change, as in Pravega."""
 
 BATCH_BYTES_MAX: Final = WIRE_FRAME_PAYLOAD_BYTES_MAX - 64 * 1024
-"""Keys and values of one batch, with room for lengths, versions and the segment's name."""
+"""The size of the keys and values of one batch. The rest of a frame holds lengths, versions and the segment's name."""
 
 ENTRY_OVERHEAD_BYTES: Final = 24
 GET_KEYS_AT_ONCE_MAX: Final = WIRE_FRAME_PAYLOAD_BYTES_MAX // 2 // (TABLE_VALUE_BYTES_MAX + 16 * 1024)
-"""Values asked for in one request: the answer fits a frame however long they are."""
+"""The number of keys in one read request, so that the answer fits a frame even if all values have the maximum size."""
 
 PAGE_ENTRIES: Final = 256
 
 
 class AsyncKeyValueTable:
-    """Data operations on one table; make it with `AsyncHeadrace.key_value_table`, use it with `async with`.
+    """Reads and writes entries of one table. Open it with `AsyncHeadrace.key_value_table`, use it with `async with`.
 
-    Every method raises InvalidRequestError (code "invalid_key") for a key of a wrong length, NotFoundError when the
-    table is gone, and UnavailableError when its stores could not be reached for too long.
+    Every method raises InvalidRequestError (code "invalid_key") for a key of a wrong length, NotFoundError if the table
+    was deleted, and UnavailableError if its stores could not be reached for too long.
     """
 
     def __init__(self, admin: AsyncTablesAdmin, scope: str, table: str, found: TableSegments) -> None:
@@ -54,34 +54,37 @@ class AsyncKeyValueTable:
     # One key
 
     async def get(self, primary: bytes, secondary: bytes = b"") -> TableEntry | None:
-        """The entry; None if there is none."""
+        """Returns the entry of a key, None if the table does not have the key."""
         (found,) = await self.get_all([TableKey(primary, secondary)])
         return found
 
     async def put(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
-        """Write whatever is there; the new version."""
+        """Writes an entry unconditionally. Returns its new version."""
         return await self._update_one(TableKey(primary, secondary), value, wire.NO_VERSION)
 
     async def insert(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
-        """Write if there is no such key; its version. Raises AlreadyExistsError if there is."""
+        """Writes an entry if the table does not have the key, else raises AlreadyExistsError. Returns its version."""
         key = TableKey(primary, secondary)
         try:
             return await self._update_one(key, value, wire.NOT_EXISTS)
         except ConflictError as error:
-            raise AlreadyExistsError(f"table {self.scope}/{self.table} has this key: {key}") from error
+            raise AlreadyExistsError(f"table {self.scope}/{self.table} already has the key {key}") from error
 
     async def replace(self, primary: bytes, value: bytes, version: int, secondary: bytes = b"") -> int:
-        """Write if the key has this version; the new one. Raises ConflictError, code "table_key_version"."""
+        """Writes an entry if the key has this version. Returns the new version.
+
+        Raises ConflictError, code "table_key_version", if the key has another version or does not exist.
+        """
         return await self._update_one(TableKey(primary, secondary), value, _checked_version(version))
 
     async def remove(self, primary: bytes, secondary: bytes = b"", *, version: int | None = None) -> None:
-        """Remove the key, if it is there; with `version` only if it has this one, else ConflictError."""
+        """Removes a key if it exists. With `version`, raises ConflictError if the key has another version."""
         await self.remove_all(primary, {secondary: version})
 
     # Several keys
 
     async def get_all(self, keys: Sequence[TableKey]) -> list[TableEntry | None]:
-        """The entries in the order of `keys`, None for those that are not there. Not all of one moment."""
+        """Returns the entries in the order of `keys`, None for missing ones. The reads are not one snapshot."""
         stored = [self._lengths.joined(key) for key in keys]
         of_segment: dict[int, dict[bytes, None]] = {}
         for key, joined in zip(keys, stored, strict=True):
@@ -93,14 +96,14 @@ class AsyncKeyValueTable:
         return [found.get(joined) for joined in stored]
 
     async def update_all(self, primary: bytes, changes: Mapping[bytes, tuple[bytes, int | None]]) -> dict[bytes, int]:
-        """Write several entries of one primary key, all or nothing; the new versions by secondary key.
+        """Writes several entries of one primary key atomically. Returns the new versions by secondary key.
 
-        `changes` holds by secondary key the value and the condition: None for none, NOT_EXISTS (-1) for a key that must
-        not be there, else the version that it must have.
+        `changes` has, by secondary key, the value and the condition: None for no condition, NOT_EXISTS (-1) for a key
+        that must not exist, else the version that the key must have.
 
         Raises:
             ConflictError: code "table_key_version": a condition does not hold; nothing was written.
-            InvalidRequestError: no changes, or more than BATCH_KEYS_MAX or BATCH_BYTES_MAX.
+            InvalidRequestError: there are no changes, or more than BATCH_KEYS_MAX keys or BATCH_BYTES_MAX bytes.
         """
         _check_count(len(changes))
         entries = tuple(
@@ -118,9 +121,10 @@ class AsyncKeyValueTable:
         return dict(zip(changes, versions, strict=True))
 
     async def remove_all(self, primary: bytes, conditions: Mapping[bytes, int | None]) -> None:
-        """Remove several keys of one primary key, all or nothing; by secondary key the version it must have, or None.
+        """Removes several keys of one primary key atomically.
 
-        Raises as `update_all`.
+        `conditions` has, by secondary key, the version that the key must have, or None. Raises the same errors as
+        `update_all`.
         """
         _check_count(len(conditions))
         keys = tuple(
@@ -139,7 +143,7 @@ class AsyncKeyValueTable:
                 attempts,
             )
         except ConflictError:
-            if not attempts.unheard or await self._read(segment, [one.key for one in keys]):
+            if not attempts.answer_lost or await self._read(segment, [one.key for one in keys]):
                 raise
 
     # Iteration
@@ -152,10 +156,10 @@ class AsyncKeyValueTable:
         last: bytes | None = None,
         page: int = PAGE_ENTRIES,
     ) -> AsyncIterator[TableEntry]:
-        """Entries in the order of their keys, both bounds included; None for no bound.
+        """Yields entries in the order of their keys, from `first` to `last` inclusive; None means no bound.
 
-        With `primary` those of one primary key, and the bounds are secondary keys; else the bounds are primary keys.
-        Entries that are written or removed meanwhile may appear or not.
+        With `primary` it yields the entries of this primary key, and the bounds are secondary keys. Otherwise they are
+        primary keys. Entries that are written or removed during the iteration may or may not appear.
         """
         segments, low, high = self._range(primary, first, last)
         pages = [pages_of_entries(self._requests, segment, low, high, page) for segment in segments]
@@ -170,7 +174,7 @@ class AsyncKeyValueTable:
         last: bytes | None = None,
         page: int = PAGE_ENTRIES,
     ) -> AsyncIterator[tuple[TableKey, int]]:
-        """Keys with their versions, as `entries`, without reading values."""
+        """Yields keys with their versions. Like `entries`, but without reading the values."""
         segments, low, high = self._range(primary, first, last)
         pages = [pages_of_keys(self._requests, segment, low, high, page) for segment in segments]
         async for stored, key in merged(pages):
@@ -182,7 +186,7 @@ class AsyncKeyValueTable:
         return self._closed
 
     async def close(self) -> None:
-        """Lets go of the connections. Closing again does nothing."""
+        """Closes the connections. A second call does nothing."""
         self._closed = True
         await self._requests.close()
 
@@ -209,7 +213,7 @@ class AsyncKeyValueTable:
                 attempts,
             )
         except ConflictError:
-            if not attempts.unheard:
+            if not attempts.answer_lost:
                 raise
             found = await self._read(segment, [entry.key for entry in entries])
             if any(entry.key not in found or found[entry.key].value != entry.value for entry in entries):
@@ -218,7 +222,7 @@ class AsyncKeyValueTable:
         return reply.versions
 
     async def _read(self, segment: int, stored: Sequence[bytes]) -> dict[bytes, TableEntry]:
-        """What is there of these keys of one segment, by the key as it is stored."""
+        """Reads the keys of one segment. Returns the existing entries by stored key."""
         found: dict[bytes, TableEntry] = {}
         for first in range(0, len(stored), GET_KEYS_AT_ONCE_MAX):
             keys = tuple(wire.TableKey(key) for key in stored[first : first + GET_KEYS_AT_ONCE_MAX])
@@ -231,7 +235,7 @@ class AsyncKeyValueTable:
         return found
 
     def _range(self, primary: bytes | None, first: bytes | None, last: bytes | None) -> tuple[list[int], bytes, bytes]:
-        """The segments to ask, and the bounds as stored keys."""
+        """Returns the segments to read, and the bounds as stored keys."""
         if primary is None:
             return self._routes.targets(), self._lengths.first(first, None), self._lengths.last(last, None)
         low, high = self._lengths.first(primary, first), self._lengths.last(primary, last)
@@ -242,7 +246,7 @@ class AsyncKeyValueTable:
 
 
 async def open_table(admin: AsyncTablesAdmin, scope: str, table: str) -> AsyncKeyValueTable:
-    """Raises NotFoundError if there is no such table."""
+    """Opens a table. Raises NotFoundError if there is no such table."""
     return AsyncKeyValueTable(admin, scope, table, await admin.segments(scope, table))
 
 
@@ -252,7 +256,7 @@ def _read_table(keys: tuple[wire.TableKey, ...], number: int, name: str) -> wire
 
 def _checked_version(version: int) -> int:
     if version < 0:
-        raise InvalidRequestError(f"{version} is no version of an entry: give one that was answered")
+        raise InvalidRequestError(f"{version} is not the version of an entry: pass one that a read or a write returned")
     return version
 
 

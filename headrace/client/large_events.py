@@ -1,8 +1,8 @@
-"""Appends an event that is larger than one append may be: all of it or nothing, once.
+"""Appends an event that is larger than the limit of one append, atomically and exactly once.
 
-The event goes in chunks into a transient segment, which only this connection knows, and is then merged into the target.
-The merge moves the writer's event number from the last event before to this one, in the same step and only if it still
-is that: so an attempt whose answer was lost is recognised by the number, and a late one changes nothing.
+The event is written in chunks to a transient segment, which only this connection uses, and is then merged into the
+target segment. The merge also changes the writer's last event number, by compare-and-set from the event before to this
+one. The number therefore shows whether an attempt without an answer has succeeded, and a late attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ T = TypeVar("T", bound=wire.WireCommand)
 
 
 async def append_large(connection: WireConnection, block: Block, segment: str, writer_id: int) -> None:
-    """Returns when the block's one event is durable in the segment, as `block.last_number` of the writer.
+    """Appends the block's single event as number `block.last_number` of the writer. Returns when it is durable.
 
     Raises:
-        SealedError, NotFoundError: the segment takes no more events.
-        ConflictError: the writer's number is not the one before: an earlier attempt may have succeeded.
-        HeadraceError: as appends do.
+        SealedError, NotFoundError: the segment accepts no more events.
+        ConflictError: the writer's last number is not the expected one: an earlier attempt may have succeeded.
+        HeadraceError: any error of an append.
     """
     replies = SingleReply()
     flow = connection.open_flow(replies)
@@ -73,15 +73,15 @@ class _LargeAppend:
         if isinstance(reply, expected):
             return reply
         if isinstance(reply, wire.SegmentAttributeUpdated):
-            raise ConflictError(f"the last event number of this writer in {self._segment} is not the one expected")
+            raise ConflictError(f"the last event number of this writer in {self._segment} is not the expected one")
         if isinstance(reply, wire.NoSuchSegment | wire.SegmentIsSealed) and reply.segment != self._segment:
-            # Says nothing about the target: the next attempt makes another one.
-            raise UnavailableError(f"the transient segment {reply.segment} is gone")
+            # The target may still exist, so this is not final: the next attempt creates another transient segment.
+            raise UnavailableError(f"the transient segment {reply.segment} no longer exists")
         raise problem_of(self._flow, reply)
 
 
 def _chunks(block: Block) -> Iterator[bytes | memoryview]:
-    """Header and event, in pieces of CHUNK_BYTES."""
+    """Yields the header and the event in chunks of at most CHUNK_BYTES."""
     header, event = block.parts
     first = CHUNK_BYTES - len(header)
     view = memoryview(event)

@@ -1,4 +1,4 @@
-"""The background thread on which the synchronous face runs the asynchronous core."""
+"""The background thread on which the synchronous API runs the asynchronous one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a daemon thread; uvloop's if it is installed, since it is about twice as fast."""
+    """An event loop in a daemon thread. It is uvloop's if that is installed, which is about twice as fast."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or _new_loop()
@@ -19,7 +19,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs it there and waits for its result; a KeyboardInterrupt here cancels it there."""
+        """Runs a coroutine on the loop and waits for its result. A KeyboardInterrupt in this thread cancels it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -28,13 +28,13 @@ class LoopThread:
             raise
 
     def iterate(self, start: Callable[[], AsyncIterator[T]], page: int) -> Iterator[T]:
-        """The items of an asynchronous iterator, `page` per call: to cross over to the loop costs more than an item."""
+        """Yields the items of an asynchronous iterator. It fetches `page` at a time, as a change of threads is slow."""
         source = start()
         while items := self.run(_items(source, page)):
             yield from items
 
     def close(self) -> None:
-        """Cancels what still runs and ends the thread."""
+        """Cancels all running tasks and ends the thread."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,4 +1,4 @@
-"""Asking the controller again and again: for what runs in the background, and for the pages of lists."""
+"""Repeated requests to the controller: waiting for a background operation, and reading all pages of a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.client.http_api import HttpApi, parsed
 from headrace.model.errors import UnavailableError
 
 OPERATION_TIMEOUT_S = 120.0
-"""How long an operation in the background is waited for."""
+"""How long `until` waits for an operation in the background."""
 
 POLL_FIRST_S = 0.05
 POLL_MAX_S = 1.0
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 async def until(what: str, look: Callable[[], Awaitable[T]], done: Callable[[T], bool]) -> T:
-    """What `look` shows once that is as wanted.
+    """Calls `look` until `done` accepts its result, and returns that. Errors of `look` are not caught.
 
     Raises:
-        UnavailableError: it is not, after OPERATION_TIMEOUT_S; what `look` raises goes on its way.
+        UnavailableError: `done` accepts no result within OPERATION_TIMEOUT_S.
     """
     now_s = asyncio.get_running_loop().time
     poll_s, deadline_s = POLL_FIRST_S, now_s() + OPERATION_TIMEOUT_S
     while not done(found := await look()):
         if now_s() + poll_s > deadline_s:
             raise UnavailableError(
-                f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it goes on in the background"
+                f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it continues in the background"
             )
         await asyncio.sleep(poll_s)
         poll_s = min(poll_s * 1.5, POLL_MAX_S)
@@ -40,7 +40,7 @@ async def until(what: str, look: Callable[[], Awaitable[T]], done: Callable[[T],
 async def items_of_pages(
     api: HttpApi, path: str, name: str, read: Callable[[Any], T], query: Mapping[str, str | int] | None = None
 ) -> AsyncIterator[T]:
-    """The elements of the array `name` of every page of a list, each as `read` understands it."""
+    """Yields the elements of the array `name` of all pages of a list, each parsed with `read`."""
     asked = dict(query or {})
     while True:
         answer = await api.request("GET", path, query=asked or None)

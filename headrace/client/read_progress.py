@@ -1,9 +1,9 @@
-"""How far a reader has come, and which segments it may read next: pure bookkeeping.
+"""The position of a reader, and the segments that it may read next. No I/O.
 
-A successor is read only when all its predecessors are read to their ends, so that events of a routing key come in the
-order written. Segments that were replaced together, by sharing successors, are left together: until then they stay in
-the position with their end offsets, so that the position is at every moment a stream cut that covers the key space
-exactly once.
+A successor is read only after all its predecessors have been read to their ends, so that the events of a routing key
+arrive in the order in which they were written. Segments that share successors leave the position together. Until then
+they stay in it with their end offsets. The position is therefore always a stream cut that covers the key space exactly
+once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class ReadProgress:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """What a reader that starts here would have to know."""
+        """The position as a stream cut: another reader can start from it."""
         return dict(self._offsets)
 
     @property
     def has_ended(self) -> bool:
-        """Nothing is open and nothing will be opened any more."""
+        """Whether all segments have been read, and none will follow."""
         return not self._open
 
     @property
@@ -34,13 +34,13 @@ class ReadProgress:
         return len(self._open)
 
     def advance(self, segment_id: int, offset: int) -> None:
-        """Everything before `offset` was handed out."""
+        """Records that all events before `offset` were returned to the caller."""
         self._offsets[segment_id] = offset
 
     def finish(self, segment_id: int, successors: Mapping[int, Sequence[int]]) -> list[int]:
-        """The segment was read to its end; the segments that may be read from now on, from their first byte.
+        """Records that a segment was read to its end. Returns the segments to read next, from their first byte.
 
-        `successors` are those of the segment, each with all its predecessors; none if the reading ends here.
+        `successors` are those of the segment, each with all its predecessors. It is empty if reading ends here.
         """
         self._open.discard(segment_id)
         if not successors:
@@ -59,7 +59,7 @@ class ReadProgress:
         return opened
 
     def _replaced_together(self, segment_id: int) -> set[int] | None:
-        """The segments that share successors with this one, directly or not; None while one is still to be read."""
+        """Returns all segments that share successors, directly or indirectly; None while one of them is unread."""
         group, waiting = {segment_id}, [segment_id]
         while waiting:
             for predecessors in self._replaced[waiting.pop()].values():

@@ -18,7 +18,7 @@ _PASSING = ("CREATING", "UPDATING")
 
 
 class AsyncReaderGroupsAdmin:
-    """Creates, changes and deletes reader groups. What runs in the background is waited for unless `wait=False`."""
+    """Creates, changes and deletes reader groups. The methods wait for background work unless `wait=False`."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
@@ -32,9 +32,9 @@ class AsyncReaderGroupsAdmin:
         group_id: str | None = None,
         wait: bool = True,
     ) -> ReaderGroupView:
-        """A group under the id that the caller has chosen, or a new one; a group that exists is returned as it is.
+        """Creates a group with the id `group_id`, by default a random one.
 
-        Whether it is the one asked for can be told from its id.
+        An existing group is returned unchanged. The caller can detect this by its `group_id`.
 
         Raises:
             NotFoundError: there is no such scope; or code "stream_not_found".
@@ -48,28 +48,28 @@ class AsyncReaderGroupsAdmin:
         return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def get(self, scope: str, group: str) -> ReaderGroupView:
-        """Raises NotFoundError if there is no such group."""
+        """Returns a group. Raises NotFoundError if there is no such group."""
         return parsed(ReaderGroupView.from_json, await self._api.request("GET", _path(scope, group)))
 
     async def list(self, scope: str) -> list[str]:
-        """The names of the scope's groups, in order. Raises NotFoundError if there is no such scope."""
+        """Returns the names of the scope's groups, sorted. Raises NotFoundError if there is no such scope."""
         return [name async for name in items_of_pages(self._api, _groups(scope), "readerGroups", str)]
 
     async def update(
         self, known: ReaderGroupView, configuration: ReaderGroupConfiguration, *, wait: bool = True
     ) -> ReaderGroupView:
-        """The group `known` under another configuration; its generation grows by one.
+        """Gives the group `known` another configuration. Its generation increases by one.
 
         Raises:
-            IllegalStateError: code "reader_group_mismatch": the group has changed since; get it again.
-            NotFoundError: the group is gone; or code "stream_not_found".
+            IllegalStateError: code "reader_group_mismatch": the group has changed since; read it again.
+            NotFoundError: the group was deleted; or code "stream_not_found".
         """
         body = {"readerGroupId": known.group_id, "generation": known.generation, **configuration_json(configuration)}
         answer = await self._api.request("PUT", _path(known.scope, known.group), body=body)
         return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def reset(self, known: ReaderGroupView, *, wait: bool = True) -> ReaderGroupView:
-        """The readers of the group `known` begin again at its starting stream cuts. Raises as `update`."""
+        """Moves the readers of the group `known` back to its start cuts. Raises the same errors as `update`."""
         body = {"readerGroupId": known.group_id, "generation": known.generation}
         answer = await self._api.request(
             "POST", f"{_path(known.scope, known.group)}/reset", body=body, repeatable=False
@@ -77,7 +77,10 @@ class AsyncReaderGroupsAdmin:
         return await self._settled(parsed(ReaderGroupView.from_json, answer), wait=wait)
 
     async def delete(self, known: ReaderGroupView, *, wait: bool = True) -> None:
-        """Raises IllegalStateError, code "reader_group_mismatch", if the name belongs to another group by now."""
+        """Deletes the group `known`.
+
+        Raises IllegalStateError, code "reader_group_mismatch", if another group has the name now.
+        """
         path = _path(known.scope, known.group)
         await self._api.request("DELETE", path, query={"readerGroupId": known.group_id})
         if wait:

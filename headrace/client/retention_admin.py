@@ -16,26 +16,26 @@ from headrace.model.subscribers import check_subscriber_name
 
 
 class AsyncRetentionAdmin:
-    """Tells what retention does."""
+    """Describes the retention of a stream."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
 
     async def describe(self, scope: str, stream: str) -> RetentionDescription:
-        """Raises NotFoundError if there is no such stream."""
+        """Returns the retained data and the next truncation. Raises NotFoundError if there is no such stream."""
         return parsed(
             RetentionDescription.from_json, await self._api.request("GET", f"{_stream(scope, stream)}/retention")
         )
 
 
 class AsyncSubscribersAdmin:
-    """Registers subscribers and publishes for them; reader groups with a retention type do it by themselves."""
+    """Registers subscribers and publishes their positions. Reader groups with a retention type do this themselves."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
 
     async def list(self, scope: str, stream: str) -> list[SubscriberView]:
-        """All subscribers of a stream, by name."""
+        """Returns all subscribers of a stream, sorted by name."""
         return [
             one
             async for one in items_of_pages(
@@ -48,7 +48,7 @@ class AsyncSubscribersAdmin:
         ]
 
     async def get(self, scope: str, stream: str, subscriber: str) -> SubscriberView:
-        """Raises NotFoundError, code "subscriber_not_found"."""
+        """Returns a subscriber. Raises NotFoundError, code "subscriber_not_found"."""
         return parsed(SubscriberView.from_json, await self._api.request("GET", _path(scope, stream, subscriber)))
 
     async def register(
@@ -60,11 +60,11 @@ class AsyncSubscribersAdmin:
         generation: int = 0,
         start: StreamCut | Mapping[int, int] | None = None,
     ) -> SubscriberView:
-        """Lets retention wait for a reader group from `start` on, or from the head; doing it twice changes nothing.
+        """Makes retention keep the data from `start`, or from the head, for a reader group. A repeat changes nothing.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
-            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+            IllegalStateError: code "generation_mismatch": the group has a later generation.
         """
         body = {"generation": generation, "streamCut": optional_offsets_json(start)}
         return parsed(
@@ -74,11 +74,11 @@ class AsyncSubscribersAdmin:
     async def publish(
         self, scope: str, stream: str, subscriber: str, cut: StreamCut | Mapping[int, int], *, generation: int = 0
     ) -> SubscriberView:
-        """Nothing before `cut` is needed any more; doing it twice changes nothing.
+        """Records that the subscriber needs no data before `cut`. A repeat changes nothing.
 
         Raises:
             NotFoundError: code "subscriber_not_found".
-            InvalidRequestError: code "stream_cut_not_valid": it is none of the stream, or lies before the last one.
+            InvalidRequestError: code "stream_cut_not_valid": another stream's cut, or one before the last position.
             IllegalStateError: code "generation_mismatch".
         """
         body = {"generation": generation, "streamCut": offsets_json(cut)}
@@ -86,7 +86,10 @@ class AsyncSubscribersAdmin:
         return parsed(SubscriberView.from_json, await self._api.request("PUT", path, body=body))
 
     async def unregister(self, scope: str, stream: str, subscriber: str, *, generation: int | None = None) -> None:
-        """Waits no longer; whatever the generation, unless one is given. Nothing happens if there is no subscriber."""
+        """Removes a subscriber, so that retention does not wait for it. Does nothing if there is no such subscriber.
+
+        With `generation`, it removes only a subscriber of this generation.
+        """
         query: dict[str, str | int] = {} if generation is None else {"generation": generation}
         await self._api.request("DELETE", _path(scope, stream, subscriber), query=query)
 

@@ -1,8 +1,8 @@
-"""Which segment a writer sends a routing key position to, while segments are replaced one by one.
+"""Maps the positions of routing keys to segments in a writer, while segments are replaced one by one.
 
-The table is the writer's own view. When a segment turns out to be sealed, only its part of the key space goes over to
-its successors; a sealed neighbour that is merged into the same successor keeps its part until it is found sealed
-itself, because events that are still on their way to it must come first.
+The table is the view of a single writer. When the writer finds a segment sealed, only that segment's part of the key
+space moves to the successors. A neighbour that was merged into the same successor keeps its part until the writer finds
+it sealed too, because events in flight to the neighbour must be stored first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[T]):
-    """A part of the key space and where it goes."""
+    """A part of the key space and its target."""
 
     key_range: KeyRange
     target: T
@@ -34,15 +34,15 @@ class RoutingTable(Generic[T]):
         self._set(routes)
 
     def target_of(self, position: float) -> T:
-        """Pravega picks the first segment whose upper bound is at least the position."""
+        """Returns the first target whose upper bound is at least the position, as Pravega does."""
         return self._targets[bisect_left(self._highs, position)]
 
     def targets(self) -> list[T]:
-        """Every target, in key order; one with several parts appears several times."""
+        """Returns all targets in key order. A target with several parts appears several times."""
         return list(self._targets)
 
     def replace(self, target: T, successors: Iterable[Route[T]]) -> None:
-        """Gives the parts of `target` to those of `successors` that overlap them.
+        """Moves the parts of `target` to the successors that overlap them.
 
         Raises:
             CorruptError: the successors do not cover these parts; nothing changed.

@@ -1,9 +1,12 @@
-"""Appends the blocks of one segment: pipelined, numbered, resumed after every kind of interruption.
+"""Appends the blocks of one segment: pipelined, with event numbers, and resumed after interruptions.
 
-Exactly once: the writer id and the event numbers are the appender's own. After a reconnect the store says which number
-it has stored last; blocks up to it are done, the rest is sent again with the same numbers. A segment that is sealed is
-asked once more for that number before what is left goes to its successors. A store forgets writers that were away for
-very long: with nothing in flight the appender starts over as a new writer, else what is in flight fails.
+Appends are exactly once, because each appender has a writer id and event numbers of its own. After a reconnect the
+store returns the last number that it has stored. Blocks up to this number are acknowledged; the rest are sent again
+with the same numbers. If the segment is sealed, the appender requests the number once more, and only then moves the
+rest to the successors.
+
+A store forgets a writer that was disconnected for very long. If no block is in flight, the appender then continues as a
+new writer; otherwise the blocks in flight fail.
 """
 
 from __future__ import annotations
@@ -16,18 +19,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace import wire
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
+from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.connections import (
     Flow,
     SegmentConnections,
     SingleReply,
     WireConnection,
     answer_within,
-    give_up,
+    close_unresponsive,
     problem_of,
 )
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
-from headrace.client.event_packer import EventPacker
 from headrace.client.large_events import append_large
 from headrace.model.errors import (
     CorruptError,
@@ -40,10 +43,10 @@ from headrace.model.errors import (
 from headrace.model.limits import WRITER_KEPT_S_MIN
 
 BLOCKS_IN_FLIGHT = 4
-"""Blocks of one segment sent and not yet acknowledged: enough to keep the store's group commit busy."""
+"""The number of unacknowledged blocks of one segment, enough to keep the store's group commit busy."""
 
 APPEND_TIMEOUT_S = 30.0
-"""A store that neither acknowledges nor refuses an append for so long is asked anew, over another connection."""
+"""After this time without a reply to an append, the appender reconnects and sends it again."""
 
 WRITER_ID_BITS = 128
 
@@ -51,30 +54,30 @@ _GONE = (SealedError, NotFoundError)
 
 
 class AppendOwner(Protocol):
-    """The writer, as its appenders see it."""
+    """The writer that owns an appender, as the appender sees it."""
 
     async def segment_replaced(self, appender: SegmentAppender) -> None:
-        """The segment takes no more events: moves what is left to its successors, or raises why there are none."""
+        """The segment is sealed: moves its unacknowledged events to the successors, or raises why there are none."""
         ...
 
     def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
-        """Nothing more will be acknowledged by this segment."""
+        """Called when the appender stops with an error: it will acknowledge no more events."""
         ...
 
 
 class SegmentAppender:
-    """The appender of one segment. Lives on the event loop; `pump` says that there is something to do."""
+    """The appender of one segment. It runs on the event loop; `pump` wakes it when there are events to send."""
 
     def __init__(
         self,
         owner: AppendOwner,
         connections: SegmentConnections,
-        packer: EventPacker,
+        accumulator: BatchAccumulator,
         *,
         segment_id: int,
         segment_name: str,
         writer_id: int,
-        new_back_off: Callable[[], BackOff],
+        new_backoff: Callable[[], Backoff],
         wake: Callable[[Callable[[], None]], object],
     ) -> None:
         """`wake(pump)` schedules the call on the event loop from any thread."""
@@ -82,13 +85,13 @@ class SegmentAppender:
         self.segment_name = segment_name
         self.in_flight: deque[Block] = deque()
         self.acknowledged_offset: int | None = 0
-        """Behind the last event acknowledged, in bytes; 0 before the first one, None where the store did not say."""
-        self.queue: SegmentQueue = packer.new_queue(segment_id, lambda: wake(self.pump))
+        """The offset after the last acknowledged event, in bytes: 0 before the first, None if it is not known."""
+        self.queue: SegmentQueue = accumulator.new_queue(segment_id, lambda: wake(self.pump))
         self._owner = owner
         self._connections = connections
-        self._packer = packer
+        self._accumulator = accumulator
         self._writer_id = writer_id
-        self._back_off = new_back_off()
+        self._backoff = new_backoff()
         self._setup = SingleReply()
         self._flow: Flow | None = None
         self._ended: asyncio.Future[wire.WireCommand | None] | None = None
@@ -96,15 +99,15 @@ class SegmentAppender:
         self._task: asyncio.Task[None] | None = None
 
     def pump(self) -> None:
-        """Sends what can be sent now; connects first if need be."""
+        """Sends the blocks that can be sent now. Connects first if there is no connection."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._broke)
-        elif self._ended is not None and not self._ended.done():  # else the next conversation sends it
+        elif self._ended is not None and not self._ended.done():  # otherwise the events are sent after the next set-up
             self._send()
 
     async def stop(self) -> None:
-        """Ends the conversation; what is in flight stays undecided."""
+        """Stops appending. The outcome of the blocks in flight stays unknown."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -123,22 +126,23 @@ class SegmentAppender:
                     raise problem
                 self._connections.forget(self.segment_id)
                 if self._has_work():
-                    await self._back_off.wait(problem)
+                    await self._backoff.wait(problem)
             self._task = None
         except HeadraceError as error:
             self._owner.segment_failed(self, error)
 
     def _broke(self, task: asyncio.Task[None]) -> None:
-        """An error that nobody foresaw must not leave writers waiting for ever."""
+        """Fails the segment after an unexpected exception, because its writers would otherwise wait forever."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._owner.segment_failed(self, HeadraceError(f"appending to {self.segment_name} broke: {error!r}"))
+            failure = HeadraceError(f"appending to {self.segment_name} failed unexpectedly: {error!r}")
+            self._owner.segment_failed(self, failure)
 
     def _has_work(self) -> bool:
-        """Whether anything is to be sent or acknowledged; if not, the next event wakes the appender."""
-        return bool(self.in_flight) or self._packer.has_events(self.queue, otherwise=Wants.ANY_EVENT)
+        """Whether events are to be sent or acknowledged. If not, the next event wakes the appender."""
+        return bool(self.in_flight) or self._accumulator.has_events(self.queue, otherwise=Wants.ANY_EVENT)
 
     async def _converse(self) -> HeadraceError:
-        """Appends over one connection for as long as it goes well; why it ended."""
+        """Appends over one connection until an error. Returns the error."""
         connection = await self._connections.to_segment(self.segment_id)
         self._setup = SingleReply()
         flow = self._flow = connection.open_flow(self)
@@ -175,18 +179,22 @@ class SegmentAppender:
         return await answer_within(flow, self._setup.ask(flow, request), APPEND_TIMEOUT_S)
 
     def _unsettled(self, problem: HeadraceError) -> HeadraceError:
-        """Why a set-up was refused. What is in flight may be stored: it goes to no successor until a set-up tells."""
+        """Returns the error of a refused set-up.
+
+        Blocks in flight may be stored already. They must not move to a successor before a set-up has told which ones
+        are, so a sealed segment counts as unavailable until then.
+        """
         if isinstance(problem, SealedError) and self.in_flight:
             return UnavailableError(
-                f"sealed segment {self.segment_name} does not tell which events in flight it has",
+                f"sealed segment {self.segment_name} does not report which events in flight it has stored",
                 details={"segment": self.segment_name},
             )
         return problem
 
     async def _append_large(self, connection: WireConnection) -> SealedError | None:
-        """The large event that is first in flight; why it did not work out, if the segment was sealed.
+        """Appends the large event that is first in flight. Returns an error if the segment is sealed.
 
-        It is not this connection's writer that appends it, so the writer is set up again behind it.
+        The merge appends the event without this connection's writer, so the caller must set the writer up again.
         """
         block = self.in_flight[0]
         try:
@@ -197,47 +205,54 @@ class SegmentAppender:
         return None
 
     async def _until_ended(self, flow: Flow, ended: asyncio.Future[wire.WireCommand | None]) -> wire.WireCommand | None:
-        """What ended the appending, None if a large event is next; raises UnavailableError if the store fell silent."""
+        """Waits for the reply that ends the appending; None if a large event is next.
+
+        Raises:
+            UnavailableError: the store acknowledged nothing for APPEND_TIMEOUT_S.
+        """
         while True:
             oldest = self.in_flight[0] if self.in_flight else None
             await asyncio.wait({ended}, timeout=APPEND_TIMEOUT_S)
             if ended.done():
                 return ended.result()
             if oldest is not None and self.in_flight and self.in_flight[0] is oldest:
-                raise give_up(flow, APPEND_TIMEOUT_S)
+                raise close_unresponsive(flow, APPEND_TIMEOUT_S)
 
     def _check_undecided(self) -> None:
-        """Raise if the store may have known the writer, and have forgotten it, since a block in flight was sent."""
+        """Raises IllegalStateError if the store may have stored a block in flight, and forgotten the writer since."""
         if self.in_flight and time.time() - self.in_flight[0].sent_at_s >= WRITER_KEPT_S_MIN:
             raise IllegalStateError(
                 f"events in flight to segment {self.segment_name} were sent more than {WRITER_KEPT_S_MIN:g} s ago: the "
-                "store need not know any more whether it has them; read the stream to learn it, and make a new writer",
+                "store may have forgotten whether it has stored them; read the stream to check, and open a new writer",
                 details={"segment": self.segment_name},
                 code=wire.WRITER_FORGOTTEN,
             )
 
     def _start_over(self) -> None:
-        """Be a new writer to a store that does not know this one: nothing is in flight, so nothing can be doubled."""
+        """Continues as a new writer, because the store has forgotten this one.
+
+        No event can be stored twice, because none is in flight.
+        """
         self._writer_id = secrets.randbits(WRITER_ID_BITS)
         self._last_number = 0
 
     def _resume(self, flow: Flow, last_event_number: int) -> None:
-        """What the store has is done, the rest is sent again."""
+        """Acknowledges the blocks that the store has, and sends the others again."""
         self._complete(last_event_number)
         for block in self.in_flight:
             if not block.is_large:
                 self._send_block(flow, block)
 
     def _send(self, *, acknowledged: bool = False) -> None:
-        """Sends at once if nothing is in flight; else full blocks, and after an acknowledgement what has gathered.
+        """Sends full blocks. A block that is not full is sent if none is in flight, or after an acknowledgement.
 
-        A large event waits until all before it is acknowledged, and everything behind it waits for it.
+        A large event waits until all events before it are acknowledged, and all later events wait for it.
         """
         flow = self._flow
-        assert flow is not None, "only called in a conversation"
+        assert flow is not None, "only called while a flow is open"
         while (count := len(self.in_flight)) < BLOCKS_IN_FLIGHT and not (count and self.in_flight[-1].is_large):
             otherwise = Wants.FULL_BLOCK if count else Wants.ANY_EVENT
-            block = self._packer.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
+            block = self._accumulator.take(self.queue, open_too=acknowledged or not count, otherwise=otherwise)
             if block is None:
                 break
             acknowledged = False
@@ -257,7 +272,10 @@ class SegmentAppender:
         )
 
     def _complete(self, last_event_number: int, offset: int | None = None) -> bool:
-        """Settles the blocks up to this number, which end before `offset` if that is known; whether there were any."""
+        """Acknowledges the blocks up to this number. Returns whether there were any.
+
+        `offset` is the length of the segment after the last of these blocks, None if it is not known.
+        """
         done: list[Block] = []
         while self.in_flight and self.in_flight[0].last_number <= last_event_number:
             done.append(self.in_flight.popleft())
@@ -265,14 +283,14 @@ class SegmentAppender:
         inside = first_number is not None and first_number < last_event_number
         if inside or last_event_number > self._last_number:
             raise CorruptError(
-                f"segment {self.segment_name} says that event {last_event_number} of this writer is stored, which ends "
-                "no block that it sent: appends are not atomic there",
+                f"segment {self.segment_name} has stored the events of this writer up to {last_event_number}, which is "
+                "not the last event of a block: the append was not atomic",
                 details={"segment": self.segment_name, "event_number": last_event_number},
             )
         if done:
             self.acknowledged_offset = offset
-            self._back_off.progress()
-            self._packer.complete(done)
+            self._backoff.progress()
+            self._accumulator.complete(done)
         return bool(done)
 
     # FlowListener
@@ -280,7 +298,7 @@ class SegmentAppender:
     def replied(self, reply: wire.WireCommand) -> None:
         if isinstance(reply, wire.DataAppended):
             if self._ended is None or self._ended.done():
-                return  # a late one; the next set-up tells the same
+                return  # a late reply; the next set-up returns the same number
             try:
                 offset = reply.current_segment_write_offset
                 if self._complete(reply.event_number, offset if offset >= 0 else None):

@@ -1,7 +1,7 @@
-"""Bytes of segments for callers that are threads, such as Spark's executors: no events, no event loop.
+"""Blocking reads of byte ranges of segments, for threads without an event loop, such as Spark's executors.
 
-Reads any range of a segment through its store, one request ahead of the caller, and resumes from where it stopped when
-the store restarts or the segment moves. Not for use by several threads at once.
+Reads a range of a segment through its store, one request ahead of the caller. After a restart of the store or a move of
+the segment it resumes at the same offset. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from headrace import wire
 from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.back_off import FIRST_WAIT_S, LONGEST_WAIT_S
+from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
 
 WINDOW_BYTES = 1024 * 1024
 REPLY_TIMEOUT_S = 30.0
-"""What is asked for is there already, so a store that does not answer for so long is in trouble."""
+"""The bytes of a read are already stored, so a store that takes longer than this is not working."""
 
 
 class Endpoints(Protocol):
-    """Who knows where segments live: the admin."""
+    """Finds the store of a segment; the admin implements it."""
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 
 
 class SegmentReads:
-    """Reads of the segments of one stream. Keeps one connection per store; use it with `with`."""
+    """Reads segments of one stream, over one connection per store. Use it with `with`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SegmentReads:
         sleep: Callable[[float], None] = time.sleep,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Gives up with the last problem after `give_up_after_s` without a byte."""
+        """After `give_up_after_s` without progress, reads raise the last error."""
         self._endpoints = endpoints
         self._scope, self._stream = scope, stream
         self._window_bytes = window_bytes
@@ -55,16 +55,16 @@ class SegmentReads:
         self.closed = False
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
-        """The bytes `[start, stop)` of a segment, in order, in windows of at most `window_bytes`.
+        """Yields the bytes `[start, stop)` of a segment, in order, in windows of at most `window_bytes`.
 
         Raises:
-            TruncatedError: some of them are gone.
-            NotFoundError: the segment is gone, or never was.
+            TruncatedError: some of the bytes have been truncated.
+            NotFoundError: the segment was deleted or never existed.
             CorruptError: the segment ends before `stop`.
             UnavailableError: its store could not be reached for too long.
         """
         if not 0 <= start <= stop:
-            raise InvalidRequestError(f"[{start}, {stop}) is no range of bytes")
+            raise InvalidRequestError(f"[{start}, {stop}) is not a range of bytes")
         position = start
         waits = _Waits(self._give_up_after_s, self._sleep, self._monotonic_s)
         while position < stop:
@@ -77,9 +77,9 @@ class SegmentReads:
                 waits.wait(problem)
 
     def locate_offset(self, segment_id: int, target: int) -> int:
-        """The nearest append boundary at or behind `target`; the segment's length if none is known. Raises as `read`.
+        """Returns the first append boundary at or after `target`, the segment's length if none is known.
 
-        An append boundary is an event boundary.
+        An append boundary is an event boundary. Raises the same errors as `read`.
         """
         waits = _Waits(self._give_up_after_s, self._sleep, self._monotonic_s)
         name = segment_name(self._scope, self._stream, segment_id)
@@ -111,11 +111,12 @@ class SegmentReads:
         self.close()
 
     def _windows(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:
-        """Reads over one connection; the next window is asked for before the last one is handed out."""
+        """Reads over one connection. Requests the next window before it yields the current one."""
         name = segment_name(self._scope, self._stream, segment_id)
         connection = self._connection(segment_id)
         position = start
-        # Closed on every way out before the end, also by a caller that stops: an answer is still on its way.
+        # Closes the connection unless all was read, also if the caller stops early: a late reply would otherwise be
+        # taken for that of the next request.
         with _closing_on_error(connection):
             self._ask(connection, name, position, stop)
             while position < stop:
@@ -123,7 +124,7 @@ class SegmentReads:
                 if not isinstance(reply, wire.SegmentRead):
                     raise error_of_reply(reply)
                 if reply.offset != position:
-                    raise CorruptError(f"{name}: asked for offset {position}, got bytes of {reply.offset}")
+                    raise CorruptError(f"{name}: requested offset {position}, received offset {reply.offset}")
                 window = memoryview(reply.data)[: stop - position]
                 position += len(window)
                 if position < stop:
@@ -154,7 +155,7 @@ class SegmentReads:
 
 
 class _Waits:
-    """Waits between attempts that double, until there was no progress for too long."""
+    """Exponential backoff between attempts, until there was no progress for too long."""
 
     def __init__(
         self, give_up_after_s: float, sleep: Callable[[float], None], monotonic_s: Callable[[], float]
@@ -169,7 +170,7 @@ class _Waits:
         self._since_s: float | None = None
 
     def wait(self, problem: HeadraceError) -> None:
-        """Sleeps; raises `problem` if repeating cannot help, or did not for too long."""
+        """Sleeps before a retry. Raises `problem` if a retry cannot succeed, or after too long without progress."""
         now_s = self._monotonic_s()
         if self._since_s is None:
             self._since_s = now_s
@@ -180,7 +181,7 @@ class _Waits:
 
 
 class _closing_on_error:
-    """Closes a connection when its conversation is broken off."""
+    """Closes a connection when the block is left by an exception."""
 
     def __init__(self, connection: BlockingConnection) -> None:
         self._connection = connection

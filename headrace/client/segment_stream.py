@@ -1,7 +1,7 @@
-"""Reads one segment's events, window by window, from an offset to a stop or to the segment's end.
+"""Reads the events of one segment, window by window, from an offset to a stop or to the segment's end.
 
-While a window is parsed and handed on, the next one is already asked for; at the tail the store holds the request until
-something is written. Lost connections and moved segments are followed from exactly where the reading stopped.
+The next window is requested while the current one is parsed and delivered. At the tail the store holds a request until
+an event is written. After a lost connection or a move of the segment, reading resumes at the same offset.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from headrace import wire
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.client.connections import Flow, SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
 
 READ_TIMEOUT_S = 60.0
-"""A store holds a request at the tail for 10 to 20 s."""
+"""Longer than the 10 to 20 s for which a store holds a request at the tail."""
 
 OnTruncation = Literal["error", "skip"]
 
 
 class EventBatch(NamedTuple):
-    """Consecutive events of one segment: `offset` is where the first begins, `end_offset` where the last ends."""
+    """Consecutive events of one segment. The first starts at `offset`, the last ends at `end_offset`."""
 
     segment_id: int
     offset: int
@@ -32,7 +32,7 @@ class EventBatch(NamedTuple):
 
 
 class SegmentStream:
-    """The reading of one segment, for one run of `run`."""
+    """Reads one segment once: call `run` a single time."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SegmentStream:
         stop: int | None,
         window_bytes: int,
         on_truncation: OnTruncation,
-        back_off: BackOff,
+        backoff: Backoff,
     ) -> None:
         self.segment_id = segment_id
         self._connections = connections
@@ -52,16 +52,16 @@ class SegmentStream:
         self._stop = stop
         self._window_bytes = window_bytes
         self._on_truncation = on_truncation
-        self._back_off = back_off
+        self._backoff = backoff
         self._assembler = EventAssembler(start)
         self._ended = stop is not None and start >= stop
 
     async def run(self, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
-        """Hands all events to `deliver`, and returns at the stop or the end of the segment.
+        """Passes all events to `deliver`. Returns at the stop or at the end of the segment.
 
         Raises:
-            TruncatedError: bytes to be read are gone (and may not be skipped).
-            CorruptError: the segment does not hold events from here on, or not up to the stop.
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            CorruptError: the segment does not contain valid events, or ends before the stop.
             UnavailableError: its store could not be reached for too long.
         """
         while not self._ended:
@@ -71,7 +71,7 @@ class SegmentStream:
                 if problem.retry == "never":
                     raise
                 self._connections.forget(self.segment_id)
-                await self._back_off.wait(problem)
+                await self._backoff.wait(problem)
         self._connections.forget(self.segment_id)
 
     async def _converse(self, deliver: Callable[[EventBatch], Awaitable[None]]) -> None:
@@ -84,18 +84,18 @@ class SegmentStream:
             waiting = self._ask(flow, replies)
             while not self._ended:
                 data = self._data_of(flow, await answer_within(flow, waiting, READ_TIMEOUT_S), asked_at)
-                self._back_off.progress()
+                self._backoff.progress()
                 asked_at = self._next_offset + len(data)
                 if not self._ended:
                     waiting = self._ask(flow, replies, after=len(data))
                 batch = self._parse(data)
-                del data  # the connection has few buffers for replies, and would have to make another one
+                del data  # frees the receive buffer, so that the connection does not allocate another one
                 if batch is not None:
                     await deliver(batch)
             if self._assembler.cut_off_bytes:
                 raise CorruptError(
-                    f"{self._name}: the reading ends inside an event at offset {self._assembler.offset}; "
-                    "a stream cut must lie between events",
+                    f"{self._name}: reading ends inside the event at offset {self._assembler.offset}; "
+                    "a stream cut must be between two events",
                     details={"segment": self._name, "offset": self._assembler.offset},
                 )
         finally:
@@ -111,12 +111,12 @@ class SegmentStream:
         return replies.ask(flow, wire.ReadSegment(self._name, offset, length, request_id=flow.next_id()))
 
     def _data_of(self, flow: Flow, reply: wire.WireCommand, asked_at: int) -> memoryview:
-        """What the reply brings of the bytes from `asked_at` on, up to the stop; whether that is all is noted."""
+        """Returns the bytes of the reply up to the stop, and records whether the reading has ended."""
         if not isinstance(reply, wire.SegmentRead):
             self._no_data(flow, reply)
             return memoryview(b"")
         if reply.offset != asked_at:
-            raise CorruptError(f"{self._name}: asked for offset {asked_at}, got bytes of {reply.offset}")
+            raise CorruptError(f"{self._name}: requested offset {asked_at}, received offset {reply.offset}")
         data = memoryview(reply.data)
         if self._stop is not None:
             data = data[: self._stop - asked_at]
@@ -131,7 +131,7 @@ class SegmentStream:
         return offset >= self._stop
 
     def _no_data(self, flow: Flow, reply: wire.WireCommand) -> None:
-        """The segment has ended or begins later now; everything else is an error."""
+        """Handles a reply without data: the segment has ended, or was truncated and may be skipped; else raises."""
         skip = self._on_truncation == "skip"
         if isinstance(reply, wire.SegmentIsSealed) and self._stop is None:
             self._ended = True
@@ -143,14 +143,14 @@ class SegmentStream:
             self._ended = self._stop is not None and reply.start_offset >= self._stop
         elif isinstance(reply, wire.NoSuchSegment):
             raise TruncatedError(
-                f"segment {self._name} was deleted: its events are gone; start at the head of the stream",
+                f"segment {self._name} was deleted with its events; start at the head of the stream",
                 details={"segment": self._name},
             )
         else:
             raise problem_of(flow, reply)
 
     def _parse(self, data: memoryview) -> EventBatch | None:
-        """The events that are complete with these bytes."""
+        """Returns the events that these bytes complete."""
         offset = self._assembler.offset
         events = self._assembler.add(data) if data else []
         return EventBatch(self.segment_id, offset, self._assembler.offset, events) if events else None

@@ -41,21 +41,21 @@ class Admin:
         self.transactions = TransactionsAdmin(thread, core.transactions)
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
-        """Raises AlreadyExistsError unless `exist_ok`."""
+        """Creates a scope. Raises AlreadyExistsError if it exists, unless `exist_ok`."""
         self._thread.run(self._core.create_scope(scope, exist_ok=exist_ok))
 
     def list_scopes(self) -> list[str]:
-        """All scopes, by name."""
+        """Returns the names of all scopes, sorted."""
         return self._thread.run(self._core.list_scopes())
 
     def scope_exists(self, scope: str) -> bool:
         return self._thread.run(self._core.scope_exists(scope))
 
     def delete_scope(self, scope: str, *, recursive: bool = False, wait: bool = True) -> None:
-        """Removes an empty scope, or with `recursive` one with all its reader groups, streams and tables.
+        """Deletes an empty scope, or with `recursive` a scope with its reader groups, streams and tables.
 
         Raises:
-            IllegalStateError: code "scope_not_empty" while the scope has something in it, and not `recursive`.
+            IllegalStateError: code "scope_not_empty": the scope is not empty, and `recursive` is false.
         """
         self._thread.run(self._core.delete_scope(scope, recursive=recursive, wait=wait))
 
@@ -72,12 +72,12 @@ class Admin:
         exist_ok: bool = False,
         wait: bool = True,
     ) -> StreamView:
-        """A new stream, of two segments unless `scaling` says otherwise.
+        """Creates a stream with the scaling policy `scaling`, by default a fixed number of two segments.
 
-        With `exist_ok` a stream that exists is returned as it is, whatever its configuration.
+        With `exist_ok` an existing stream is returned unchanged, even if its configuration differs.
 
         Raises:
-            AlreadyExistsError: the stream exists, and not `exist_ok`.
+            AlreadyExistsError: the stream exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
         """
         return self._thread.run(
@@ -98,7 +98,7 @@ class Admin:
         return self._thread.run(self._core.get_stream(scope, stream))
 
     def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
-        """The streams of a scope, by name; with `tag` or `prefix` only those that carry or begin with it."""
+        """Lists the streams of a scope by name; with `tag` or `prefix` only those that have it."""
         return self._thread.run(self._core.list_streams(scope, tag=tag, prefix=prefix))
 
     def update_stream(
@@ -114,15 +114,15 @@ class Admin:
         expected_version: int | None = None,
         wait: bool = True,
     ) -> StreamView:
-        """Replaces the whole configuration; what is left out is as for a new stream.
+        """Replaces the whole configuration. Parameters that are left out get the default of a new stream.
 
-        With `expected_version`, the `configuration_version` of the view that the new configuration was made from, only
-        if no other update came first.
+        Pass as `expected_version` the `configuration_version` of the view from which the new configuration was made.
+        The update then fails if another update came first.
 
         Raises:
             SealedError: the stream is sealed.
             IllegalStateError: code "configuration_changed": another update came first; or the update was accepted, and
-                given up later.
+                rolled back later.
         """
         return self._thread.run(
             self._core.update_stream(
@@ -141,10 +141,10 @@ class Admin:
     def truncate_stream(
         self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], *, wait: bool = True
     ) -> None:
-        """Removes everything before a cut, which becomes the head; at the head it changes nothing.
+        """Deletes everything before a cut, which becomes the head. A cut that is the head changes nothing.
 
         Raises:
-            TruncatedError: some of the cut lies before the head.
+            TruncatedError: a part of the cut is before the head.
             InvalidRequestError: code "invalid_stream_cut".
             SealedError: the stream is sealed.
         """
@@ -153,23 +153,23 @@ class Admin:
     def scaling_events(
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
     ) -> list[ScalingEvent]:
-        """The scales between two times, both inclusive, in milliseconds since the Unix epoch; oldest first."""
+        """Lists the scales between two times, oldest first. Both are included, in milliseconds since the Unix epoch."""
         return self._thread.run(self._core.scaling_events(scope, stream, from_ms=from_ms, to_ms=to_ms))
 
     def is_stream_cut_valid(self, scope: str, stream: str, cut: StreamCut | Mapping[int, int]) -> bool:
-        """Whether reading can start or end there: a cut of the stream, not truncated, and written already."""
+        """Whether a reader can start or stop at the cut: it belongs to the stream, between head and tail."""
         return self._thread.run(self._core.is_stream_cut_valid(scope, stream, cut))
 
     def stream_cut_distance(self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None) -> int:
-        """How many bytes lie between two cuts; None stands for the head and the tail."""
+        """Returns the number of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         return self._thread.run(self._core.stream_cut_distance(scope, stream, from_cut, to_cut))
 
     def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
-        """After this the stream takes no more events. Raises SealedError if it is sealed already."""
+        """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""
         self._thread.run(self._core.seal_stream(scope, stream, wait=wait))
 
     def delete_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
-        """Removes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
+        """Deletes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
         self._thread.run(self._core.delete_stream(scope, stream, wait=wait))
 
     def scale_stream(
@@ -184,8 +184,8 @@ class Admin:
         """Replaces the segments with the ids `seal` by segments with the key ranges `ranges`.
 
         Raises:
-            InvalidRequestError: code "invalid_key_ranges": the ranges do not fill exactly the space of the segments.
-            HeadraceError: code "segment_not_active": an id is not one of an active segment.
+            InvalidRequestError: code "invalid_key_ranges": the ranges do not cover exactly those of the segments.
+            HeadraceError: code "segment_not_active": an id is not that of an active segment.
         """
         return self._thread.run(self._core.scale_stream(scope, stream, seal=seal, ranges=ranges, wait=wait))
 
@@ -195,34 +195,37 @@ class Admin:
     def segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
     ) -> tuple[SegmentView, ...]:
-        """The segments at the head, at the tail, at a time (milliseconds since the Unix epoch) or of an epoch."""
+        """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
         return self._thread.run(self._core.segments(scope, stream, at=at, epoch=epoch))
 
     def epoch_segments(
         self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
     ) -> EpochSegments:
-        """As `segments`, with the epoch's number and whether the stream is sealed."""
+        """Like `segments`, with the number of the epoch and whether the stream is sealed."""
         return self._thread.run(self._core.epoch_segments(scope, stream, at=at, epoch=epoch))
 
     def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
-        """What follows a segment. With `as_recorded` also of one that is truncated: whoever was in it goes on there."""
+        """Lists the successors of a segment.
+
+        With `as_recorded` also those of a truncated segment, where a client that was still using it continues.
+        """
         return self._thread.run(self._core.successors(scope, stream, segment_id, as_recorded=as_recorded))
 
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         return self._thread.run(self._core.predecessors(scope, stream, segment_id))
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
-        """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
+        """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
         return self._thread.run(self._core.endpoint(scope, stream, segment_id))
 
     def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
-        """The position at the head (the first byte kept) or at the tail (behind the last event acknowledged)."""
+        """Returns the cut at the head (the first retained byte) or the tail (after the last acknowledged event)."""
         return self._thread.run(self._core.stream_cut(scope, stream, at=at))
 
     def segments_between(
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> RangesBetween:
-        """Every range of bytes between two cuts; None stands for the head and the tail."""
+        """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
         return self._thread.run(self._core.segments_between(scope, stream, from_cut, to_cut))
 
     def chunks(
@@ -235,7 +238,7 @@ class Admin:
         to_offset: int,
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
-        """Links with which the bytes from `from_offset` up to `to_offset` can be read straight from S3."""
+        """Returns links to read the bytes `[from_offset, to_offset)` of a segment directly from S3."""
         return self._thread.run(
             self._core.chunks(scope, stream, segment_id, from_offset=from_offset, to_offset=to_offset, limit=limit)
         )

@@ -11,16 +11,16 @@ from headrace.client.loop_thread import LoopThread
 
 
 class ClusterAdmin:
-    """Looks at segment stores and containers."""
+    """Reads the state of segment stores and containers."""
 
     def __init__(self, thread: LoopThread, core: AsyncClusterAdmin) -> None:
         self._thread = thread
         self._core = core
 
     def get(self) -> ClusterView:
-        """The stores, their leases and what the map gives them."""
+        """Returns the stores with their leases and the containers that the map assigns to them."""
         return self._thread.run(self._core.get())
 
     def containers(self) -> ContainerMapView:
-        """Where each container is and belongs."""
+        """Returns for each container its assigned store and the store that has claimed it."""
         return self._thread.run(self._core.containers())

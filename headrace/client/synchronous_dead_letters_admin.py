@@ -19,22 +19,22 @@ class DeadLettersAdmin:
         self._core = core
 
     def page(self, *, limit: int = PAGE_ITEMS_MAX, after: str | None = None) -> DeadLetterPage:
-        """At most `limit` letters that follow the letter `after`, oldest first. There is no bound on how many exist."""
+        """Lists at most `limit` letters after the letter `after`, oldest first. The total number is not limited."""
         return self._thread.run(self._core.page(limit=limit, after=after))
 
     def get(self, letter: str) -> DeadLetterView:
-        """Raises NotFoundError if there is no such letter."""
+        """Returns a letter. Raises NotFoundError if there is no such letter."""
         return self._thread.run(self._core.get(letter))
 
     def replay(self, letter: str) -> DeadLetterView:
-        """Asks again for what the letter is about; doing it twice does no harm.
+        """Sends the letter's request again; a repeat is harmless.
 
         Raises:
-            NotFoundError: there is no such letter, or what it is about is no more.
-            IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
+            NotFoundError: there is no such letter, or the resource of its request was deleted.
+            IllegalStateError: code "not_replayable"; or the current state of the stream forbids the request.
         """
         return self._thread.run(self._core.replay(letter))
 
     def drop(self, letter: str) -> None:
-        """Forgets the letter. Raises NotFoundError if there is no such letter."""
+        """Deletes a letter. Raises NotFoundError if there is no such letter."""
         self._thread.run(self._core.drop(letter))

@@ -14,10 +14,10 @@ from headrace.client.table_entries import TableEntry, TableKey
 
 
 class KeyValueTable:
-    """Data operations on one table; make it with `Headrace.key_value_table`, use it with `with`.
+    """Reads and writes entries of one table. Open it with `Headrace.key_value_table`, use it with `with`.
 
-    Every method raises InvalidRequestError (code "invalid_key") for a key of a wrong length, NotFoundError when the
-    table is gone, and UnavailableError when its stores could not be reached for too long.
+    Every method raises InvalidRequestError (code "invalid_key") for a key of a wrong length, NotFoundError if the table
+    was deleted, and UnavailableError if its stores could not be reached for too long.
     """
 
     def __init__(self, thread: LoopThread, core: AsyncKeyValueTable) -> None:
@@ -25,45 +25,49 @@ class KeyValueTable:
         self._core = core
 
     def get(self, primary: bytes, secondary: bytes = b"") -> TableEntry | None:
-        """The entry; None if there is none."""
+        """Returns the entry of a key, None if the table does not have the key."""
         return self._thread.run(self._core.get(primary, secondary))
 
     def put(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
-        """Write whatever is there; the new version."""
+        """Writes an entry unconditionally. Returns its new version."""
         return self._thread.run(self._core.put(primary, value, secondary))
 
     def insert(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
-        """Write if there is no such key; its version. Raises AlreadyExistsError if there is."""
+        """Writes an entry if the table does not have the key, else raises AlreadyExistsError. Returns its version."""
         return self._thread.run(self._core.insert(primary, value, secondary))
 
     def replace(self, primary: bytes, value: bytes, version: int, secondary: bytes = b"") -> int:
-        """Write if the key has this version; the new one. Raises ConflictError, code "table_key_version"."""
+        """Writes an entry if the key has this version. Returns the new version.
+
+        Raises ConflictError, code "table_key_version", if the key has another version or does not exist.
+        """
         return self._thread.run(self._core.replace(primary, value, version, secondary))
 
     def remove(self, primary: bytes, secondary: bytes = b"", *, version: int | None = None) -> None:
-        """Remove the key, if it is there; with `version` only if it has this one, else ConflictError."""
+        """Removes a key if it exists. With `version`, raises ConflictError if the key has another version."""
         self._thread.run(self._core.remove(primary, secondary, version=version))
 
     def get_all(self, keys: Sequence[TableKey]) -> list[TableEntry | None]:
-        """The entries in the order of `keys`, None for those that are not there. Not all of one moment."""
+        """Returns the entries in the order of `keys`, None for missing ones. The reads are not one snapshot."""
         return self._thread.run(self._core.get_all(keys))
 
     def update_all(self, primary: bytes, changes: Mapping[bytes, tuple[bytes, int | None]]) -> dict[bytes, int]:
-        """Write several entries of one primary key, all or nothing; the new versions by secondary key.
+        """Writes several entries of one primary key atomically. Returns the new versions by secondary key.
 
-        `changes` holds by secondary key the value and the condition: None for none, NOT_EXISTS (-1) for a key that must
-        not be there, else the version that it must have.
+        `changes` has, by secondary key, the value and the condition: None for no condition, NOT_EXISTS (-1) for a key
+        that must not exist, else the version that the key must have.
 
         Raises:
             ConflictError: code "table_key_version": a condition does not hold; nothing was written.
-            InvalidRequestError: no changes, or more than BATCH_KEYS_MAX or BATCH_BYTES_MAX.
+            InvalidRequestError: there are no changes, or more than BATCH_KEYS_MAX keys or BATCH_BYTES_MAX bytes.
         """
         return self._thread.run(self._core.update_all(primary, changes))
 
     def remove_all(self, primary: bytes, conditions: Mapping[bytes, int | None]) -> None:
-        """Remove several keys of one primary key, all or nothing; by secondary key the version it must have, or None.
+        """Removes several keys of one primary key atomically.
 
-        Raises as `update_all`.
+        `conditions` has, by secondary key, the version that the key must have, or None. Raises the same errors as
+        `update_all`.
         """
         self._thread.run(self._core.remove_all(primary, conditions))
 
@@ -75,10 +79,10 @@ class KeyValueTable:
         last: bytes | None = None,
         page: int = PAGE_ENTRIES,
     ) -> Iterator[TableEntry]:
-        """Entries in the order of their keys, both bounds included; None for no bound.
+        """Yields entries in the order of their keys, from `first` to `last` inclusive; None means no bound.
 
-        With `primary` those of one primary key, and the bounds are secondary keys; else the bounds are primary keys.
-        Entries that are written or removed meanwhile may appear or not.
+        With `primary` it yields the entries of this primary key, and the bounds are secondary keys. Otherwise they are
+        primary keys. Entries that are written or removed during the iteration may or may not appear.
         """
         yield from self._thread.iterate(
             lambda: self._core.entries(primary=primary, first=first, last=last, page=page), page
@@ -92,7 +96,7 @@ class KeyValueTable:
         last: bytes | None = None,
         page: int = PAGE_ENTRIES,
     ) -> Iterator[tuple[TableKey, int]]:
-        """Keys with their versions, as `entries`, without reading values."""
+        """Yields keys with their versions. Like `entries`, but without reading the values."""
         yield from self._thread.iterate(
             lambda: self._core.keys(primary=primary, first=first, last=last, page=page), page
         )
@@ -103,7 +107,7 @@ class KeyValueTable:
         return self._core.closed
 
     def close(self) -> None:
-        """Lets go of the connections. Closing again does nothing."""
+        """Closes the connections. A second call does nothing."""
         if not self.closed:
             self._thread.run(self._core.close())
 

@@ -13,7 +13,7 @@ from headrace.client.transactional_writer import AsyncTransaction, AsyncTransact
 
 
 class Transaction(TransactionEvents):
-    """One open transaction. `id` names it for ever; used with `with`, it is committed, or aborted on an error."""
+    """An open transaction. At its end an `with` block commits it; after an exception it aborts it."""
 
     def __init__(self, thread: LoopThread, core: AsyncTransaction) -> None:
         super().__init__(core)
@@ -22,25 +22,25 @@ class Transaction(TransactionEvents):
 
     @property
     def id(self) -> str:
-        """32 lower-case hex digits: the transaction's name, for other processes too."""
+        """32 lower-case hex digits, which other processes can also use to name the transaction."""
         return self._core.id
 
     def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
-        """Flushes and commits; with `wait` it returns only when readers can see the events.
+        """Flushes and commits. With `wait` it returns only when readers can see the events.
 
-        `writer` and `time` tell that no older event of this writer follows, for watermarks.
+        `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
 
         Raises:
-            IllegalStateError: code "transaction_aborted": by request, or because nobody pinged it in time.
+            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired.
         """
         self._thread.run(self._core.commit(time=time, writer=writer, wait=wait))
 
     def abort(self) -> None:
-        """Drops the events. Raises IllegalStateError, code "transaction_committed"."""
+        """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         self._thread.run(self._core.abort())
 
     def state(self) -> str:
-        """OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
+        """Returns OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
         return self._thread.run(self._core.state())
 
     def __enter__(self) -> Transaction:
@@ -53,9 +53,9 @@ class Transaction(TransactionEvents):
 
 
 class TransactionalWriter:
-    """Begins transactions on a stream. Make it with `Headrace.transactional_writer`, use it with `with`.
+    """Begins transactions on a stream. Open it with `Headrace.transactional_writer`, use it with `with`.
 
-    Closing it leaves open transactions to whoever knows their ids, until their leases end.
+    After `close`, other processes can continue its open transactions by their ids until the leases expire.
     """
 
     def __init__(self, thread: LoopThread, core: AsyncTransactionalWriter) -> None:
@@ -63,11 +63,11 @@ class TransactionalWriter:
         self._core = core
 
     def begin(self) -> Transaction:
-        """A new transaction. Raises NotFoundError, or SealedError if the stream takes no more events."""
+        """Begins a transaction. Raises NotFoundError, or SealedError if the stream is sealed."""
         return Transaction(self._thread, self._thread.run(self._core.begin()))
 
     def transaction(self, transaction_id: str) -> Transaction:
-        """A transaction that somebody else began, to go on with it.
+        """Continues an open transaction, which another process may have begun.
 
         Raises:
             NotFoundError: code "transaction_not_found".
@@ -81,7 +81,7 @@ class TransactionalWriter:
         return self._core.closed
 
     def close(self) -> None:
-        """Lets go of open transactions: they stay until their leases end. Closing again does nothing."""
+        """Closes the writer. Open transactions stay open until their leases expire. A second call does nothing."""
         if not self.closed:
             self._thread.run(self._core.close())
 

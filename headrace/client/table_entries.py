@@ -1,4 +1,4 @@
-"""Keys and entries of key-value tables as users see them, and their checks."""
+"""Keys and entries of key-value tables in the public API, and the checks of their sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableKey:
-    """A primary key, which decides where entries lie, and a secondary key; both have the lengths of the table."""
+    """A primary key, which determines the segment, and a secondary key. The table fixes the length of both."""
 
     primary: bytes
     secondary: bytes = b""
@@ -18,7 +18,7 @@ class TableKey:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What is stored under a key. `version` is what `replace` and `remove` compare: each write gives another one."""
+    """A key with its value. Each write gives the key a new `version`, which `replace` and `remove` can compare."""
 
     key: TableKey
     value: bytes
@@ -27,13 +27,13 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class KeyLengths:
-    """Of every key of one table, in bytes."""
+    """The lengths of all keys of one table, in bytes."""
 
     primary: int
     secondary: int
 
     def joined(self, key: TableKey) -> bytes:
-        """The key as it is stored; raises InvalidRequestError for a wrong length."""
+        """Returns the key as it is stored. Raises InvalidRequestError if a part has a wrong length."""
         _check_length("primary", key.primary, self.primary)
         _check_length("secondary", key.secondary, self.secondary)
         return bytes(key.primary) + bytes(key.secondary)
@@ -42,11 +42,11 @@ class KeyLengths:
         return TableKey(stored[: self.primary], stored[self.primary :])
 
     def first(self, primary: bytes | None, secondary: bytes | None) -> bytes:
-        """The smallest key with these parts; None stands for the smallest there is."""
+        """Returns the smallest stored key with these parts. None means the smallest possible part."""
         return self._bound(primary, secondary, b"\0")
 
     def last(self, primary: bytes | None, secondary: bytes | None) -> bytes:
-        """The greatest key with these parts; None stands for the greatest there is."""
+        """Returns the greatest stored key with these parts. None means the greatest possible part."""
         return self._bound(primary, secondary, b"\xff")
 
     def _bound(self, primary: bytes | None, secondary: bytes | None, rest: bytes) -> bytes:
@@ -59,9 +59,9 @@ class KeyLengths:
 
 
 def check_value(value: bytes) -> bytes:
-    """Returns the value, if it is one that fits, else raises InvalidRequestError."""
+    """Returns the value as bytes. Raises InvalidRequestError if it is not bytes-like or too large."""
     if not isinstance(value, bytes | bytearray | memoryview) or len(value) > TABLE_VALUE_BYTES_MAX:
-        raise InvalidRequestError(f"a value of a table is bytes, at most {TABLE_VALUE_BYTES_MAX} of them")
+        raise InvalidRequestError(f"the value of a table entry must be at most {TABLE_VALUE_BYTES_MAX} bytes")
     return bytes(value)
 
 

@@ -1,4 +1,4 @@
-"""Pages of a table's segments in the order of their keys, and one order made of many."""
+"""Reads the segments of a table page by page in key order, and merges them into one sequence in key order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ T = TypeVar("T")
 async def pages_of_entries(
     requests: TableSegmentRequests, segment: int, low: bytes, high: bytes, page: int
 ) -> AsyncIterator[tuple[bytes, wire.TableEntry]]:
-    """Entries of one segment with stored keys from `low` to `high`, `page` per request; each after its stored key."""
+    """Yields the entries of one segment with stored keys from `low` to `high`, `page` per request.
+
+    Each item is the stored key and the entry.
+    """
     token = b""
     while True:
         reply = await requests.ask(segment, partial(_read_entries, page, token, low, high), wire.TableEntriesRead)
@@ -31,7 +34,7 @@ async def pages_of_entries(
 async def pages_of_keys(
     requests: TableSegmentRequests, segment: int, low: bytes, high: bytes, page: int
 ) -> AsyncIterator[tuple[bytes, wire.TableKey]]:
-    """As `pages_of_entries`, without values."""
+    """Like `pages_of_entries`, without values."""
     token = b""
     while True:
         reply = await requests.ask(segment, partial(_read_keys, page, token, low, high), wire.TableKeysRead)
@@ -43,7 +46,7 @@ async def pages_of_keys(
 
 
 async def merged(sources: Sequence[AsyncIterator[tuple[bytes, T]]]) -> AsyncIterator[tuple[bytes, T]]:
-    """What all sources give, in the order of the keys; each source is in order, and no two have a key in common."""
+    """Merges sources into one sequence in key order. Each source must be in order, and no key may be in two sources."""
     firsts = await asyncio.gather(*(anext(source, None) for source in sources))
     heap = [(one[0], index, one[1]) for index, one in enumerate(firsts) if one is not None]
     heapq.heapify(heap)

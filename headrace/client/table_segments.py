@@ -1,4 +1,4 @@
-"""Requests to the segments of one key-value table: sent to the store that has the segment, repeated until answered."""
+"""Requests to the segments of one key-value table, sent to the store of the segment and retried until answered."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from typing import Any, Protocol, TypeVar
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
 from headrace.model.key_value_tables import segments_owner
 from headrace.model.names import segment_name
 
 REPLY_TIMEOUT_S = 30.0
-GIVE_UP_AFTER_S = 60.0
+RETRY_TIMEOUT_S = 60.0
 
 T = TypeVar("T", bound=wire.WireCommand)
 MakeCommand = Callable[[int, str], wire.WireCommand]
-"""The command with this request id on the segment of this name."""
+"""Makes the command from the request id and the name of the segment."""
 
 
 class TableSource(Protocol):
-    """Who knows where segments of tables live: `admin.tables`."""
+    """Finds the store of a table's segment; `admin.tables` implements it."""
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint: ...
 
 
 class Attempts:
-    """Whether an earlier attempt of a request may have been carried out although nobody heard of it."""
+    """Whether the answer to an earlier attempt of a request was lost, so that the store may have executed it."""
 
     def __init__(self) -> None:
-        self.unheard = False
+        self.answer_lost = False
 
 
 class TableSegmentRequests:
-    """One connection per store, shared by all that runs at the same time."""
+    """Sends requests over one connection per store, which concurrent requests share."""
 
     def __init__(self, source: TableSource, scope: str, table: str) -> None:
         self._scope, self._table = scope, table
         self._connections = SegmentConnections(source, scope, table)
 
     async def ask(self, segment_id: int, make: MakeCommand, expected: type[T], attempts: Attempts | None = None) -> T:
-        """The reply of type `expected`.
+        """Sends a request until it is answered. Returns the reply, of type `expected`.
 
         Raises:
-            ConflictError: code "table_key_version": a key has another version, or is not there.
-            NotFoundError: the table is gone.
-            InvalidRequestError: the store refuses the request.
-            UnavailableError: no store could be reached for GIVE_UP_AFTER_S.
+            ConflictError: code "table_key_version": a key has another version or does not exist.
+            NotFoundError: the table was deleted.
+            InvalidRequestError: the store rejects the request.
+            UnavailableError: no store could be reached for RETRY_TIMEOUT_S.
         """
-        back_off = BackOff(GIVE_UP_AFTER_S)
+        backoff = Backoff(RETRY_TIMEOUT_S)
         while True:
             try:
                 return await self._try(segment_id, make, expected, attempts)
@@ -58,7 +58,7 @@ class TableSegmentRequests:
                 if problem.retry == "never" or isinstance(problem, ConflictError):
                     raise
                 self._connections.forget(segment_id)
-                await back_off.wait(problem)
+                await backoff.wait(problem)
 
     async def close(self) -> None:
         await self._connections.close()
@@ -74,7 +74,7 @@ class TableSegmentRequests:
                 reply = await answer_within(flow, waiting, REPLY_TIMEOUT_S)
             except HeadraceError:
                 if attempts is not None:
-                    attempts.unheard = True
+                    attempts.answer_lost = True
                 raise
             if isinstance(reply, expected):
                 return reply
@@ -85,12 +85,12 @@ class TableSegmentRequests:
     def _problem(self, flow: Any, reply: wire.WireCommand) -> HeadraceError:
         if isinstance(reply, wire.TableKeyBadVersion | wire.TableKeyDoesNotExist):
             return ConflictError(
-                f"a key of table {self._scope}/{self._table} has another version, or is not there: read it again",
+                f"a key of table {self._scope}/{self._table} has another version or does not exist: read it again",
                 code="table_key_version",
             )
         if isinstance(reply, wire.NoSuchSegment):
             return NotFoundError(
-                f"key-value table {self._scope}/{self._table} is gone",
+                f"key-value table {self._scope}/{self._table} was deleted",
                 details={"scope": self._scope, "table": self._table},
             )
         return problem_of(flow, reply)

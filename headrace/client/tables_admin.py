@@ -12,7 +12,7 @@ from headrace.model.names import check_scope_name, check_table_name
 
 
 class AsyncTablesAdmin:
-    """Creates, lists and deletes key-value tables. Creation and deletion are waited for unless `wait=False`."""
+    """Creates, lists and deletes key-value tables. `create` and `delete` wait until it is done unless `wait=False`."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
@@ -26,10 +26,10 @@ class AsyncTablesAdmin:
         exist_ok: bool = False,
         wait: bool = True,
     ) -> TableView:
-        """A new table. With `exist_ok` one that exists is returned as it is, whatever its configuration.
+        """Creates a table. With `exist_ok` an existing table is returned unchanged, even if its configuration differs.
 
         Raises:
-            AlreadyExistsError: the table exists, and not `exist_ok`.
+            AlreadyExistsError: the table exists, and `exist_ok` is false.
             NotFoundError: there is no such scope.
         """
         body = {"tableName": check_table_name(table), **configuration_json(configuration)}
@@ -47,30 +47,30 @@ class AsyncTablesAdmin:
         return view
 
     async def get(self, scope: str, table: str) -> TableView:
-        """Raises NotFoundError if there is no such table."""
+        """Returns a table. Raises NotFoundError if there is no such table."""
         return parsed(TableView.from_json, await self._api.request("GET", _path(scope, table)))
 
     async def list(self, scope: str) -> list[str]:
-        """The names of the scope's tables, in order. Raises NotFoundError if there is no such scope."""
+        """Returns the names of the scope's tables, sorted. Raises NotFoundError if there is no such scope."""
         return [name async for name in items_of_pages(self._api, _tables(scope), "tables", str)]
 
     async def segments(self, scope: str, table: str) -> TableSegments:
-        """Raises NotFoundError if there is no such table, or its segments are not there yet."""
+        """Returns the segments of a table. Raises NotFoundError if there is no such table, or it is being created."""
         return parsed(TableSegments.from_json, await self._api.request("GET", f"{_path(scope, table)}/segments"))
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
-        """Where the segment's store listens. Waits a while for a container that nobody owns just now."""
+        """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
         answer = await self._api.request("GET", f"{_path(scope, table)}/segments/{segment_id}/endpoint")
         return parsed(SegmentEndpoint.from_json, answer)
 
     async def delete(self, scope: str, table: str, *, wait: bool = True) -> None:
-        """Removes the table with all its entries. Raises NotFoundError if there is no such table."""
+        """Deletes the table with all its entries. Raises NotFoundError if there is no such table."""
         await self._api.request("DELETE", _path(scope, table))
         if wait:
             await until(f"deleting key-value table {scope}/{table}", lambda: self._is_gone(scope, table), bool)
 
     async def _is_gone(self, scope: str, table: str) -> bool:
-        """Another table of the same name, created since, is none that is being deleted."""
+        """Whether the deletion is done. A new table of the same name, created since, is not in state DELETING."""
         try:
             return (await self.get(scope, table)).state != "DELETING"
         except NotFoundError:

@@ -1,6 +1,7 @@
-"""Where a stream was at a time: one search in each segment, from the head on, as far as all that was before is older.
+"""Finds the stream cut at a time, with one search per segment.
 
-The time index of the segment stores answers (Pravega's PDP 28): by their clocks, and never too late.
+The search starts with the segments at the head. It continues with the successors of segments whose events are all older
+than the time. The segment stores use their time index (Pravega's PDP 28) and their clocks; a result is never too late.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.client.read_progress import ReadProgress
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -20,7 +21,7 @@ from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut
 
 REPLY_TIMEOUT_S = 30.0
-GIVE_UP_AFTER_S = 60.0
+RETRY_TIMEOUT_S = 60.0
 SEARCHES_AT_ONCE_MAX = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +31,7 @@ _MICROSECOND = timedelta(microseconds=1)
 async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: datetime) -> StreamCut:
     """See `AsyncHeadrace.stream_cut_at`."""
     if time.tzinfo is None:
-        raise InvalidRequestError(f"{time} has no time zone: nobody knows which moment it is")
+        raise InvalidRequestError(f"{time} has no time zone, so it does not name a moment")
     ordering = max(1, (time - _EPOCH) // _MICROSECOND)
     between = await admin.segments_between(scope, stream)
     ranges = {one.segment.segment_id: one for one in between.ranges}
@@ -56,7 +57,7 @@ async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: dateti
 
 
 def _successors(ranges: Mapping[int, RangeBetween], segment_id: int, offset: int) -> dict[int, tuple[int, ...]]:
-    """What follows the segment, each with its predecessors; nothing if it has something from `offset` on."""
+    """Returns the successors of the segment with their predecessors; none if the segment has bytes from `offset` on."""
     here = ranges.get(segment_id)
     if here is None or offset < here.end_offset:
         return {}
@@ -64,7 +65,7 @@ def _successors(ranges: Mapping[int, RangeBetween], segment_id: int, offset: int
 
 
 async def _locate(connections: SegmentConnections, segment_id: int, name: str, ordering: int) -> int:
-    back_off = BackOff(GIVE_UP_AFTER_S)
+    backoff = Backoff(RETRY_TIMEOUT_S)
     while True:
         try:
             connection = await connections.to_segment(segment_id)
@@ -82,4 +83,4 @@ async def _locate(connections: SegmentConnections, segment_id: int, name: str, o
             if problem.retry == "never":
                 raise
             connections.forget(segment_id)
-            await back_off.wait(problem)
+            await backoff.wait(problem)

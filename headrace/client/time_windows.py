@@ -1,6 +1,7 @@
-"""Between which times a reader is: the watermarks around its position, read from the stream's mark segment.
+"""The time window of a reader: the watermarks around its position, read from the stream's mark segment.
 
-Positions only move forward, and so do watermarks, so each is read once and forgotten when it is passed.
+Positions and watermarks only move forward. Each watermark is therefore read once, and dropped after the reader has
+passed it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from headrace import wire
 from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
 from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.codec.events import EventAssembler
 from headrace.codec.watermark_event import watermark_of_payload
@@ -30,9 +31,11 @@ _SEGMENT_ID = 0
 
 
 class TimeWindow(NamedTuple):
-    """Times as the writers noted them. Events read from here on are not older than `lower`, unless a writer that was
-    silent for too long comes back. `upper` is the newest time that writers had reached about here: some of what was
-    read may be a little newer. None where no watermark says so yet.
+    """Bounds of the event times at a position, from the times that the writers noted.
+
+    Events from the position on are not older than `lower`, unless a writer returns after a long silence. `upper` is the
+    newest time that writers had reached at about the position. Events read before it may be slightly newer. A bound is
+    None while no watermark determines it.
     """
 
     lower: int | None
@@ -40,7 +43,7 @@ class TimeWindow(NamedTuple):
 
 
 class TimeWindows:
-    """The windows of one reader. For one caller at a time."""
+    """Computes the time windows of one reader. Calls must not overlap."""
 
     def __init__(self, admin: AsyncAdmin, scope: str, stream: str, give_up_after_s: float) -> None:
         self._admin = admin
@@ -54,12 +57,12 @@ class TimeWindows:
         self._events: EventAssembler | None = None
 
     async def at(self, offsets: Mapping[int, int]) -> TimeWindow:
-        """The window around a position (offset in bytes by segment id) that is not before the one asked about last.
+        """Returns the window at a position (offset in bytes by segment id). Positions must not move back between calls.
 
         Raises:
             NotFoundError: the stream was deleted.
             UnavailableError: the store of the mark segment could not be reached for too long.
-            CorruptError: the mark segment does not hold watermarks.
+            CorruptError: the mark segment does not contain watermarks.
         """
         position = await self._positions(offsets)
         if position is None or (self._events is None and not await self._begin(position)):
@@ -78,8 +81,10 @@ class TimeWindows:
         return TimeWindow(None if passed is None else passed.lower_time, None if upper is None else upper.upper_time)
 
     async def _positions(self, offsets: Mapping[int, int]) -> Positions | None:
-        """The position with the key ranges of its segments, which are asked for once; None if one was truncated away:
-        nobody tells where that was, and the reader will be told soon enough.
+        """Adds the key ranges of the segments to the offsets. The ranges are requested once and cached.
+
+        Returns None if a segment has been truncated: the controller no longer knows its range, and the reader gets
+        TruncatedError when it reads on.
         """
         known = {identifier: self._segments[identifier] for identifier in offsets if identifier in self._segments}
         for epoch in sorted({segment_epoch(identifier) for identifier in offsets if identifier not in known}):
@@ -94,7 +99,7 @@ class TimeWindows:
         return positions_of({self._segments[identifier]: offset for identifier, offset in offsets.items()})
 
     async def _begin(self, position: Positions) -> bool:
-        """Begin to read at or shortly before the last watermark that was passed; False: there is none at all."""
+        """Starts reading at or shortly before the last passed watermark. False if the stream has no watermark."""
         newest = await self._admin.watermarks.newest(self._scope, self._stream)
         if newest.watermark is None:
             return False
@@ -105,9 +110,9 @@ class TimeWindows:
         return True
 
     async def _search(self, position: Positions, before: int) -> int:
-        """Where a watermark begins that was passed, less than READ_BYTES before the first that was not; or the oldest.
+        """Finds the offset of a passed watermark, at most READ_BYTES before the first one ahead, or of the oldest one.
 
-        A watermark is one append, and the store knows where appends begin.
+        Each watermark is a single append, and the store knows the offsets of appends, so a binary search is possible.
         """
         low, high = (await self._info()).start_offset, before
         while high - low > READ_BYTES:
@@ -129,34 +134,34 @@ class TimeWindows:
             self._passed = self._ahead.popleft()
 
     def _first_ahead(self, position: Positions) -> Watermark | None:
-        """The first watermark that the position has nowhere gone beyond."""
+        """Returns the first watermark that the position has not passed in any segment."""
         return next((one for one in self._ahead if is_at_or_behind(one.cut, position)), None)
 
     async def _info(self) -> wire.StreamSegmentInfo:
-        """Where the mark segment begins and ends."""
+        """Returns the start and the end of the mark segment."""
         reply = await self._ask(lambda request_id: wire.GetStreamSegmentInfo(request_id, self._name))
         if not isinstance(reply, wire.StreamSegmentInfo) or not reply.exists:
             raise self._gone()
         return reply
 
     async def _boundary(self, offset: int) -> int:
-        """The first known begin of a watermark at or behind `offset`, or the end of the segment."""
+        """Returns the first known offset of a watermark at or after `offset`, or the end of the segment."""
         reply = await self._ask(lambda request_id: wire.LocateOffset(request_id, self._name, offset))
         if not isinstance(reply, wire.OffsetLocated):
             raise self._gone()
         return reply.offset
 
     async def _watermark_at(self, offset: int) -> Watermark:
-        """The watermark that begins there."""
+        """Reads the watermark that starts at `offset`."""
         events = EventAssembler(offset)
         while not (found := events.add(await self._read(offset + events.cut_off_bytes, WATERMARK_BYTES_USUAL))):
             continue
         return watermark_of_payload(found[0])
 
     async def _read_more(self, end: int) -> bool:
-        """Reads on towards `end`; False at it."""
+        """Reads the next watermarks up to `end`. False if all have been read."""
         events = self._events
-        assert events is not None, "only called once it has begun"
+        assert events is not None, "only called after `_begin`"
         start = events.offset + events.cut_off_bytes
         if start >= end:
             return False
@@ -169,7 +174,7 @@ class TimeWindows:
         return True
 
     async def _read(self, start: int, length: int) -> memoryview:
-        """Some of the bytes from `start` on, where there are any; raises TruncatedError if they were cut off."""
+        """Reads some of the bytes from `start` on. Raises TruncatedError if they have been truncated."""
         reply = await self._ask(lambda request_id: wire.ReadSegment(self._name, start, length, "", request_id))
         if isinstance(reply, wire.SegmentIsTruncated):
             raise error_of_reply(reply)
@@ -178,11 +183,11 @@ class TimeWindows:
         return memoryview(reply.data)
 
     def _gone(self) -> NotFoundError:
-        return NotFoundError(f"the watermarks of stream {self._scope}/{self._stream} are gone: was it deleted?")
+        return NotFoundError(f"stream {self._scope}/{self._stream} has no watermarks any more: it was deleted")
 
     async def _ask(self, command: Callable[[int], wire.WireCommand]) -> wire.WireCommand:
-        """The reply of the mark segment's store, asked again until it answers; raises what it refuses for good."""
-        back_off = BackOff(self._give_up_after_s)
+        """Sends a request to the mark segment's store until it answers. Raises errors that are final."""
+        backoff = Backoff(self._give_up_after_s)
         while True:
             try:
                 connection = await self._connections.to_segment(_SEGMENT_ID)
@@ -199,7 +204,7 @@ class TimeWindows:
                 if problem.retry == "never":
                     raise
                 self._connections.forget(_SEGMENT_ID)
-                await back_off.wait(problem)
+                await backoff.wait(problem)
 
 
 class _MarkEndpoints:

@@ -1,8 +1,8 @@
-"""Writes events in transactions: they come into the stream all at once when the transaction is committed, or never.
+"""Writes events in transactions: a commit adds all events of a transaction to the stream atomically.
 
-A transaction's events go to segments of its own, through the same packer and appenders as an event writer's. Its lease
-is renewed in the background for as long as its writer is open. A transaction is known by its id, so that another
-process can go on with it, or commit it.
+A transaction's events are written to segments of its own, through a batch accumulator and appenders like those of an
+event writer. The lease is renewed in the background while the writer is open. A transaction is identified by its id, so
+that another process can continue or commit it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import TracebackType
 
 from headrace.api.transactions import TransactionView
 from headrace.client.admin import AsyncAdmin
-from headrace.client.back_off import BackOff
+from headrace.client.backoff import Backoff
+from headrace.client.batch_accumulator import BatchAccumulator
 from headrace.client.connections import SegmentConnections
 from headrace.client.event_blocks import Ack
-from headrace.client.event_packer import EventPacker
 from headrace.client.event_writer import Event, WriterOptions, event_bytes
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
@@ -34,60 +34,62 @@ _COMMIT_POLL_MAX_S = 0.5
 
 
 class AsyncTransaction:
-    """One open transaction. `id` names it for ever; used with `async with`, it is committed, or aborted on an error."""
+    """An open transaction. At its end an `async with` block commits it; after an exception it aborts it."""
 
     def __init__(self, writer: AsyncTransactionalWriter, view: TransactionView) -> None:
         self._id = view.transaction
-        self.packer = EventPacker(block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes)
+        self.accumulator = BatchAccumulator(
+            block_bytes=writer.options.block_bytes, buffer_bytes=writer.options.buffer_bytes
+        )
         self._writer = writer
         self._changed = asyncio.Event()
-        self.packer.listen(self._changed.set)
+        self.accumulator.listen(self._changed.set)
         self._appenders = [
             SegmentAppender(
                 self,
                 writer.connections,
-                self.packer,
+                self.accumulator,
                 segment_id=one.segment_id,
                 segment_name=one.transaction_segment,
                 writer_id=secrets.randbits(_WRITER_ID_BITS),
-                new_back_off=lambda: BackOff(writer.options.give_up_after_s),
+                new_backoff=lambda: Backoff(writer.options.give_up_after_s),
                 wake=asyncio.get_running_loop().call_soon_threadsafe,
             )
             for one in view.segments
         ]
         routes = zip(view.segments, self._appenders, strict=True)
-        self.packer.route(Route(one.key_range, appender.queue) for one, appender in routes)
+        self.accumulator.route(Route(one.key_range, appender.queue) for one, appender in routes)
 
     @property
     def id(self) -> str:
-        """32 lower-case hex digits: the transaction's name, for other processes too."""
+        """32 lower-case hex digits, which other processes can also use to name the transaction."""
         return self._id
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
-        """Queues an event; waits while the buffer is full.
+        """Queues an event. Waits while the buffer is full.
 
         Raises:
-            InvalidRequestError: code "event_too_large": a transaction takes events of up to 8 MiB.
+            InvalidRequestError: code "event_too_large": a transaction accepts events of up to 8 MiB.
             IllegalStateError: code "transaction_aborted" or "transaction_committed".
         """
         payload = transaction_event(event)
-        while (ack := self.packer.add(payload, routing_key)) is None:
-            await self._until(self.packer.has_room)
+        while (ack := self.accumulator.add(payload, routing_key)) is None:
+            await self._until(self.accumulator.has_room)
         return ack
 
     async def flush(self) -> None:
-        """Returns when every event written is durable; raises what ended the transaction, if something did."""
-        await self._until(self.packer.is_empty)
-        if self.packer.failure is not None:
-            raise self.packer.failure
+        """Waits until all written events are durable. Raises the error that ended the transaction, if any."""
+        await self._until(self.accumulator.is_empty)
+        if self.accumulator.failure is not None:
+            raise self.accumulator.failure
 
     async def commit(self, *, time: int | None = None, writer: str | None = None, wait: bool = False) -> None:
-        """Flushes and commits; with `wait` it returns only when readers can see the events.
+        """Flushes and commits. With `wait` it returns only when readers can see the events.
 
-        `writer` and `time` tell that no older event of this writer follows, for watermarks.
+        `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
 
         Raises:
-            IllegalStateError: code "transaction_aborted": by request, or because nobody pinged it in time.
+            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired.
         """
         await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
@@ -100,21 +102,21 @@ class AsyncTransaction:
             view = await admin.transactions.get(scope, stream, self.id)
 
     async def abort(self) -> None:
-        """Drops the events. Raises IllegalStateError, code "transaction_committed"."""
+        """Aborts the transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         await self.leave(_ended("aborted"))
         await self._writer.admin.transactions.abort(self._writer.scope, self._writer.stream, self.id)
 
     async def state(self) -> str:
-        """OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
+        """Returns OPEN, COMMITTING, COMMITTED, ABORTING or ABORTED."""
         return (await self._writer.admin.transactions.get(self._writer.scope, self._writer.stream, self.id)).state
 
     async def leave(self, reason: HeadraceError) -> None:
-        """Stops writing, and pinging; what is not acknowledged fails with `reason`. The transaction stays as it is."""
+        """Stops writing and pinging without a change to the transaction. Unacknowledged events fail with `reason`."""
         self._writer.forget(self)
-        self.packer.close(reason)
+        self.accumulator.close(reason)
         for appender in self._appenders:
             await appender.stop()
-            self.packer.fail(appender.queue, appender.in_flight, reason)
+            self.accumulator.fail(appender.queue, appender.in_flight, reason)
             appender.in_flight.clear()
 
     async def __aenter__(self) -> AsyncTransaction:
@@ -123,8 +125,8 @@ class AsyncTransaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.packer.failure is not None and kind is None:
-            return  # committed or aborted inside
+        if self.accumulator.failure is not None and kind is None:
+            return  # the block has already committed or aborted it
         if kind is None:
             await self.commit()
         else:
@@ -134,16 +136,16 @@ class AsyncTransaction:
     # AppendOwner
 
     async def segment_replaced(self, appender: SegmentAppender) -> None:
-        """A transaction's segments have no successors: they are gone only with the transaction."""
+        """Raises IllegalStateError: a transaction's segments have no successors, and are only deleted when it ends."""
         raise IllegalStateError(
-            f"transaction {self.id} takes no more events: it was committed or aborted, perhaps since its lease ran out",
+            f"transaction {self.id} accepts no more events: it was committed or aborted, or its lease expired",
             details={"transaction": self.id},
             code="transaction_aborted",
         )
 
     def segment_failed(self, appender: SegmentAppender, error: HeadraceError) -> None:
-        """The transaction cannot hold all of its events any more."""
-        self.packer.fail(appender.queue, appender.in_flight, error)
+        """Fails the events of the segment, and all later writes in the transaction."""
+        self.accumulator.fail(appender.queue, appender.in_flight, error)
         appender.in_flight.clear()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -153,9 +155,9 @@ class AsyncTransaction:
 
 
 class AsyncTransactionalWriter:
-    """Begins transactions on a stream. Make it with `AsyncHeadrace.transactional_writer`, use it with `async with`.
+    """Begins transactions on a stream. Open it with `AsyncHeadrace.transactional_writer`, use it with `async with`.
 
-    Closing it leaves open transactions to whoever knows their ids, until their leases end.
+    After `close`, other processes can continue its open transactions by their ids until the leases expire.
     """
 
     def __init__(
@@ -176,12 +178,12 @@ class AsyncTransactionalWriter:
         self._closed = False
 
     async def begin(self) -> AsyncTransaction:
-        """A new transaction. Raises NotFoundError, or SealedError if the stream takes no more events."""
+        """Begins a transaction. Raises NotFoundError, or SealedError if the stream is sealed."""
         view = await self.admin.transactions.create(self.scope, self.stream, lease_ms=self._lease_ms)
         return self._opened(view)
 
     async def transaction(self, transaction_id: str) -> AsyncTransaction:
-        """A transaction that somebody else began, to go on with it.
+        """Continues an open transaction, which another process may have begun.
 
         Raises:
             NotFoundError: code "transaction_not_found".
@@ -192,7 +194,7 @@ class AsyncTransactionalWriter:
         return self._opened(view)
 
     def forget(self, transaction: AsyncTransaction) -> None:
-        """It is not pinged any more."""
+        """Stops pinging a transaction."""
         self._open.discard(transaction)
 
     @property
@@ -201,7 +203,7 @@ class AsyncTransactionalWriter:
         return self._closed
 
     async def close(self) -> None:
-        """Lets go of open transactions: they stay until their leases end. Closing again does nothing."""
+        """Closes the writer. Open transactions stay open until their leases expire. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -228,7 +230,7 @@ class AsyncTransactionalWriter:
         return transaction
 
     async def _ping(self) -> None:
-        """Renews the leases; a transaction that somebody else has ended takes no more events."""
+        """Renews the leases. If another client has ended a transaction, it accepts no more events."""
         while True:
             await asyncio.sleep(self._lease_ms / 1000 / _PINGS_PER_LEASE)
             for transaction in list(self._open):
@@ -240,7 +242,7 @@ class AsyncTransactionalWriter:
 
 
 def transaction_event(event: Event) -> bytes:
-    """The event as bytes; raises InvalidRequestError, code "event_too_large"."""
+    """Returns the event as bytes. Raises InvalidRequestError, code "event_too_large"."""
     payload = event_bytes(event)
     if len(payload) > EVENT_BYTES_MAX:
         raise InvalidRequestError(

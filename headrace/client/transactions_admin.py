@@ -1,7 +1,7 @@
 """Transactions by their ids, and commit sets: `admin.transactions`.
 
-To write in a transaction use a transactional writer; this is for looking at transactions, and for committing what
-others wrote.
+Use a transactional writer to write events in a transaction. These methods show the state of transactions, and commit or
+abort those that other processes write.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ LEASE_MS_DEFAULT = 60_000
 
 
 class AsyncTransactionsAdmin:
-    """A transaction is named by its id: 32 lower-case hex digits."""
+    """Creates, shows and ends transactions. A transaction id is 32 lower-case hex digits."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
 
     async def create(self, scope: str, stream: str, *, lease_ms: int = LEASE_MS_DEFAULT) -> TransactionView:
-        """A new transaction; it is aborted some time after its lease ends, unless it is pinged.
+        """Creates a transaction. The controller aborts it some time after its lease expires, unless it is pinged.
 
         Raises:
             InvalidRequestError: code "lease_too_small" or "lease_too_large".
-            SealedError: the stream takes no more events.
+            SealedError: the stream is sealed.
         """
         return parsed(
             TransactionView.from_json, await self._api.request("POST", _path(scope, stream), body={"lease": lease_ms})
         )
 
     async def get(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        """Raises NotFoundError, code "transaction_not_found": it never was, or was completed more than a day ago."""
+        """Returns a transaction.
+
+        Raises NotFoundError, code "transaction_not_found", if it never existed or was completed more than a day ago.
+        """
         return parsed(TransactionView.from_json, await self._api.request("GET", _path(scope, stream, transaction)))
 
     async def ping(self, scope: str, stream: str, transaction: str, *, lease_ms: int) -> TransactionView:
-        """The lease begins anew.
+        """Renews the lease for `lease_ms` from now.
 
         Raises:
             IllegalStateError: code "transaction_committed", "transaction_aborted" or "max_execution_time_exceeded".
@@ -51,7 +54,9 @@ class AsyncTransactionsAdmin:
     async def commit(
         self, scope: str, stream: str, transaction: str, *, writer: str | None = None, time: int | None = None
     ) -> TransactionView:
-        """Its events will be in the stream soon. `writer` and `time` tell how far that writer is, for watermarks.
+        """Commits a transaction. Its events are added to the stream soon after.
+
+        `writer` and `time` record for watermarks the time that this writer has reached.
 
         Raises:
             IllegalStateError: code "transaction_aborted".
@@ -65,35 +70,38 @@ class AsyncTransactionsAdmin:
         )
 
     async def abort(self, scope: str, stream: str, transaction: str) -> TransactionView:
-        """Its events will never be in the stream. Raises IllegalStateError, code "transaction_committed"."""
+        """Aborts a transaction and deletes its events. Raises IllegalStateError, code "transaction_committed"."""
         path = f"{_path(scope, stream, transaction)}/state"
         return parsed(TransactionView.from_json, await self._api.request("PUT", path, body={"state": "ABORTING"}))
 
     async def list_open(self, scope: str, stream: str) -> list[TransactionView]:
-        """All that are not committed or aborted yet, by id."""
+        """Returns all transactions that are neither committed nor aborted, sorted by id."""
         return [
             one
             async for one in items_of_pages(self._api, _path(scope, stream), "transactions", TransactionView.from_json)
         ]
 
     async def list_completed(self, scope: str, stream: str) -> list[CompletedTransaction]:
-        """Id and state of those that were completed last, the newest first; 500 at most."""
+        """Returns the ids and states of the newest completed transactions, newest first, at most 500."""
         answer = await self._api.request("GET", _path(scope, stream), query={"which": "completed"})
         return parsed(lambda found: list(map(CompletedTransaction.from_json, found["completed"])), answer)
 
     async def commit_all(self, scope: str, stream: str, key: str, transactions: Sequence[str]) -> CommitSetView:
-        """Commits all of the transactions or none, once for each key: a repeat changes nothing.
+        """Commits all of the transactions or none, once per key: a repeat with the same key changes nothing.
 
         Raises:
-            InvalidRequestError: code "invalid_commit_set": no such key, or not 1 to 40 different transactions.
-            IllegalStateError: code "transaction_committed" or "transaction_aborted": one was completed otherwise.
+            InvalidRequestError: code "invalid_commit_set": an invalid key, or not 1 to 40 different transactions.
+            IllegalStateError: code "transaction_committed" or "transaction_aborted": one was completed separately.
             AlreadyExistsError: code "commit_set_differs": other transactions were committed under the key.
         """
         body = {"key": check_commit_set_key(key), "transactions": list(transactions)}
         return parsed(CommitSetView.from_json, await self._api.request("POST", _sets_path(scope, stream), body=body))
 
     async def commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
-        """Raises NotFoundError, code "commit_set_not_found": nothing was committed under the key, or long ago."""
+        """Returns the transactions that were committed under a key.
+
+        Raises NotFoundError, code "commit_set_not_found", if there were none, or if it was too long ago.
+        """
         path = f"{_sets_path(scope, stream)}/{check_commit_set_key(key)}"
         return parsed(CommitSetView.from_json, await self._api.request("GET", path))
 

@@ -1,7 +1,7 @@
 """Watermarks over the controller's HTTP API: `admin.watermarks`.
 
-Writers and readers use this by themselves (`note_time`, `time_window`); it is here for programs that write by other
-means and know their positions.
+Writers and readers call this API themselves (`note_time`, `time_window`). Use it for programs that do not use this
+client's writers and know their positions.
 """
 
 from __future__ import annotations
@@ -17,37 +17,39 @@ from headrace.model.writer_marks import check_writer_name
 
 
 class AsyncWatermarksAdmin:
-    """Notes of writers, and the newest watermark."""
+    """Records the times of writers, and returns the newest watermark."""
 
     def __init__(self, api: HttpApi) -> None:
         self._api = api
 
     async def note_position(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
-        """A writer has written everything before `time` in front of these offsets (bytes, by segment id).
+        """Records that a writer had written all its events before `time` when it reached these offsets.
+
+        `offsets` are in bytes, by segment id.
 
         Raises:
-            InvalidRequestError: code "invalid_time" or "invalid_position": the writer has been further before, or the
-                stream never had such a segment; code "too_many_writers".
+            InvalidRequestError: code "invalid_time" or "invalid_position": the writer has already recorded a later one,
+                or the stream never had such a segment; code "too_many_writers".
             NotFoundError: there is no such stream.
         """
         body = {"time": time, "position": offsets_json(offsets)}
         await self._api.request("PUT", f"{_writer_path(scope, stream, writer)}/position", body=body)
 
     async def remove_writer(self, scope: str, stream: str, writer: str) -> None:
-        """Watermarks wait no longer for this writer.
+        """Removes a writer, so that watermarks do not wait for it.
 
-        Raises NotFoundError if there is no such stream; with code "writer_not_found", if the writer has noted nothing.
+        Raises NotFoundError if there is no such stream; with code "writer_not_found" if the writer has no record.
         """
         await self._api.request("DELETE", _writer_path(scope, stream, writer))
 
     async def newest(self, scope: str, stream: str) -> NewestWatermark:
-        """Raises NotFoundError if there is no such stream."""
+        """Returns the newest watermark. Raises NotFoundError if there is no such stream."""
         return parsed(
             NewestWatermark.from_json, await self._api.request("GET", f"{_stream_path(scope, stream)}/watermark")
         )
 
     async def mark_segment_endpoint(self, scope: str, stream: str) -> SegmentEndpoint:
-        """Where the store of the stream's mark segment listens."""
+        """Returns the address of the store of the stream's mark segment."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams/{mark_stream_name(check_stream_name(stream))}"
         return parsed(SegmentEndpoint.from_json, await self._api.request("GET", f"{path}/segments/0/endpoint"))
 

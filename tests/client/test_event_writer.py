@@ -149,7 +149,7 @@ def test_a_store_that_is_away_for_a_while(cluster: Any) -> None:
         ack = writer.write(b"k0:20", "k0")
         with pytest.raises(UnavailableError, match="not acknowledged within"):
             ack.result(timeout_s=0.01)
-        with pytest.raises(UnavailableError, match="not every event"):
+        with pytest.raises(UnavailableError, match="not all events"):
             writer.flush(timeout_s=0.01)
         writer.write(b"k1:20", "k1")
         writer.write(b"k2:20", "k2")
@@ -348,7 +348,7 @@ def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Any) -> None:
             return reply
 
         cluster._reply = set_up_wrongly
-        with pytest.raises(errors.CorruptError, match="ends no block"):
+        with pytest.raises(errors.CorruptError, match="not the last event of a block"):
             ack.result(timeout_s=30)
         writer.close()
 

@@ -41,7 +41,7 @@ def test_generated_classes_are_current():
     ("edited", "before", "after", "stale"),
     [
         ("admin.py", "async def list_scopes(self)", "async def scopes(self)", "synchronous_admin.py"),
-        ("tables_admin.py", "The names of the scope's tables", "Names of tables", "synchronous_tables_admin.py"),
+        ("tables_admin.py", "Returns the names of the", "Names of the", "synchronous_tables_admin.py"),
         ("synchronous_table.py", "def put(", "def store(", "synchronous_table.py"),
     ],
     ids=["another-method", "another-docstring", "edited-by-hand"],

@@ -153,6 +153,6 @@ def test_signed_requests(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_listens() -> None:
     with (
         connect("http://127.0.0.1:9", retry_s=0.05) as headrace,
-        pytest.raises(errors.UnavailableError, match="does it run"),
+        pytest.raises(errors.UnavailableError, match="is it up"),
     ):
         headrace.admin.list_scopes()

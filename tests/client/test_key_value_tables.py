@@ -225,7 +225,7 @@ def _lose_first_answer(monkeypatch: pytest.MonkeyPatch, *, carried_out: bool) ->
         lost.append(expected)
         if carried_out:
             await attempt(self, segment, make, expected, attempts)
-        attempts.unheard = True
+        attempts.answer_lost = True
         raise UnavailableError("the connection was lost")
 
     monkeypatch.setattr(TableSegmentRequests, "_try", cut_off)

@@ -69,7 +69,7 @@ def test_a_store_that_never_tells_fails_the_blocks(cluster: Any) -> None:
     _SealedAfterStoring(cluster, REFUSALS["sealed"], times=float("inf"))
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t", WriterOptions(give_up_after_s=0.05))
-        with pytest.raises(UnavailableError, match="does not tell which events in flight it has"):
+        with pytest.raises(UnavailableError, match="does not report which events in flight it has stored"):
             writer.write(b"once", "key").result(timeout_s=30)
         writer.close()
     assert cluster.all_events() == [b"once"]

@@ -197,7 +197,7 @@ def test_leases_are_renewed_until_somebody_ends_the_transaction(controller: Tran
             await transaction.write(b"x")
             await transaction.flush()
             controller.refusal = 412, "transaction_aborted"
-            await _until(lambda: transaction.packer.failure is not None)
+            await _until(lambda: transaction.accumulator.failure is not None)
             with pytest.raises(HeadraceError):
                 await transaction.write(b"y")
 

@@ -56,6 +56,7 @@ CLEAN = (
     "headrace/api",
     "headrace/cli",
     "headrace/bridge",
+    "headrace/client",
     "headrace/deployment_defaults.py",
     "headrace/local",
     "headrace/metadata",

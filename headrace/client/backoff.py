@@ -1,4 +1,4 @@
-"""How long to wait before trying again, and when to stop trying."""
+"""The wait before a retry, and the time after which retries stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 5.0
 
 
-class BackOff:
-    """Waits that double, with jitter, from FIRST_WAIT_S to LONGEST_WAIT_S; progress starts them over.
+class Backoff:
+    """Exponential backoff with jitter, from `first_wait_s` to LONGEST_WAIT_S. Progress resets it.
 
-    After `give_up_after_s` without progress the next wait raises the problem that led to it. The first repetition
-    after progress comes almost at once: most often a store moved and the new address works.
+    After `give_up_after_s` without progress, the next wait raises the error that caused it. The first wait after
+    progress is short, because most often a container has moved and its new address works at once.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class BackOff:
         self._since_s = None
 
     async def wait(self, problem: HeadraceError) -> None:
-        """Sleeps, or raises `problem` when there has been none but problems for too long."""
+        """Sleeps before a retry. Raises `problem` if there has been no progress for `give_up_after_s`."""
         now_s = asyncio.get_running_loop().time()
         if self._since_s is None:
             self._since_s = now_s

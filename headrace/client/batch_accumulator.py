@@ -1,9 +1,9 @@
-"""Packs events into blocks per segment, in the thread of whoever writes them.
+"""Accumulates events in blocks per segment, in the thread that writes them.
 
-The hot path of a writer: one lock, one look-up of the routing key, three list appends. The event loop takes blocks out
-(`take`), reports what became of them (`complete`, `fail`) and, when a segment was replaced, has what was not yet
-acknowledged dealt out anew, before anything newer of the same keys (`reroute`). Memory is bounded by `buffer_bytes`
-and one event.
+This is the hot path of a writer: one lock, one look-up of the routing key, three list appends. The event loop takes
+blocks (`take`) and reports their outcome (`complete`, `fail`). When a segment is replaced, `reroute` moves its
+unacknowledged events to the successors, before newer events of the same keys. Memory is bounded by `buffer_bytes` plus
+one event.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from headrace.model.routing import routing_key_position
 from headrace.model.segments import KeyRange
 
 BLOCK_BYTES = 1024 * 1024
-"""A block this full is sent; only an event that is larger makes a larger block."""
+"""The size at which a block is full. Only a single event that is larger makes a larger block."""
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""Events not yet acknowledged that a writer holds before `write` waits."""
+"""The size of the unacknowledged events at which `write` starts to wait."""
 
 KEYS_KEPT_MAX = 100_000
-"""Routing keys whose segment is remembered, so that most events need no hash."""
+"""The number of routing keys whose segment is cached, so that most events need no hash."""
 
 Change = Callable[[], object]
 
 
-class EventPacker:
-    """Blocks of one writer. Thread-safe."""
+class BatchAccumulator:
+    """The blocks of one writer. Thread-safe."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class EventPacker:
         self._by_key: dict[str | None, SegmentQueue] = {}
         self._listeners: list[Change] = []
 
-    # For writers, in any thread.
+    # Writers call these methods, in any thread.
 
     def add(self, event: bytes, routing_key: str | None) -> Ack | None:
-        """Packs one event; None if the buffer is full.
+        """Adds an event to a block. Returns its acknowledgement, None if the buffer is full.
 
         Raises:
             InvalidRequestError: code "event_too_large".
-            HeadraceError: the writer has failed before, or is closed.
+            HeadraceError: the writer has failed, or is closed.
         """
         size_bytes = len(event)
         if size_bytes > EVENT_BYTES_MAX_LARGE:
@@ -74,7 +74,7 @@ class EventPacker:
             queue = self._by_key.get(routing_key) or self._route(routing_key)
             block = queue.open
             if block.size_bytes + size_bytes >= self._block_bytes and block.keys:
-                block = self._turn(queue)
+                block = self._start_block(queue)
             block.parts += (EVENT_HEADERS[size_bytes], event)
             block.keys.append(routing_key)
             size_bytes += EVENT_HEADER_BYTES
@@ -85,7 +85,7 @@ class EventPacker:
             return block.acks[0]
 
     def add_batch(self, events: Sequence[bytes], routing_keys: Sequence[str | None], ack: Ack) -> bool:
-        """Packs events whose sizes were checked, all for `ack`; False, and nothing done, if the buffer is full."""
+        """Adds events whose sizes were checked, with one `ack`. Adds none and returns False if the buffer is full."""
         with self.changed:
             if self._buffered_bytes >= self._buffer_bytes:
                 self._check_open()
@@ -97,11 +97,11 @@ class EventPacker:
             return True
 
     def new_ack(self) -> Ack:
-        """An acknowledgement with one part, which `settle` takes away."""
+        """Returns an acknowledgement with one part, so that it is not done before `settle` removes that part."""
         return Ack(self.changed)
 
     def settle(self, ack: Ack) -> None:
-        """All blocks of `ack` are known."""
+        """Removes the first part of `ack`, after all its events were added."""
         with self.changed:
             callbacks = ack.take_callbacks() if ack.part_done() else []
         for callback in callbacks:
@@ -125,17 +125,17 @@ class EventPacker:
 
     @property
     def failure(self) -> HeadraceError | None:
-        """What ended the writer."""
+        """The error that ended the writer, None while it is usable."""
         return self._failure
 
-    # For the event loop.
+    # The event loop calls these methods.
 
     def listen(self, change: Change) -> None:
-        """Calls `change` on the event loop whenever blocks were settled."""
+        """Calls `change` on the event loop each time blocks were acknowledged or have failed."""
         self._listeners.append(change)
 
     def route(self, routes: Iterable[Route[SegmentQueue]]) -> None:
-        """The first segments."""
+        """Sets the segments of the stream."""
         with self.changed:
             self._routes = RoutingTable(routes)
 
@@ -143,7 +143,10 @@ class EventPacker:
         return SegmentQueue(segment_id, Block(self.new_ack()), wake)
 
     def take(self, queue: SegmentQueue, *, open_too: bool, otherwise: Wants) -> Block | None:
-        """The next block to send; `open_too` if one that is not full will do. Without one, `otherwise` is wanted."""
+        """Returns the next block to send; with `open_too` also one that is not full.
+
+        Without a block it returns None, and the appender is woken when there is what `otherwise` names.
+        """
         with self.changed:
             if queue.ready:
                 block = queue.ready.popleft()
@@ -157,7 +160,7 @@ class EventPacker:
         return block
 
     def has_events(self, queue: SegmentQueue, *, otherwise: Wants) -> bool:
-        """Whether there is something to take; if not, `otherwise` is wanted."""
+        """Whether the queue has events. If not, the appender is woken when there is what `otherwise` names."""
         with self.changed:
             if queue.ready or queue.open.keys:
                 return True
@@ -165,12 +168,12 @@ class EventPacker:
             return False
 
     def complete(self, blocks: Sequence[Block]) -> None:
-        """The blocks are durable."""
+        """Acknowledges blocks that are durable."""
         self.acknowledged_events += sum(len(block.keys) for block in blocks)
         self._settle(blocks, None)
 
     def fail(self, queue: SegmentQueue, in_flight: Iterable[Block], error: HeadraceError) -> None:
-        """Nothing of this segment will be acknowledged any more, and the writer takes no more events."""
+        """Fails all unacknowledged events of a segment. The writer accepts no more events."""
         with self.changed:
             self._failure = self._failure or error
             self._by_key.clear()
@@ -181,7 +184,7 @@ class EventPacker:
         self._settle(blocks, error)
 
     def close(self, error: HeadraceError) -> None:
-        """The writer takes no more events."""
+        """Makes the writer refuse more events, with `error`."""
         with self.changed:
             self._failure = self._failure or error
             self._by_key.clear()
@@ -190,7 +193,7 @@ class EventPacker:
     def reroute(
         self, queue: SegmentQueue, in_flight: Iterable[Block], successors: Iterable[tuple[KeyRange, SegmentQueue]]
     ) -> None:
-        """Sends what was meant for `queue`, in order, to the segments that follow it, and from now on all newer events.
+        """Moves the events of `queue`, in order, to the successors of its segment, and routes newer events to them.
 
         Raises:
             CorruptError: the successors do not cover the keys of the segment; nothing changed.
@@ -205,18 +208,18 @@ class EventPacker:
             queue.open = Block(self.new_ack())
             queue.wants = Wants.NOTHING
             for block in blocks:
-                self._deal_out(block)
+                self._redistribute(block)
             if self._failure is not None:
-                self._by_key.clear()  # so that the next event meets the failure
+                self._by_key.clear()  # a cached key would skip the check for the failure
 
-    def _deal_out(self, block: Block) -> None:
-        """Copies a block's events into the open blocks of their new segments; its acknowledgements wait for those."""
+    def _redistribute(self, block: Block) -> None:
+        """Copies a block's events into blocks of the successors. Its acknowledgements then wait for these blocks."""
         touched: set[Block] = set()
         for event, key in zip(block.events(), block.keys, strict=True):
             queue = self._by_key.get(key) or self._route(key, even_if_failed=True)
             target = queue.open
             if target.size_bytes + len(event) >= self._block_bytes and target.keys:
-                target = self._turn(queue)
+                target = self._start_block(queue)
             target.extend((event,), (key,), (len(event),))
             if target not in touched:
                 touched.add(target)
@@ -229,7 +232,7 @@ class EventPacker:
             ack.part_done()
 
     def _settle(self, blocks: Sequence[Block], error: HeadraceError | None) -> None:
-        """On the event loop, which also reports what goes wrong inside callers' callbacks."""
+        """Settles blocks, and schedules the callbacks on the event loop, which logs errors that they raise."""
         finished: list[Ack] = []
         with self.changed:
             for block in blocks:
@@ -243,7 +246,7 @@ class EventPacker:
             change()
 
     def _route(self, routing_key: str | None, *, even_if_failed: bool = False) -> SegmentQueue:
-        """The queue of a key that is not remembered; events without a key go anywhere."""
+        """Returns the queue of a key that is not cached. An event without a key goes to a random segment."""
         if not even_if_failed:
             self._check_open()
         assert self._routes is not None, "a writer is opened before it is used"
@@ -258,7 +261,7 @@ class EventPacker:
     def _by_queue(
         self, events: Sequence[bytes], routing_keys: Sequence[str | None]
     ) -> list[tuple[SegmentQueue, Sequence[bytes], Sequence[str | None]]]:
-        """The events of each queue, in order; each distinct key is hashed once."""
+        """Groups events by queue, in order. Each distinct key is hashed once."""
         known = self._by_key
         distinct = set(routing_keys)
         targets = {key: known.get(key) or self._route(key) for key in distinct if key is not None}
@@ -275,7 +278,7 @@ class EventPacker:
         return [(queue, *part) for queue, part in parts.items()]
 
     def _extend(self, queue: SegmentQueue, events: Sequence[bytes], keys: Sequence[str | None], ack: Ack) -> None:
-        """Fills blocks with slices of the events, never with one event at a time."""
+        """Fills blocks with slices of the events, which is faster than one event at a time."""
         lengths = list(map(len, events))
         ends = list(accumulate(map(EVENT_HEADER_BYTES.__add__, lengths)))
         self._buffered_bytes += ends[-1]
@@ -285,16 +288,16 @@ class EventPacker:
             last = bisect_right(ends, taken_bytes + self._block_bytes - block.size_bytes, first)
             if last == first:
                 if block.keys:
-                    self._turn(queue)
+                    self._start_block(queue)
                     continue
-                last = first + 1  # an event larger than a block travels alone
+                last = first + 1  # an event larger than a block gets a block of its own
             block.extend(events[first:last], keys[first:last], lengths[first:last])
             ack.add_part()
             block.acks.append(ack)
             first, taken_bytes = last, ends[last - 1]
 
-    def _turn(self, queue: SegmentQueue) -> Block:
-        """The open block is full: a new one."""
+    def _start_block(self, queue: SegmentQueue) -> Block:
+        """Makes the full open block ready, and returns a new open one."""
         queue.ready.append(queue.open)
         queue.open = Block(self.new_ack())
         if queue.wants:
@@ -312,8 +315,8 @@ class EventPacker:
 
 def too_large(size_bytes: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"an event of {size_bytes} bytes is too large: at most {EVENT_BYTES_MAX_LARGE} bytes; split it, or store it "
-        "elsewhere and write where it is",
+        f"an event of {size_bytes} bytes is too large: at most {EVENT_BYTES_MAX_LARGE} bytes; split it, or store the "
+        "data elsewhere and write a reference to it",
         details={"bytes": size_bytes, "bytes_max": EVENT_BYTES_MAX_LARGE},
         code="event_too_large",
     )
