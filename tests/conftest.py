@@ -41,3 +41,9 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 def aws_environment() -> dict[str, str]:
     """Made-up credentials for child processes."""
     return dict(_AWS_ENVIRONMENT)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of tests that are async functions and marked with `pytest.mark.anyio`."""
+    return "asyncio"

@@ -16,7 +16,7 @@ from headrace.cli.resource_command import EXIT_UNAVAILABLE, error_line, exit_cod
 from headrace.model import errors
 
 
-def test_every_built_in_command_can_be_imported_and_tells_what_it_does(run: Any):
+def test_every_built_in_command_has_a_help_text(run: Any):
     for name in commands.BUILT_IN:
         ran = run(name, "--help")
         assert (ran.code, ran.err) == (0, "")

@@ -13,6 +13,8 @@ from headrace import wire
 from headrace.client import CorruptError, UnavailableError, connections
 from headrace.client.connections import SingleReply, open_connection
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 20
 """Only turns a hang into a failure."""
 
@@ -61,37 +63,29 @@ HELLO = wire.encode(wire.Hello(17, 5))
         (b"", UnavailableError, "does not answer Hello"),
     ],
 )
-def test_peers_of_another_kind(
+async def test_peers_of_another_kind(
     answer: bytes, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not answer:
         monkeypatch.setattr(connections, "CONNECT_TIMEOUT_S", 0.05)
-
-    async def connect() -> None:
-        async with _server(answer) as port:
-            with pytest.raises(kind, match=message):
-                await open_connection("127.0.0.1", port)
-
-    asyncio.run(connect())
+    async with _server(answer) as port:
+        with pytest.raises(kind, match=message):
+            await open_connection("127.0.0.1", port)
 
 
-def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.01)
-
-    async def connect() -> None:
-        async with _server(HELLO) as port:
-            connection = await open_connection("127.0.0.1", port)
-            replies = SingleReply()
-            flow = connection.open_flow(replies)
-            with pytest.raises(UnavailableError, match="has stopped answering"):
-                await replies.ask(flow, wire.GetStreamSegmentInfo(flow.next_id(), "s/t/0.#epoch.0"))
-            with pytest.raises(UnavailableError):
-                connection.open_flow(SingleReply())
-
-    asyncio.run(connect())
+    async with _server(HELLO) as port:
+        connection = await open_connection("127.0.0.1", port)
+        replies = SingleReply()
+        flow = connection.open_flow(replies)
+        with pytest.raises(UnavailableError, match="has stopped answering"):
+            await replies.ask(flow, wire.GetStreamSegmentInfo(flow.next_id(), "s/t/0.#epoch.0"))
+        with pytest.raises(UnavailableError):
+            connection.open_flow(SingleReply())
 
 
-def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.005)
     echoed: list[wire.WireCommand] = []
 
@@ -101,62 +95,51 @@ def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: pytest.M
         return honest(command, names)
 
     cluster._reply = count
-
-    async def connect() -> None:
-        connection = await open_connection("127.0.0.1", cluster.port)
-        while len(echoed) < 2 * connections.SILENT_PERIODS_MAX:
-            await asyncio.sleep(0.001)
-        assert connection.closed is None
-        connection.close()
-
-    asyncio.run(connect())
+    connection = await open_connection("127.0.0.1", cluster.port)
+    while len(echoed) < 2 * connections.SILENT_PERIODS_MAX:
+        await asyncio.sleep(0.001)
+    assert connection.closed is None
+    connection.close()
 
 
-def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Any) -> None:
-    async def connect() -> None:
-        connection = await open_connection("127.0.0.1", cluster.port)
-        one, two = SingleReply(), SingleReply()
-        first, second = connection.open_flow(one), connection.open_flow(two)
-        late = one.ask(first, wire.LocateOffset(first.next_id(), "s/t/0.#epoch.0", 5))
-        first.close()
-        reply = await two.ask(second, wire.LocateOffset(second.next_id(), "s/t/1.#epoch.0", 7))
-        assert isinstance(reply, wire.OffsetLocated)
-        assert reply.offset == 7
-        assert not late.done()
-        connection.close()
-
-    asyncio.run(connect())
+async def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Any) -> None:
+    connection = await open_connection("127.0.0.1", cluster.port)
+    one, two = SingleReply(), SingleReply()
+    first, second = connection.open_flow(one), connection.open_flow(two)
+    late = one.ask(first, wire.LocateOffset(first.next_id(), "s/t/0.#epoch.0", 5))
+    first.close()
+    reply = await two.ask(second, wire.LocateOffset(second.next_id(), "s/t/1.#epoch.0", 7))
+    assert isinstance(reply, wire.OffsetLocated)
+    assert reply.offset == 7
+    assert not late.done()
+    connection.close()
 
 
-def test_nobody_listens() -> None:
+async def test_address_without_a_listener_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="cannot be reached"):
-        asyncio.run(open_connection("127.0.0.1", 9))
+        await open_connection("127.0.0.1", 9)
 
 
-def test_a_connection_whose_opening_is_cancelled_is_closed() -> None:
-    """Whoever closes a reader at once does not wait for the stores that it was about to ask."""
+async def test_a_connection_whose_opening_is_cancelled_is_closed() -> None:
+    """A reader that is closed at once does not wait for connections that it was opening."""
+    came, gone = asyncio.Event(), asyncio.Event()
 
-    async def work() -> None:
-        came, gone = asyncio.Event(), asyncio.Event()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(16)
+        came.set()
+        try:
+            await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            gone.set()
+            writer.close()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readexactly(16)
-            came.set()
-            try:
-                await reader.read()
-            except ConnectionError:
-                pass
-            finally:
-                gone.set()
-                writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            opening = asyncio.create_task(open_connection("127.0.0.1", server.sockets[0].getsockname()[1]))
-            await came.wait()
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            await asyncio.wait_for(gone.wait(), 20)
-
-    asyncio.run(work())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        opening = asyncio.create_task(open_connection("127.0.0.1", server.sockets[0].getsockname()[1]))
+        await came.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.wait_for(gone.wait(), 20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import defaultdict
@@ -94,9 +93,7 @@ def test_stopping_and_going_on_at_the_position(cluster: Any, seed: int) -> None:
         assert rounds > 5
 
 
-def test_a_slow_reader_needs_no_more_buffers_than_a_connection_keeps(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_reader_allocates_no_extra_buffers(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each other one would be fresh memory, for every reply."""
     made: list[int] = []
 
@@ -214,7 +211,7 @@ def test_connections_that_break(cluster: Any, seed: int) -> None:
         assert _by_key(events) == EVERYTHING
 
 
-def test_wrong_host_and_a_store_that_is_not_ready_are_asked_again(cluster: Any) -> None:
+def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Any) -> None:
     cluster.put(0, b"here")
     cluster.seal_stream()
     name = cluster.name(0)
@@ -304,7 +301,8 @@ async def _read_asynchronously(cluster: Any) -> list[bytes]:
         return [read.event async for read in reader]
 
 
-def test_the_asynchronous_face(cluster: Any) -> None:
+@pytest.mark.anyio
+async def test_asynchronous_reader_reads_to_the_end(cluster: Any) -> None:
     cluster.put(0, b"a", b"b")
     cluster.seal_stream()
-    assert asyncio.run(_read_asynchronously(cluster)) == [b"a", b"b"]
+    assert await _read_asynchronously(cluster) == [b"a", b"b"]

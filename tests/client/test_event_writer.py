@@ -180,7 +180,7 @@ def test_scaling_under_a_writer_keeps_the_order_of_each_key(make_cluster: Make, 
     _check_all(cluster, 20, 120)
 
 
-def test_acknowledgements_of_rerouted_events_come_when_all_parts_are_stored(cluster: Any) -> None:
+def test_rerouted_events_are_acknowledged_when_all_stored(cluster: Any) -> None:
     cluster.stop_store()
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         acks = [writer.write(f"k{number}:0".encode(), f"k{number}") for number in range(40)]
@@ -321,7 +321,7 @@ def test_what_is_left_open_is_closed_with_the_client(cluster: Any) -> None:
         writer.write(b"y", "k")
 
 
-def test_leaving_the_client_with_an_exception_does_not_wait_either(cluster: Any) -> None:
+def test_client_does_not_wait_after_an_exception(cluster: Any) -> None:
     cluster.stop_store()
 
     def write_and_fail() -> None:
@@ -368,6 +368,7 @@ async def _write_asynchronously(cluster: Any) -> None:
         assert writer.acknowledged_events == 302
 
 
-def test_the_asynchronous_face(cluster: Any) -> None:
-    asyncio.run(_write_asynchronously(cluster))
+@pytest.mark.anyio
+async def test_asynchronous_writer_stores_in_order(cluster: Any) -> None:
+    await _write_asynchronously(cluster)
     assert _by_key(cluster.all_events()) == {"k0": list(range(300)), "k1": [0, 1]}

@@ -87,7 +87,7 @@ def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("away_s", [WRITER_KEPT_S_MIN - 60, WRITER_KEPT_S_MIN])
-def test_first_events_in_flight_fail_once_the_store_may_have_forgotten_them(
+def test_first_events_fail_if_the_store_may_forget_them(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, away_s: float
 ) -> None:
     """To the store they look like those of a new writer: only the writer knows for how long it was away."""

@@ -150,7 +150,7 @@ def test_signed_requests(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "x-amz-date" in seen[0]
 
 
-def test_nobody_listens() -> None:
+def test_address_without_a_listener_is_unavailable() -> None:
     with (
         connect("http://127.0.0.1:9", retry_s=0.05) as headrace,
         pytest.raises(errors.UnavailableError, match="is it up"),

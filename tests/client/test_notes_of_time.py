@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 from headrace.client import AsyncHeadrace, WriterOptions
 
@@ -29,7 +29,7 @@ def test_a_writer_that_never_noted_its_time_is_not_removed(cluster: Any) -> None
     assert cluster.removed_writers == []
 
 
-def test_what_was_acknowledged_by_a_reconnect_is_before_the_end_of_the_stream(cluster: Any) -> None:
+def test_position_after_a_reconnect_is_the_tail(cluster: Any) -> None:
     """The store says up to which event it has stored, not where that is."""
     with cluster.client() as client, client.writer("s", "t", NAMED) as writer:
         cluster.after_append = lambda number: number == 1
@@ -62,16 +62,14 @@ def test_a_scale_that_the_writer_has_not_seen(cluster: Any) -> None:
         assert cluster.notes[-1][2] == {mine: len(cluster.segments[mine].data), 1 - mine: 0, new: 0}
 
 
-def test_the_asynchronous_face(cluster: Any) -> None:
-    async def work() -> None:
-        transport = httpx.MockTransport(cluster.handle)
-        async with AsyncHeadrace("http://controller", transport=transport) as client:
-            async with await client.writer("s", "t", NAMED) as writer:
-                await writer.write(b"event", "key")
-                await writer.note_time(-5)
-            await client.admin.watermarks.note_position("s", "t", "w-2", 7, {0: 3})
-
-    asyncio.run(work())
+@pytest.mark.anyio
+async def test_asynchronous_writer_notes_its_time(cluster: Any) -> None:
+    transport = httpx.MockTransport(cluster.handle)
+    async with AsyncHeadrace("http://controller", transport=transport) as client:
+        async with await client.writer("s", "t", NAMED) as writer:
+            await writer.write(b"event", "key")
+            await writer.note_time(-5)
+        await client.admin.watermarks.note_position("s", "t", "w-2", 7, {0: 3})
     ((writer, time, position), other) = cluster.notes
     assert (writer, time) == ("w-1", -5)
     assert sorted(position.values()) == [0, 13]

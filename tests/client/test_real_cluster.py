@@ -309,7 +309,7 @@ def _mixed(count: int) -> list[bytes]:
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize("trouble", ["lost before", "sent and lost", "lost after", "killed after"])
 @pytest.mark.parametrize("step", range(len(LARGE_STEPS)))
-def test_a_large_event_is_stored_once_wherever_its_appending_breaks_off(
+def test_interrupted_large_event_is_stored_once(
     real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, step: int, trouble: str
 ) -> None:
     steps: list[str] = []

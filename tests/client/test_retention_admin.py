@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,8 @@ from headrace.model.stream_cuts import StreamCut
 
 GROUP = {"subscriber": "s/g", "generation": 2, "streamCut": {"0": 5, "4294967298": 0}, "updated": 7}
 VIEW = SubscriberView("s/g", 2, {0: 5, 4294967298: 0}, 7)
+pytestmark = pytest.mark.anyio
+
 DESCRIPTION = {
     "scopeName": "s",
     "streamName": "t",
@@ -43,7 +44,7 @@ DESCRIPTION = {
 }
 
 
-def _ask(answers: list[Any], call: Callable[[HttpApi], Any]) -> tuple[Any, list[tuple[str, str, Any]]]:
+async def _ask(answers: list[Any], call: Callable[[HttpApi], Any]) -> tuple[Any, list[tuple[str, str, Any]]]:
     """What the call returns, and the requests that it sent."""
     sent: list[tuple[str, str, Any]] = []
 
@@ -52,40 +53,37 @@ def _ask(answers: list[Any], call: Callable[[HttpApi], Any]) -> tuple[Any, list[
         found = answers[len(sent) - 1]
         return httpx.Response(204) if found is None else httpx.Response(200, json=found)
 
-    async def run() -> Any:
-        api = HttpApi("http://controller", transport=httpx.MockTransport(answer))
-        try:
-            return await call(api)
-        finally:
-            await api.close()
-
-    return asyncio.run(run()), sent
+    api = HttpApi("http://controller", transport=httpx.MockTransport(answer))
+    try:
+        return await call(api), sent
+    finally:
+        await api.close()
 
 
-def test_describe():
-    found, sent = _ask([DESCRIPTION], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
+async def test_describe():
+    found, sent = await _ask([DESCRIPTION], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
     assert sent == [("GET", "/v1/scopes/s/streams/t/retention", None)]
     assert found.policy == RetentionPolicy(RetentionType.LIMITED_DAYS, 1, 3)
     assert (found.kept_bytes, found.oldest_event_ms, found.next_cut_time_ms) == (1_000, 10, 110)
     assert (found.next_bytes, found.case, found.next_cut) == (30, "within limits", StreamCut.of("s", "t", {0: 5}))
 
 
-def test_describe_without_a_policy():
+async def test_describe_without_a_policy():
     following = {**DESCRIPTION["nextTruncation"], "streamCut": None}  # type: ignore[dict-item]
     nothing = dict.fromkeys(("retentionPolicy", "oldestCutTime", "newestCutTime", "nextCutTime"))
     answer = {**DESCRIPTION, **nothing, "nextTruncation": following}
-    found, _ = _ask([answer], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
+    found, _ = await _ask([answer], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
     assert (found.policy, found.next_cut, found.oldest_cut_ms, found.next_cut_time_ms) == (None, None, None, None)
 
 
-def test_an_answer_that_is_none_is_corrupt():
+async def test_an_answer_that_is_none_is_corrupt():
     with pytest.raises(CorruptError):
-        _ask([{}], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
+        await _ask([{}], lambda api: AsyncRetentionAdmin(api).describe("s", "t"))
 
 
-def test_lists_are_read_to_their_end():
+async def test_lists_are_read_to_their_end():
     pages = [{"subscribers": [GROUP], "continuationToken": "s/g"}, {"subscribers": [GROUP], "continuationToken": None}]
-    found, sent = _ask(pages, lambda api: AsyncSubscribersAdmin(api).list("s", "t"))
+    found, sent = await _ask(pages, lambda api: AsyncSubscribersAdmin(api).list("s", "t"))
     assert found == [VIEW, VIEW]
     assert [path for _, path, _ in sent] == [
         "/v1/scopes/s/streams/t/subscribers?limit=1000",
@@ -111,14 +109,14 @@ PATH = "/v1/scopes/s/streams/t/subscribers/s%2Fg"
         ),
     ],
 )
-def test_what_is_sent(call: Any, sent: tuple[str, str, Any]):
-    found, requests = _ask([GROUP], lambda api: call(AsyncSubscribersAdmin(api)))
+async def test_what_is_sent(call: Any, sent: tuple[str, str, Any]):
+    found, requests = await _ask([GROUP], lambda api: call(AsyncSubscribersAdmin(api)))
     assert (found, requests) == (VIEW, [sent])
 
 
 @pytest.mark.parametrize(("generation", "query"), [(None, ""), (0, "?generation=0"), (3, "?generation=3")])
-def test_unregister(generation: int | None, query: str):
-    found, sent = _ask(
+async def test_unregister(generation: int | None, query: str):
+    found, sent = await _ask(
         [None], lambda api: AsyncSubscribersAdmin(api).unregister("s", "t", "s/g", generation=generation)
     )
     assert (found, sent) == (None, [("DELETE", f"{PATH}{query}", None)])

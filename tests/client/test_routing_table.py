@@ -28,7 +28,7 @@ def test_a_split() -> None:
     assert [table.target_of(at) for at in (0.0, 0.1, 0.2, 0.3, 0.5, 0.6)] == ["c", "c", "c", "d", "d", "b"]
 
 
-def test_a_merged_neighbour_keeps_its_part_until_it_is_replaced_itself() -> None:
+def test_merged_neighbour_keeps_its_part_until_replaced() -> None:
     table = RoutingTable([_route(0.0, 0.5, "a"), _route(0.5, 1.0, "b")])
     table.replace("a", [_route(0.0, 1.0, "merged")])
     assert table.targets() == ["merged", "b"]

@@ -112,7 +112,7 @@ def test_a_reader_finds_its_watermark_among_many(
 
 
 @pytest.mark.parametrize("replaced", [[0], [0, 1]])
-def test_a_reader_whose_segments_were_truncated_away_has_no_window(headrace: Headrace, replaced: list[int]) -> None:
+def test_reader_on_truncated_segments_has_no_window(headrace: Headrace, replaced: list[int]) -> None:
     beginning = headrace.admin.stream_cut("shop", "orders", at="head")
     with headrace.writer("shop", "orders") as writer:
         writer.note_time(5)
@@ -126,7 +126,7 @@ def test_a_reader_whose_segments_were_truncated_away_has_no_window(headrace: Hea
             assert reader.time_window() == TimeWindow(5, None)
 
 
-def test_a_writer_that_is_closed_holds_nobody_up(headrace: Headrace) -> None:
+def test_closed_writer_does_not_delay_watermarks(headrace: Headrace) -> None:
     with headrace.writer("shop", "orders") as first, headrace.writer("shop", "orders") as second:
         for writer in (first, second):
             writer.write(b"event")
@@ -144,7 +144,7 @@ def test_a_writer_that_is_closed_holds_nobody_up(headrace: Headrace) -> None:
         assert (newest.lower_time, newest.upper_time) == (2, 2)
 
 
-def test_a_writer_may_have_a_name_and_nothing_to_say_but_its_time(headrace: Headrace) -> None:
+def test_named_writer_notes_time_without_events(headrace: Headrace) -> None:
     with headrace.writer("shop", "orders", WriterOptions(writer_id="w-1")) as writer:
         writer.note_time(5)
         _tick()

@@ -106,7 +106,7 @@ def headrace(controller: Transactions) -> Any:
         yield client
 
 
-def test_events_go_to_the_transactions_segments_and_are_committed(headrace: Any, controller: Transactions):
+def test_events_are_written_to_transaction_segments(headrace: Any, controller: Transactions):
     with headrace.transactional_writer("s", "t") as writer:
         transaction = writer.begin()
         for number in range(100):
@@ -186,23 +186,21 @@ def test_a_transaction_whose_segments_are_gone_fails(headrace: Any, controller: 
         assert refused.value.specific_code == "transaction_aborted"
 
 
-def test_leases_are_renewed_until_somebody_ends_the_transaction(controller: Transactions, monkeypatch: Any):
-    async def run() -> None:
-        transport = httpx.MockTransport(controller.handle)
-        client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
-        async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
-            transaction = await writer.begin()
-            await _until(lambda: len([one for one in controller.asked if one[1].endswith("/lease")]) > 2)
-            assert controller.asked[-1][2] == {"lease": LEASE_MS}
-            await transaction.write(b"x")
-            await transaction.flush()
-            controller.refusal = 412, "transaction_aborted"
-            await _until(lambda: transaction.accumulator.failure is not None)
-            with pytest.raises(HeadraceError):
-                await transaction.write(b"y")
-
+@pytest.mark.anyio
+async def test_leases_are_renewed_until_the_transaction_ends(controller: Transactions, monkeypatch: Any):
     monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
-    asyncio.run(run())
+    transport = httpx.MockTransport(controller.handle)
+    client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
+    async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
+        transaction = await writer.begin()
+        await _until(lambda: len([one for one in controller.asked if one[1].endswith("/lease")]) > 2)
+        assert controller.asked[-1][2] == {"lease": LEASE_MS}
+        await transaction.write(b"x")
+        await transaction.flush()
+        controller.refusal = 412, "transaction_aborted"
+        await _until(lambda: transaction.accumulator.failure is not None)
+        with pytest.raises(HeadraceError):
+            await transaction.write(b"y")
 
 
 async def _until(condition: Any) -> None:
