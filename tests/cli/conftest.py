@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from api_in_memory import ApiInMemory
+from command_line import Ran, ReadJson, Run, Show
 
 from functions import wiring
 from headrace import client
 from headrace.cli import main, resource_command
-
-
-class Ran(NamedTuple):
-    """What a command left behind: exit code, output, complaints."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture
@@ -40,8 +29,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
 
 
 @pytest.fixture
-def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """`run("stream", "get", "s/t")` runs the command line; SystemExit is an exit code like any other."""
+def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run("stream", "get", "s/t")` runs the command line. A SystemExit becomes its exit code."""
 
     def run(*arguments: str) -> Ran:
         capsys.readouterr()
@@ -56,8 +45,8 @@ def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Callable[..., R
 
 
 @pytest.fixture
-def ok(run: Callable[..., Ran]) -> Callable[..., str]:
-    """As `run`, for what must succeed without a word of complaint: its output."""
+def ok(run: Run) -> Show:
+    """Runs a command that must succeed without a message. Returns its output."""
 
     def ok(*arguments: str) -> str:
         ran = run(*arguments)
@@ -68,13 +57,13 @@ def ok(run: Callable[..., Ran]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def as_json(ok: Callable[..., str]) -> Callable[..., Any]:
-    """As `ok`, with --json: the one document."""
+def as_json(ok: Show) -> ReadJson:
+    """Runs a command with --json that must succeed. Returns the document."""
     return lambda *arguments: json.loads(ok(*arguments, "--json"))
 
 
 @pytest.fixture
-def stream(ok: Callable[..., str]) -> str:
+def stream(ok: Show) -> str:
     """The ACTIVE stream s/t of two segments."""
     ok("scope", "create", "s")
     ok("stream", "create", "s/t")

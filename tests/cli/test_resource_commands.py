@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
+from api_in_memory import ApiInMemory
+from command_line import Run, Show
 
 from headrace.cli import commands, resource_command
 from headrace.cli.outcome import cell, fields, table, time_text
@@ -16,14 +17,14 @@ from headrace.cli.resource_command import EXIT_UNAVAILABLE, error_line, exit_cod
 from headrace.model import errors
 
 
-def test_every_built_in_command_has_a_help_text(run: Any):
+def test_every_built_in_command_has_a_help_text(run: Run):
     for name in commands.BUILT_IN:
         ran = run(name, "--help")
         assert (ran.code, ran.err) == (0, "")
         assert f"usage: headrace {name}" in ran.out
 
 
-def test_every_action_takes_the_shared_options(run: Any):
+def test_every_action_takes_the_shared_options(run: Run):
     for name in commands.BUILT_IN:
         actions = run(name, "--help").out.split("ACTION")[-1]
         for action in (line.split()[0] for line in actions.splitlines() if line.startswith("    ") and line[4] != " "):
@@ -31,7 +32,7 @@ def test_every_action_takes_the_shared_options(run: Any):
             assert all(option in shown for option in ("--url", "--json", "--auth", "--retry-s")), (name, action)
 
 
-def test_the_url_comes_from_the_option_or_the_environment(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch):
+def test_the_url_comes_from_the_option_or_the_environment(api: ApiInMemory, run: Run, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     connect = resource_command.connect
     monkeypatch.setattr(
@@ -109,6 +110,6 @@ def test_a_reader_that_has_read_enough_is_no_failure():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_json_is_one_document(stream: str, ok: Any):
+def test_json_is_one_document(stream: str, ok: Show):
     for arguments in (("scope", "list"), ("stream", "list", "s"), ("segment", "list", "s/t"), ("dead-letter", "list")):
         assert isinstance(json.loads(ok(*arguments, "--json")), dict)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx
-import pytest
+from api_in_memory import ApiInMemory
+from command_line import ReadJson, Run, Show
 
 from headrace.cli.stream import UPDATE_ATTEMPTS_MAX
 
 FIRST, SECOND = 1 << 32 | 2, 1 << 32 | 3
 
 
-def test_an_update_changes_what_is_named_and_nothing_else(ok: Any, as_json: Any):
+def test_an_update_changes_what_is_named_and_nothing_else(ok: Show, as_json: ReadJson):
     ok("scope", "create", "s")
     before = as_json(
         "stream", "create", "s/t", "--segments", "2", "--events-per-s", "9", "--retain-days", "3", "--tag", "a",
@@ -35,7 +34,7 @@ def test_an_update_changes_what_is_named_and_nothing_else(ok: Any, as_json: Any)
 class _Rival:
     """Another user's updates, each of which comes between a command's reading and its replacing."""
 
-    def __init__(self, api: Any, updates: int) -> None:
+    def __init__(self, api: ApiInMemory, updates: int) -> None:
         self._api = api
         self._honest = api.respond
         self.left = updates
@@ -51,7 +50,7 @@ class _Rival:
         return self._honest(request)
 
 
-def test_updates_that_meet_lose_no_tag(stream: str, api: Any, as_json: Any):
+def test_updates_that_meet_lose_no_tag(stream: str, api: ApiInMemory, as_json: ReadJson):
     rival = _Rival(api, UPDATE_ATTEMPTS_MAX - 1)
     after = as_json("stream", "update", "s/t", "--tag", "mine")
     assert rival.left == 0
@@ -59,7 +58,7 @@ def test_updates_that_meet_lose_no_tag(stream: str, api: Any, as_json: Any):
     assert after["configurationVersion"] == UPDATE_ATTEMPTS_MAX
 
 
-def test_an_update_that_meets_others_each_time_says_so(stream: str, api: Any, run: Any, as_json: Any):
+def test_an_update_that_meets_others_each_time_says_so(stream: str, api: ApiInMemory, run: Run, as_json: ReadJson):
     _Rival(api, UPDATE_ATTEMPTS_MAX)
     ran = run("stream", "update", "s/t", "--tag", "mine")
     assert ran.code == 1
@@ -67,13 +66,13 @@ def test_an_update_that_meets_others_each_time_says_so(stream: str, api: Any, ru
     assert "mine" not in as_json("stream", "get", "s/t")["tags"]
 
 
-def test_streams_are_listed_by_prefix(stream: str, ok: Any, as_json: Any):
+def test_streams_are_listed_by_prefix(stream: str, ok: Show, as_json: ReadJson):
     ok("stream", "create", "s/target")
     ok("stream", "create", "s/u")
     assert [one["stream"] for one in as_json("stream", "list", "s", "--prefix", "t")["streams"]] == ["t", "target"]
 
 
-def test_truncation_moves_the_head(stream: str, api: Any, ok: Any, as_json: Any, run: Any):
+def test_truncation_moves_the_head(stream: str, api: ApiInMemory, ok: Show, as_json: ReadJson, run: Run):
     api.segment_stores.extend("s/t/0.#epoch.0", 100)
     assert ok("stream", "truncate", stream, "0:40,1:0") == "stream s/t is truncated\n"
     assert as_json("stream", "cut", stream, "--at", "head")["cut"] == {"0": 40, "1": 0}
@@ -85,7 +84,7 @@ def test_truncation_moves_the_head(stream: str, api: Any, ok: Any, as_json: Any,
     }  # fmt: skip
 
 
-def test_cuts_are_checked_and_measured(stream: str, api: Any, ok: Any, as_json: Any):
+def test_cuts_are_checked_and_measured(stream: str, api: ApiInMemory, ok: Show, as_json: ReadJson):
     api.segment_stores.extend("s/t/0.#epoch.0", 100)
     assert ok("stream", "check-cut", stream, "0:40,1:0") == "valid\n"
     assert ok("stream", "check-cut", stream, "0:400,1:0") == "not valid\n"
@@ -94,7 +93,7 @@ def test_cuts_are_checked_and_measured(stream: str, api: Any, ok: Any, as_json: 
     assert as_json("stream", "distance", stream, "--from", "0:30,1:0", "--to", "0:70,1:0") == {"bytes": 40}
 
 
-def test_scaling_events(stream: str, ok: Any, as_json: Any):
+def test_scaling_events(stream: str, ok: Show, as_json: ReadJson):
     ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25", "0.25:0.5")
     (event,) = as_json("stream", "scaling-events", stream)["scalingEvents"]
     assert (event["epoch"], event["splits"], event["merges"], event["sealedSegments"]) == (1, 1, 0, [0])
@@ -103,43 +102,3 @@ def test_scaling_events(stream: str, ok: Any, as_json: Any):
     header, row = ok("stream", "scaling-events", stream, "--from-ms", str(event["timeMs"])).splitlines()
     assert header.split() == ["TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"]
     assert f"{FIRST}, {SECOND}" in row
-
-
-REFUSED = [
-    (("stream", "update", "s/none", "--fixed"), 3),
-    (("stream", "update", "s/t", "--retain-max", "3"), 1),
-    (("stream", "truncate", "s/none", "0:0"), 3),
-    (("stream", "truncate", "s/t", "7:0"), 1),
-    (("stream", "truncate", "s/t", "0:9,1:0"), 1),
-    (("stream", "distance", "s/t", "--from", "7:0"), 1),
-    (("stream", "scaling-events", "s/none"), 3),
-    (("stream", "check-cut", "s/none", "0:0"), 3),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code"), REFUSED, ids=[" ".join(arguments) for arguments, _ in REFUSED])
-def test_what_is_refused(stream: str, api: Any, run: Any, arguments: tuple[str, ...], code: int):
-    before = api.contents()
-    ran = run(*arguments)
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.count("\n") == 1
-    assert api.contents() == before
-
-
-USAGE = [
-    ("stream", "update", "s/t", "--fixed", "--events-per-s", "5"),
-    ("stream", "update", "s/t", "--retain-days", "5", "--retain-everything"),
-    ("stream", "truncate", "s/t"),
-    ("stream", "truncate", "s/t", "0:-1"),
-    ("stream", "truncate", "s/t", "zero:0"),
-    ("stream", "check-cut", "s/t", "0:1,0:2"),
-    ("stream", "distance", "s/t", "--from", "head"),
-    ("stream", "scaling-events", "s/t", "--from-ms", "yesterday"),
-]
-
-
-@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
-def test_a_command_line_that_makes_no_sense(run: Any, arguments: tuple[str, ...]):
-    ran = run(*arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert "usage: headrace" in ran.err

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from api_in_memory import ApiInMemory
+from command_line import ReadJson, Run, Show
 
 from headrace.client import connect
 
@@ -12,7 +14,7 @@ UNKNOWN = "0" * 32
 
 
 @pytest.fixture
-def begin(api: Any, stream: str) -> Any:
+def begin(api: ApiInMemory, stream: str) -> Any:
     """Begins a transaction on s/t; its id."""
 
     def begin() -> str:
@@ -22,7 +24,7 @@ def begin(api: Any, stream: str) -> Any:
     return begin
 
 
-def test_open_and_completed_ones(stream: str, begin: Any, ok: Any, as_json: Any):
+def test_open_and_completed_ones(stream: str, begin: Any, ok: Show, as_json: ReadJson):
     assert "TRANSACTION" in ok("transaction", "list", stream)
     kept, dropped = begin(), begin()
     assert [one["transaction"] for one in as_json("transaction", "list", stream)["transactions"]] == sorted(
@@ -35,7 +37,7 @@ def test_open_and_completed_ones(stream: str, begin: Any, ok: Any, as_json: Any)
     assert len(shown["segments"]) == 2
 
 
-def test_several_at_once(stream: str, begin: Any, run: Any, ok: Any, as_json: Any):
+def test_several_at_once(stream: str, begin: Any, run: Run, ok: Show, as_json: ReadJson):
     members = [begin(), begin()]
     made = as_json("transaction", "commit-all", stream, "k", *members)
     assert (made["transactions"], made["new"]) == (members, True)
@@ -44,23 +46,3 @@ def test_several_at_once(stream: str, begin: Any, run: Any, ok: Any, as_json: An
     )
     assert as_json("transaction", "commit-set", stream, "k")["transactions"] == members
     assert run("transaction", "commit-all", stream, "k", members[0]).code == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("list", "s/none"), 3),
-        (("get", "s/t", UNKNOWN), 3),
-        (("get", "s/t", "x"), 2),
-        (("commit", "s/t", UNKNOWN), 3),
-        (("abort", "s/t"), 2),
-        (("commit-all", "s/t", "a b", UNKNOWN), 2),
-        (("commit-all", "s/t", "k"), 2),
-        (("commit-all", "s/t", "k", UNKNOWN), 3),
-        (("commit-set", "s/t", "k"), 3),
-    ],
-)
-def test_what_is_refused(stream: str, run: Any, arguments: tuple[str, ...], code: int):
-    ran = run("transaction", *arguments)
-    assert ran.code == code
-    assert ran.err

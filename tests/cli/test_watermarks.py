@@ -1,10 +1,8 @@
-"""`headrace watermark`: notes of writers, the newest watermark, and what is refused."""
+"""`headrace watermark`: notes of writers, the newest watermark."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
+from command_line import ReadJson, Run, Show
 
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
@@ -15,7 +13,7 @@ def _tick() -> None:
         TICK_WORK["watermarks"](bucket)
 
 
-def test_from_a_note_to_a_watermark(stream: str, ok: Any, as_json: Any):
+def test_from_a_note_to_a_watermark(stream: str, ok: Show, as_json: ReadJson):
     assert ok("watermark", "get", stream) == "stream s/t has no watermark yet\n"
     assert as_json("watermark", "get", stream) == {
         "watermark": None, "markSegment": "s/_MARKt/0.#epoch.0", "offset": 0,
@@ -32,30 +30,8 @@ def test_from_a_note_to_a_watermark(stream: str, ok: Any, as_json: Any):
     }  # fmt: skip
 
 
-def test_a_writer_is_removed(stream: str, run: Any, ok: Any, as_json: Any):
+def test_a_writer_is_removed(stream: str, run: Run, ok: Show, as_json: ReadJson):
     ok("watermark", "note", stream, "w", "--time", "5", "--position", "0:10")
     assert as_json("watermark", "remove-writer", stream, "w") == {"writer": "w", "removed": True}
     assert ok("watermark", "remove-writer", stream, "w") == "watermarks of s/t do not wait for writer w\n"
     assert run("watermark", "remove-writer", stream, "other").code == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("get", "s/none"), 3),
-        (("note", "s/t", "w", "--time", "4", "--position", "0:10"), 1),
-        (("note", "s/t", "w", "--time", "6", "--position", "9:10"), 1),
-        (("note", "s/t", "w", "--time", "x", "--position", "0:10"), 2),
-        (("note", "s/t", "w", "--time", str(1 << 63), "--position", "0:10"), 2),
-        (("note", "s/t", "w", "--time", "6", "--position", "0"), 2),
-        (("note", "s/t", "_w", "--time", "6", "--position", "0:10"), 2),
-        (("note", "s/t", "w", "--time", "6"), 2),
-        (("remove-writer", "s/t"), 2),
-    ],
-)
-def test_what_is_refused(stream: str, run: Any, ok: Any, arguments: tuple[str, ...], code: int):
-    ok("watermark", "note", stream, "w", "--time", "5", "--position", "0:10")
-    ran = run("watermark", *arguments)
-    assert ran.code == code
-    assert ran.err
-    assert not ran.out
