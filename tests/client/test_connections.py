@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import CorruptError, UnavailableError, connections
@@ -85,7 +86,7 @@ async def test_silence_ends_a_connection(monkeypatch: pytest.MonkeyPatch) -> Non
             connection.open_flow(SingleReply())
 
 
-async def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keep_alive_echoes_keep_a_connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEEP_ALIVE_PERIOD_S", 0.005)
     echoed: list[wire.WireCommand] = []
 
@@ -102,7 +103,7 @@ async def test_keep_alive_echoes_keep_a_connection(cluster: Any, monkeypatch: py
     connection.close()
 
 
-async def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Any) -> None:
+async def test_replies_find_their_flows_and_late_ones_are_dropped(cluster: Cluster) -> None:
     connection = await open_connection("127.0.0.1", cluster.port)
     one, two = SingleReply(), SingleReply()
     first, second = connection.open_flow(one), connection.open_flow(two)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import (
@@ -36,7 +37,7 @@ def _by_key(events: list[bytes]) -> dict[str, list[int]]:
     return dict(found)
 
 
-def _fill(cluster: Any, headrace: Any, *, scales: bool = True, keys: int = 10, per_key: int = 90) -> None:
+def _fill(cluster: Cluster, headrace: Any, *, scales: bool = True, keys: int = 10, per_key: int = 90) -> None:
     with headrace.writer("s", "t", WriterOptions(block_bytes=300, buffer_bytes=50_000)) as writer:
         for number in range(per_key):
             for key in range(keys):
@@ -51,7 +52,7 @@ def _fill(cluster: Any, headrace: Any, *, scales: bool = True, keys: int = 10, p
 EVERYTHING = {f"k{key}": list(range(90)) for key in range(10)}
 
 
-def test_from_the_head_to_the_tail_over_scales(cluster: Any) -> None:
+def test_from_the_head_to_the_tail_over_scales(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         _fill(cluster, headrace)
         tail = headrace.admin.stream_cut("s", "t")
@@ -61,7 +62,7 @@ def test_from_the_head_to_the_tail_over_scales(cluster: Any) -> None:
             assert reader.position == tail
 
 
-def test_a_sealed_stream_ends(cluster: Any) -> None:
+def test_a_sealed_stream_ends(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         _fill(cluster, headrace)
         cluster.seal_stream()
@@ -72,7 +73,7 @@ def test_a_sealed_stream_ends(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_stopping_and_going_on_at_the_position(cluster: Any, seed: int) -> None:
+def test_stopping_and_going_on_at_the_position(cluster: Cluster, seed: int) -> None:
     dice = random.Random(seed)
     with cluster.client() as headrace:
         _fill(cluster, headrace)
@@ -93,7 +94,7 @@ def test_stopping_and_going_on_at_the_position(cluster: Any, seed: int) -> None:
         assert rounds > 5
 
 
-def test_slow_reader_allocates_no_extra_buffers(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reader_allocates_no_extra_buffers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each other one would be fresh memory, for every reply."""
     made: list[int] = []
 
@@ -118,13 +119,13 @@ def test_slow_reader_allocates_no_extra_buffers(cluster: Any, monkeypatch: pytes
     assert 0 < len(made) <= framing._REUSED_BUFFERS_MAX
 
 
-def _check_covers_key_space(cluster: Any, cut: StreamCut) -> None:
+def _check_covers_key_space(cluster: Cluster, cut: StreamCut) -> None:
     ranges = sorted(cluster.segments[one].key_range for one in cut.offsets)
     assert [one.low for one in ranges] == [0.0, *(one.high for one in ranges[:-1])]
     assert ranges[-1].high == 1.0
 
 
-def test_offsets_are_those_of_the_events(cluster: Any) -> None:
+def test_offsets_are_those_of_the_events(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         _fill(cluster, headrace)
         cluster.seal_stream()
@@ -134,7 +135,7 @@ def test_offsets_are_those_of_the_events(cluster: Any) -> None:
                 assert data[offset : offset + 8 + len(event)] == wire.FRAME_HEADER.pack(0, len(event)) + event
 
 
-def test_batches_at_the_tail(cluster: Any) -> None:
+def test_batches_at_the_tail(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.reader("s", "t", start="head") as reader:
         assert reader.read_batch(timeout_s=0.01) is None
         assert not reader.ended
@@ -146,7 +147,7 @@ def test_batches_at_the_tail(cluster: Any) -> None:
         assert reader.read_batch(timeout_s=30) == (0, 0, 9, [b"c"])
 
 
-def test_from_the_tail_only_newer_events(cluster: Any) -> None:
+def test_from_the_tail_only_newer_events(cluster: Cluster) -> None:
     cluster.put(0, b"old")
     with cluster.client() as headrace, headrace.reader("s", "t", start="tail") as reader:
         cluster.put(0, b"new")
@@ -155,7 +156,7 @@ def test_from_the_tail_only_newer_events(cluster: Any) -> None:
         assert batch.events == [b"new"]
 
 
-def test_between_two_cuts(cluster: Any) -> None:
+def test_between_two_cuts(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         cluster.put(0, b"before")
         start = headrace.admin.stream_cut("s", "t")
@@ -169,7 +170,7 @@ def test_between_two_cuts(cluster: Any) -> None:
             assert list(reader) == []
 
 
-def test_a_successor_waits_for_all_its_predecessors(cluster: Any) -> None:
+def test_a_successor_waits_for_all_its_predecessors(cluster: Cluster) -> None:
     """The second predecessor of a merge is still open when the first has ended."""
     cluster.put(0, b"k0:0")
     cluster.put(1, b"k1:0")
@@ -188,7 +189,7 @@ def test_a_successor_waits_for_all_its_predecessors(cluster: Any) -> None:
         assert reader.position.offsets == {merged: 12}
 
 
-def test_large_events_over_many_reads(cluster: Any) -> None:
+def test_large_events_over_many_reads(cluster: Cluster) -> None:
     large = [bytes([number]) * (8 * 1024 * 1024) for number in range(2)]
     cluster.put(0, b"small", *large, b"end")
     cluster.seal_stream()
@@ -197,7 +198,7 @@ def test_large_events_over_many_reads(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_that_break(cluster: Any, seed: int) -> None:
+def test_connections_that_break(cluster: Cluster, seed: int) -> None:
     dice = random.Random(seed)
     with cluster.client() as headrace:
         _fill(cluster, headrace)
@@ -211,7 +212,7 @@ def test_connections_that_break(cluster: Any, seed: int) -> None:
         assert _by_key(events) == EVERYTHING
 
 
-def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Any) -> None:
+def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Cluster) -> None:
     cluster.put(0, b"here")
     cluster.seal_stream()
     name = cluster.name(0)
@@ -223,7 +224,7 @@ def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Any) -> None:
     assert len(endpoints) > 2
 
 
-def test_a_store_that_is_alive_but_silent_is_asked_anew(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_alive_but_silent_is_asked_anew(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_stream, "READ_TIMEOUT_S", 0.2)
     cluster.put(0, b"here")
     cluster.seal_stream()
@@ -233,7 +234,7 @@ def test_a_store_that_is_alive_but_silent_is_asked_anew(cluster: Any, monkeypatc
     assert cluster.connections == 2
 
 
-def test_truncation_is_an_error_or_skipped(cluster: Any) -> None:
+def test_truncation_is_an_error_or_skipped(cluster: Cluster) -> None:
     cluster.put(0, b"gone", b"kept")
     with cluster.client() as headrace:
         start = StreamCut.of("s", "t", {0: 0, 1: 0})
@@ -247,7 +248,7 @@ def test_truncation_is_an_error_or_skipped(cluster: Any) -> None:
             assert [read.event for read in reader] == [b"kept"]
 
 
-def test_a_deleted_segment_is_an_error_or_skipped(cluster: Any) -> None:
+def test_a_deleted_segment_is_an_error_or_skipped(cluster: Cluster) -> None:
     cluster.put(0, b"gone")
     created = cluster.scale([0], [(0.0, 0.2), (0.2, 0.5)])
     cluster.put(created[0], b"later")
@@ -260,7 +261,7 @@ def test_a_deleted_segment_is_an_error_or_skipped(cluster: Any) -> None:
             assert [read.event for read in reader] == [b"later"]
 
 
-def test_bytes_that_are_no_events(cluster: Any) -> None:
+def test_bytes_that_are_no_events(cluster: Cluster) -> None:
     cluster.segments[0].data += b"GET / HTTP/1.1\r\n"
     with (
         cluster.client() as headrace,
@@ -270,7 +271,7 @@ def test_bytes_that_are_no_events(cluster: Any) -> None:
         list(reader)
 
 
-def test_a_cut_inside_an_event(cluster: Any) -> None:
+def test_a_cut_inside_an_event(cluster: Cluster) -> None:
     cluster.put(0, b"event")
     with cluster.client() as headrace:
         end = StreamCut.of("s", "t", {0: 10, 1: 0})
@@ -278,12 +279,12 @@ def test_a_cut_inside_an_event(cluster: Any) -> None:
             list(reader)
 
 
-def test_a_cut_of_another_stream(cluster: Any) -> None:
+def test_a_cut_of_another_stream(cluster: Cluster) -> None:
     with cluster.client() as headrace, pytest.raises(InvalidRequestError, match="not to s/t"):
         headrace.reader("s", "t", StreamCut.of("s", "other", {0: 0}))
 
 
-def test_a_store_that_stays_away(cluster: Any) -> None:
+def test_a_store_that_stays_away(cluster: Cluster) -> None:
     cluster.stop_store()
     with (
         cluster.client() as headrace,
@@ -293,7 +294,7 @@ def test_a_store_that_stays_away(cluster: Any) -> None:
         list(reader)
 
 
-async def _read_asynchronously(cluster: Any) -> list[bytes]:
+async def _read_asynchronously(cluster: Cluster) -> list[bytes]:
     async with (
         AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
         await headrace.reader("s", "t") as reader,
@@ -302,7 +303,7 @@ async def _read_asynchronously(cluster: Any) -> list[bytes]:
 
 
 @pytest.mark.anyio
-async def test_asynchronous_reader_reads_to_the_end(cluster: Any) -> None:
+async def test_asynchronous_reader_reads_to_the_end(cluster: Cluster) -> None:
     cluster.put(0, b"a", b"b")
     cluster.seal_stream()
     assert await _read_asynchronously(cluster) == [b"a", b"b"]

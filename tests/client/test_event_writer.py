@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import (
@@ -37,7 +38,7 @@ def _by_key(events: list[bytes]) -> dict[str, list[int]]:
     return dict(found)
 
 
-def _check_all(cluster: Any, keys: int, per_key: int) -> None:
+def _check_all(cluster: Cluster, keys: int, per_key: int) -> None:
     assert _by_key(cluster.all_events()) == {f"k{key}": list(range(per_key)) for key in range(keys)}
 
 
@@ -47,7 +48,7 @@ def _write(writer: Any, keys: int, numbers: range) -> None:
             writer.write(f"k{key}:{number}".encode(), f"k{key}")
 
 
-def test_events_reach_the_segments_of_their_keys(cluster: Any) -> None:
+def test_events_reach_the_segments_of_their_keys(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         acks = [writer.write(key.encode(), key) for key in ("hello", "key", "key1", "a")]
         writer.flush()
@@ -58,7 +59,7 @@ def test_events_reach_the_segments_of_their_keys(cluster: Any) -> None:
     assert len(cluster.all_events()) == 4
 
 
-def test_many_events_make_few_appends(cluster: Any) -> None:
+def test_many_events_make_few_appends(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         for number in range(20_000):
             writer.write(b"%d" % number, "one key")
@@ -82,7 +83,7 @@ def test_batches(make_cluster: Make, options: WriterOptions) -> None:
     _check_all(cluster, 50, 600)
 
 
-def test_batches_with_one_key_no_keys_and_nothing(cluster: Any) -> None:
+def test_batches_with_one_key_no_keys_and_nothing(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         writer.write_batch([b"a", bytearray(b"b"), memoryview(b"c")], "key")
         writer.write_batch([b"%d" % number for number in range(200)])
@@ -92,7 +93,7 @@ def test_batches_with_one_key_no_keys_and_nothing(cluster: Any) -> None:
     assert 20 < len(cluster.events(0)) < 180  # events without a key are spread
 
 
-def test_single_events_and_batches_keep_their_order(cluster: Any) -> None:
+def test_single_events_and_batches_keep_their_order(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t", SMALL_BLOCKS) as writer:
         for number in range(0, 600, 3):
             writer.write(b"k0:%d" % number, "k0")
@@ -100,7 +101,7 @@ def test_single_events_and_batches_keep_their_order(cluster: Any) -> None:
     _check_all(cluster, 1, 600)
 
 
-def test_large_and_empty_events(cluster: Any) -> None:
+def test_large_and_empty_events(cluster: Cluster) -> None:
     large = bytes(8 * 1024 * 1024)
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         writer.write(b"", "key")
@@ -110,7 +111,7 @@ def test_large_and_empty_events(cluster: Any) -> None:
     assert cluster.events(1) == [b"", large, b"after", b"x", large, b"y"]
 
 
-def test_events_that_are_refused(cluster: Any) -> None:
+def test_events_that_are_refused(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         too_large = bytes(EVENT_BYTES_MAX_LARGE + 1)
         for refused in (lambda: writer.write(too_large, "k"), lambda: writer.write_batch([b"a", too_large], "k")):
@@ -140,7 +141,7 @@ def test_connections_that_break_lose_and_repeat_nothing(make_cluster: Make, seed
     _check_all(cluster, 5, 200)
 
 
-def test_a_store_that_is_away_for_a_while(cluster: Any) -> None:
+def test_a_store_that_is_away_for_a_while(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t", SMALL_BLOCKS) as writer:
         _write(writer, 3, range(10))
         writer.flush()
@@ -180,7 +181,7 @@ def test_scaling_under_a_writer_keeps_the_order_of_each_key(make_cluster: Make, 
     _check_all(cluster, 20, 120)
 
 
-def test_rerouted_events_are_acknowledged_when_all_stored(cluster: Any) -> None:
+def test_rerouted_events_are_acknowledged_when_all_stored(cluster: Cluster) -> None:
     cluster.stop_store()
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         acks = [writer.write(f"k{number}:0".encode(), f"k{number}") for number in range(40)]
@@ -197,7 +198,7 @@ def test_rerouted_events_are_acknowledged_when_all_stored(cluster: Any) -> None:
     _check_all(cluster, 40, 2)
 
 
-def test_a_sealed_stream_ends_the_writer(cluster: Any) -> None:
+def test_a_sealed_stream_ends_the_writer(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
         writer.write(b"in time", "k")
@@ -221,7 +222,7 @@ def test_a_sealed_stream_ends_the_writer(cluster: Any) -> None:
 
 @pytest.mark.parametrize("silent_to", [wire.SetupAppend, wire.AppendBlockEnd])
 def test_a_store_that_is_alive_but_silent_is_asked_anew(
-    cluster: Any, silent_to: type[wire.WireCommand], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, silent_to: type[wire.WireCommand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", 0.05)
     cluster.replies[silent_to] = [wire.KeepAlive()]
@@ -231,7 +232,7 @@ def test_a_store_that_is_alive_but_silent_is_asked_anew(
     assert cluster.connections == 2
 
 
-def test_a_deleted_stream_ends_the_writer(cluster: Any) -> None:
+def test_a_deleted_stream_ends_the_writer(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
         for segment in cluster.segments.values():
@@ -245,7 +246,7 @@ def test_a_deleted_stream_ends_the_writer(cluster: Any) -> None:
         writer.close()
 
 
-def test_a_store_that_stays_away_fails_the_events(cluster: Any) -> None:
+def test_a_store_that_stays_away_fails_the_events(cluster: Cluster) -> None:
     cluster.stop_store()
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t", WriterOptions(give_up_after_s=0.05))
@@ -254,7 +255,7 @@ def test_a_store_that_stays_away_fails_the_events(cluster: Any) -> None:
         writer.close()
 
 
-def test_a_full_buffer_makes_writers_wait(cluster: Any) -> None:
+def test_a_full_buffer_makes_writers_wait(cluster: Cluster) -> None:
     cluster.stop_store()
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t", WriterOptions(block_bytes=100, buffer_bytes=1_000))
@@ -279,7 +280,7 @@ def test_a_full_buffer_makes_writers_wait(cluster: Any) -> None:
     _check_all(cluster, 1, 300)
 
 
-def test_writing_from_several_threads(cluster: Any) -> None:
+def test_writing_from_several_threads(cluster: Cluster) -> None:
     with cluster.client() as headrace, headrace.writer("s", "t", SMALL_BLOCKS) as writer:
 
         def write(key: int) -> None:
@@ -294,7 +295,7 @@ def test_writing_from_several_threads(cluster: Any) -> None:
     _check_all(cluster, 4, 500)
 
 
-def test_leaving_with_an_exception_does_not_wait(cluster: Any) -> None:
+def test_leaving_with_an_exception_does_not_wait(cluster: Cluster) -> None:
     cluster.stop_store()
     acks = []
 
@@ -309,7 +310,7 @@ def test_leaving_with_an_exception_does_not_wait(cluster: Any) -> None:
         acks[0].result(timeout_s=0)
 
 
-def test_what_is_left_open_is_closed_with_the_client(cluster: Any) -> None:
+def test_what_is_left_open_is_closed_with_the_client(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         writer, reader = headrace.writer("s", "t"), headrace.reader("s", "t")
         ack = writer.write(b"x", "k")
@@ -321,7 +322,7 @@ def test_what_is_left_open_is_closed_with_the_client(cluster: Any) -> None:
         writer.write(b"y", "k")
 
 
-def test_client_does_not_wait_after_an_exception(cluster: Any) -> None:
+def test_client_does_not_wait_after_an_exception(cluster: Cluster) -> None:
     cluster.stop_store()
 
     def write_and_fail() -> None:
@@ -333,7 +334,7 @@ def test_client_does_not_wait_after_an_exception(cluster: Any) -> None:
         write_and_fail()
 
 
-def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Any) -> None:
+def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")
         cluster.stop_store()
@@ -353,7 +354,7 @@ def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Any) -> None:
         writer.close()
 
 
-async def _write_asynchronously(cluster: Any) -> None:
+async def _write_asynchronously(cluster: Cluster) -> None:
     options = WriterOptions(block_bytes=100, buffer_bytes=1_000)
     async with (
         AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
@@ -369,6 +370,6 @@ async def _write_asynchronously(cluster: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_asynchronous_writer_stores_in_order(cluster: Any) -> None:
+async def test_asynchronous_writer_stores_in_order(cluster: Cluster) -> None:
     await _write_asynchronously(cluster)
     assert _by_key(cluster.all_events()) == {"k0": list(range(300)), "k1": [0, 1]}

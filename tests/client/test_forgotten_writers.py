@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import HeadraceError, IllegalStateError, segment_appender
@@ -16,7 +17,7 @@ from headrace.model.limits import WRITER_KEPT_S_MIN
 class _Forgetful:
     """The cluster's store, which forgets all writers each time a connection breaks, and knows that it did."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._honest = cluster._reply
         self.refused = 0
@@ -37,7 +38,7 @@ class _Forgetful:
         return self._honest(command, names)
 
 
-def _drop_idle_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _drop_idle_connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Returns when the client has noticed: until then it would send over the connection that is gone."""
     noticed, honest = threading.Event(), WireConnection._end
 
@@ -50,7 +51,7 @@ def _drop_idle_connection(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert noticed.wait(30)
 
 
-def test_a_writer_with_nothing_in_flight_starts_over(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_with_nothing_in_flight_starts_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     store = _Forgetful(cluster)
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         for number in range(3):
@@ -65,7 +66,7 @@ def test_a_writer_with_nothing_in_flight_starts_over(cluster: Any, monkeypatch: 
     assert cluster.events(1) == [b"0", b"0 again", b"1", b"1 again", b"2", b"2 again", b"3"]
 
 
-def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Any) -> None:
+def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Cluster) -> None:
     """The second one is stored, but its acknowledgement was lost, and the store has forgotten the writer since."""
     store = _Forgetful(cluster)
 
@@ -88,7 +89,7 @@ def test_events_in_flight_of_a_forgotten_writer_fail(cluster: Any) -> None:
 
 @pytest.mark.parametrize("away_s", [WRITER_KEPT_S_MIN - 60, WRITER_KEPT_S_MIN])
 def test_first_events_fail_if_the_store_may_forget_them(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch, away_s: float
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, away_s: float
 ) -> None:
     """To the store they look like those of a new writer: only the writer knows for how long it was away."""
     now_s = 1_000.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_cluster import Cluster
 
 from headrace.client import connect
 from headrace.model import errors
@@ -52,7 +53,7 @@ def _error(status: int, code: str, retry: str = "never", **details: Any) -> http
     ],
 )
 def test_errors_come_back_as_their_classes(
-    cluster: Any, answer: httpx.Response, kind: type[errors.HeadraceError], code: str
+    cluster: Cluster, answer: httpx.Response, kind: type[errors.HeadraceError], code: str
 ) -> None:
     cluster.answers = [answer]
     with cluster.client() as headrace, pytest.raises(kind) as caught:
@@ -61,7 +62,7 @@ def test_errors_come_back_as_their_classes(
     assert caught.value.specific_code == code
 
 
-def test_details_and_message_travel(cluster: Any) -> None:
+def test_details_and_message_travel(cluster: Cluster) -> None:
     cluster.answers = [_error(400, "invalid_name", characters_max=255)]
     with cluster.client() as headrace, pytest.raises(errors.InvalidRequestError, match="said so") as caught:
         headrace.admin.get_stream("s", "t")
@@ -81,34 +82,34 @@ def test_details_and_message_travel(cluster: Any) -> None:
         httpx.ReadTimeout("slow"),
     ],
 )
-def test_what_can_pass_is_repeated(cluster: Any, passing: Any) -> None:
+def test_what_can_pass_is_repeated(cluster: Cluster, passing: Any) -> None:
     cluster.answers = [passing, passing, httpx.Response(200, json=STREAM)]
     with cluster.client() as headrace:
         assert headrace.admin.get_stream("s", "t").state == "ACTIVE"
     assert len(cluster.requests) == 3
 
 
-def test_repeating_ends(cluster: Any) -> None:
+def test_repeating_ends(cluster: Cluster) -> None:
     cluster.answers = [_error(503, "unavailable", "later")] * 1000
     with cluster.client(retry_s=0.05) as headrace, pytest.raises(errors.UnavailableError, match="said so"):
         headrace.admin.get_stream("s", "t")
     assert 2 <= len(cluster.requests) < 20
 
 
-def test_a_creation_whose_outcome_is_unknown_is_not_repeated(cluster: Any) -> None:
+def test_a_creation_whose_outcome_is_unknown_is_not_repeated(cluster: Cluster) -> None:
     cluster.answers = [httpx.ReadTimeout("slow")]
     with cluster.client() as headrace, pytest.raises(errors.UnavailableError, match="does not answer"):
         headrace.admin.create_stream("s", "t")
     assert len(cluster.requests) == 1
 
 
-def test_a_creation_that_was_never_sent_is_repeated(cluster: Any) -> None:
+def test_a_creation_that_was_never_sent_is_repeated(cluster: Cluster) -> None:
     cluster.answers = [httpx.ConnectError("refused"), httpx.Response(201, json=STREAM)]
     with cluster.client() as headrace:
         headrace.admin.create_stream("s", "t")
 
 
-def test_pages_are_followed(cluster: Any) -> None:
+def test_pages_are_followed(cluster: Cluster) -> None:
     pages = [
         {"scopes": [{"scopeName": "a"}], "continuationToken": "a"},
         {"scopes": [], "continuationToken": "b"},
@@ -120,7 +121,7 @@ def test_pages_are_followed(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "ü", "x" * 256])
-def test_names_are_checked_before_anything_is_sent(cluster: Any, name: str) -> None:
+def test_names_are_checked_before_anything_is_sent(cluster: Cluster, name: str) -> None:
     with cluster.client() as headrace, pytest.raises(errors.InvalidRequestError):
         headrace.admin.get_stream(name, "t")
     assert cluster.requests == []
@@ -133,7 +134,7 @@ def test_addresses_and_credentials_that_make_no_sense() -> None:
         connect(auth="kerberos")  # type: ignore[arg-type]
 
 
-def test_signed_requests(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signed_requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")

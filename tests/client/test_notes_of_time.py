@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx
 import pytest
+from scripted_cluster import Cluster
 
 from headrace.client import AsyncHeadrace, WriterOptions
 
 NAMED = WriterOptions(writer_id="w-1")
 
 
-def test_the_position_is_behind_everything_acknowledged(cluster: Any) -> None:
+def test_the_position_is_behind_everything_acknowledged(cluster: Cluster) -> None:
     with cluster.client() as client, client.writer("s", "t", NAMED) as writer:
         writer.note_time(1)
         writer.write_batch([b"event"] * 20, [str(number) for number in range(20)])
@@ -23,13 +22,13 @@ def test_the_position_is_behind_everything_acknowledged(cluster: Any) -> None:
     assert cluster.removed_writers == ["w-1"]
 
 
-def test_a_writer_that_never_noted_its_time_is_not_removed(cluster: Any) -> None:
+def test_a_writer_that_never_noted_its_time_is_not_removed(cluster: Cluster) -> None:
     with cluster.client() as client, client.writer("s", "t") as writer:
         writer.write(b"event")
     assert cluster.removed_writers == []
 
 
-def test_position_after_a_reconnect_is_the_tail(cluster: Any) -> None:
+def test_position_after_a_reconnect_is_the_tail(cluster: Cluster) -> None:
     """The store says up to which event it has stored, not where that is."""
     with cluster.client() as client, client.writer("s", "t", NAMED) as writer:
         cluster.after_append = lambda number: number == 1
@@ -46,7 +45,7 @@ def test_position_after_a_reconnect_is_the_tail(cluster: Any) -> None:
         assert cluster.notes[1] == ("w-1", 2, later)
 
 
-def test_a_scale_that_the_writer_has_not_seen(cluster: Any) -> None:
+def test_a_scale_that_the_writer_has_not_seen(cluster: Cluster) -> None:
     """A later note must not know less than the one before it."""
     with cluster.client() as client, client.writer("s", "t", NAMED) as writer:
         cluster.after_append = lambda number: number == 1
@@ -63,7 +62,7 @@ def test_a_scale_that_the_writer_has_not_seen(cluster: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_asynchronous_writer_notes_its_time(cluster: Any) -> None:
+async def test_asynchronous_writer_notes_its_time(cluster: Cluster) -> None:
     transport = httpx.MockTransport(cluster.handle)
     async with AsyncHeadrace("http://controller", transport=transport) as client:
         async with await client.writer("s", "t", NAMED) as writer:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import InvalidRequestError, UnavailableError, WriterOptions
@@ -25,7 +26,7 @@ class _SealedAfterStoring:
     Set-ups after that are refused `times` times with `refuse`.
     """
 
-    def __init__(self, cluster: Any, refuse: Refuse, times: float) -> None:
+    def __init__(self, cluster: Cluster, refuse: Refuse, times: float) -> None:
         self._cluster = cluster
         self._refuse = refuse
         self._times = times
@@ -56,7 +57,7 @@ class _SealedAfterStoring:
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("times", [1, 3])
-def test_blocks_in_flight_wait_until_a_set_up_tells(cluster: Any, refusal: str, times: int) -> None:
+def test_blocks_in_flight_wait_until_a_set_up_tells(cluster: Cluster, refusal: str, times: int) -> None:
     store = _SealedAfterStoring(cluster, REFUSALS[refusal], times)
     with cluster.client() as headrace, headrace.writer("s", "t") as writer:
         writer.write(b"once", "key").result(timeout_s=30)
@@ -65,7 +66,7 @@ def test_blocks_in_flight_wait_until_a_set_up_tells(cluster: Any, refusal: str, 
     assert cluster.all_events() == [b"once", b"next"]
 
 
-def test_a_store_that_never_tells_fails_the_blocks(cluster: Any) -> None:
+def test_a_store_that_never_tells_fails_the_blocks(cluster: Cluster) -> None:
     _SealedAfterStoring(cluster, REFUSALS["sealed"], times=float("inf"))
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t", WriterOptions(give_up_after_s=0.05))
@@ -75,7 +76,7 @@ def test_a_store_that_never_tells_fails_the_blocks(cluster: Any) -> None:
     assert cluster.all_events() == [b"once"]
 
 
-def test_a_refusal_that_repeating_cannot_help_fails_the_blocks(cluster: Any) -> None:
+def test_a_refusal_that_repeating_cannot_help_fails_the_blocks(cluster: Cluster) -> None:
     _SealedAfterStoring(cluster, lambda asked: wire.OperationUnsupported(asked.request_id, "SetupAppend"), times=1)
     with cluster.client() as headrace:
         writer = headrace.writer("s", "t")

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from scripted_cluster import Cluster
 
 from headrace.client import CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.client.segment_reads import SegmentReads
 
 
-def _fill(cluster: Any, length_bytes: int) -> bytes:
+def _fill(cluster: Cluster, length_bytes: int) -> bytes:
     data = bytes(range(251)) * (length_bytes // 251 + 1)
     cluster.segments[0].data += data[:length_bytes]
     return data[:length_bytes]
 
 
 @pytest.mark.parametrize("window_bytes", [7, 1000, 1 << 20])
-def test_any_range_in_windows(cluster: Any, window_bytes: int) -> None:
+def test_any_range_in_windows(cluster: Cluster, window_bytes: int) -> None:
     data = _fill(cluster, 2000)
     with cluster.client() as headrace, SegmentReads(headrace.admin, "s", "t", window_bytes=window_bytes) as reads:
         for start, stop in ((0, 2000), (1, 1999), (700, 701), (5, 5)):
@@ -25,7 +24,7 @@ def test_any_range_in_windows(cluster: Any, window_bytes: int) -> None:
     assert cluster.connections == 1
 
 
-def test_reading_resumes_where_a_connection_broke(cluster: Any) -> None:
+def test_reading_resumes_where_a_connection_broke(cluster: Cluster) -> None:
     data = _fill(cluster, 2000)
     waits: list[float] = []
     with cluster.client() as headrace:
@@ -40,7 +39,7 @@ def test_reading_resumes_where_a_connection_broke(cluster: Any) -> None:
     assert len(waits) >= 3
 
 
-def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Any) -> None:
+def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Cluster) -> None:
     data = _fill(cluster, 2000)
     with cluster.client() as headrace:
         reads = headrace.segment_reads("s", "t")
@@ -50,12 +49,12 @@ def test_a_caller_that_stops_early_leaves_no_answer_behind(cluster: Any) -> None
         assert b"".join(reads.read(0, 300, 900)) == data[300:900]
 
 
-def test_located_offsets(cluster: Any) -> None:
+def test_located_offsets(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         assert headrace.segment_reads("s", "t").locate_offset(1, 40) == 40
 
 
-def test_what_is_not_there(cluster: Any) -> None:
+def test_what_is_not_there(cluster: Cluster) -> None:
     _fill(cluster, 100)
     cluster.seal_stream()
     with cluster.client() as headrace:
@@ -70,7 +69,7 @@ def test_what_is_not_there(cluster: Any) -> None:
             list(reads.read(1, 0, 10))
 
 
-def test_a_store_that_stays_away(cluster: Any) -> None:
+def test_a_store_that_stays_away(cluster: Cluster) -> None:
     cluster.stop_store()
     now = [0.0]
 

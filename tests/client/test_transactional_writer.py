@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_cluster import Cluster
 
 from headrace.client import (
     AsyncHeadrace,
@@ -25,7 +26,7 @@ LEASE_MS = 10_000
 class Transactions:
     """The controller's part, in front of a `Cluster`, whose store gets a segment for each segment of a transaction."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.states: dict[str, str] = {}
         self.asked: list[tuple[str, str, Any]] = []
@@ -94,7 +95,7 @@ class Transactions:
 
 
 @pytest.fixture
-def controller(cluster: Any) -> Transactions:
+def controller(cluster: Cluster) -> Transactions:
     return Transactions(cluster)
 
 
