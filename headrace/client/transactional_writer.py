@@ -89,7 +89,8 @@ class AsyncTransaction:
         `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
 
         Raises:
-            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired.
+            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also if
+                a lost volume of a segment store took events of it.
         """
         await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
@@ -97,6 +98,12 @@ class AsyncTransaction:
         await self.leave(_ended("committed"))
         poll_s = _COMMIT_POLL_FIRST_S
         while wait and view.state != "COMMITTED":
+            if view.state in ("ABORTING", "ABORTED"):
+                raise IllegalStateError(
+                    f"transaction {self.id} was aborted, since events of it may be lost: write its events again",
+                    details={"transaction": self.id, "state": view.state},
+                    code="transaction_aborted",
+                )
             await asyncio.sleep(poll_s)
             poll_s = min(poll_s * 2, _COMMIT_POLL_MAX_S)
             view = await admin.transactions.get(scope, stream, self.id)

@@ -29,6 +29,7 @@ class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.states: dict[str, str] = {}
+        self.outcome = "COMMITTED"
         self.asked: list[tuple[str, str, Any]] = []
         self.refusal: tuple[int, str] | None = None
         self._name = cluster.name
@@ -59,7 +60,9 @@ class Transactions:
             self.states[transaction] = body["state"]
         answer = self._view(transaction)
         if self.states[transaction] == "COMMITTING":
-            self.states[transaction] = "COMMITTED"
+            self.states[transaction] = self.outcome
+        elif self.states[transaction] == "ABORTED":
+            self.refusal = 404, "transaction_not_found"  # a client that asks for ever is told
         return answer
 
     def _segment(self, parent: int, transaction: str) -> None:
@@ -124,6 +127,18 @@ def test_events_are_written_to_transaction_segments(headrace: Any, controller: T
         KeyRange(0.0, 0.5),
         KeyRange(0.5, 1.0),
     ]
+
+
+def test_waiting_for_a_commit_ends_if_the_transaction_is_aborted(headrace: Any, controller: Transactions):
+    """A volume with some of its events was lost: the workflow aborts it after the commit was accepted."""
+    controller.outcome = "ABORTED"
+    with headrace.transactional_writer("s", "t") as writer:
+        transaction = writer.begin()
+        transaction.write(b"x")
+        with pytest.raises(IllegalStateError) as aborted:
+            transaction.commit(wait=True)
+    assert aborted.value.specific_code == "transaction_aborted"
+    assert aborted.value.details["transaction"] == transaction.id
 
 
 def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Any, controller: Transactions):
