@@ -122,8 +122,8 @@ class CommitRun:
     """The commit that runs on a stream: transactions of one reference epoch, in the order of their commit.
 
     `active_epoch` is the number of the epoch that was active when the commit began. A rolling commit derives the
-    creation times of its epochs from `started_ms`. The `incomplete` transactions lost bytes before the commit began.
-    They are aborted.
+    creation times of its epochs from `started_ms`. The `incomplete` transactions are aborted:
+    they or members of their commit sets lost bytes before the commit began.
     """
 
     transactions: tuple[int, ...]
@@ -271,6 +271,12 @@ def marked_for_commit(
     if transaction.state.is_abort:
         raise already_aborted(transaction)
     return replace(transaction, state=TransactionState.COMMITTING, order=order, writer_time=writer_time)
+
+
+def commit_group(transaction: Transaction) -> int:
+    """The id of the first transaction of those that were marked for commit together with this one."""
+    order = transaction.order
+    return transaction.transaction_id if order is None or order.group is None else order.group
 
 
 def marked_for_abort(transaction: Transaction) -> Transaction:

@@ -35,7 +35,7 @@ from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, start_committing
-from headrace.model.transactions import CommitRun, aborted, committed, segment_of_transaction
+from headrace.model.transactions import CommitRun, aborted, commit_group, committed, segment_of_transaction
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Write, WriteConflictError
 from headrace.workflows.creating import create_segments
@@ -124,7 +124,7 @@ class TransactionCommits:
         identifiers = tuple(one.transaction.transaction_id for one in batch)
         rolls = must_roll(stream.epoch, epoch)
         with self._conflict_if_changed(stored):
-            incomplete = self._incomplete(stream, epoch, identifiers)
+            incomplete = self._incomplete(stream, epoch, batch)
         run = CommitRun(identifiers, epoch, stream.epoch.number, rolls, self._tools.clock.now_ms(), incomplete)
         create = create_run(stream.scope, stream.name, run)
         if stream.state is StreamState.SEALING:
@@ -132,15 +132,17 @@ class TransactionCommits:
             return stored, run
         return self._replace(stored, start_committing(stream, stored.version), create), run
 
-    def _incomplete(self, stream: Stream, epoch: int, identifiers: Sequence[int]) -> tuple[int, ...]:
-        """Those of which a lost volume took bytes or whole segments.
+    def _incomplete(self, stream: Stream, epoch: int, batch: Sequence[StoredTransaction]) -> tuple[int, ...]:
+        """Those of which a lost volume took bytes or whole segments, with all of their commit sets.
 
         A store refuses to merge a segment that lacks bytes, but the other targets may have the transaction by then. And
         only before a run begins does a segment that is gone tell that it was lost: later it may have been merged.
         """
-        segments = self._segments(stream, epoch, identifiers)
+        group_of = {one.transaction.transaction_id: commit_group(one.transaction) for one in batch}
+        segments = self._segments(stream, epoch, tuple(group_of))
         found = self._tools.segment_stores.incomplete_segments([name for names in segments.values() for name in names])
-        return tuple(one for one, names in segments.items() if not found.isdisjoint(names))
+        aborted_groups = {group_of[one] for one, names in segments.items() if not found.isdisjoint(names)}
+        return tuple(one for one in segments if group_of[one] in aborted_groups)
 
     def _segments(self, stream: Stream, epoch: int, identifiers: Sequence[int]) -> dict[int, list[str]]:
         own = self._history.epoch(stream, epoch).segments
@@ -188,7 +190,7 @@ class TransactionCommits:
 
     def _abort_known(self, stored: StoredStream, run: CommitRun) -> None:
         for identifier, names in self._segments(stored.stream, run.reference_epoch, run.incomplete).items():
-            self._abort(stored, identifier, "bytes were lost before its commit began")
+            self._abort(stored, identifier, "bytes of it or of its commit set are lost")
             self._tools.segment_stores.delete_segments(names)
             require_time_for_piece(f"commits of {stored.stream.scoped_name}")
 

@@ -348,6 +348,21 @@ def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: Any, rolls: bo
     assert _all_bytes(world) == b"other"
 
 
+def test_a_commit_set_is_aborted_as_a_whole(world: Any):
+    """Its transactions are committed together or not at all, also when a volume with one of them is lost."""
+    world.create(segments=2)
+    whole, lost, other = (_transaction(world, data) for data in (b"whole", b"lost", b"other"))
+    (name, _) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    world.bare_segment_stores.lose_volume(name)
+    world.transactions.commit_all("s", "t", "key", [whole, lost])
+    world.transactions.commit_transaction("s", "t", other)
+    world.drain_transactions()
+    aborted, committed = TransactionState.ABORTED, TransactionState.COMMITTED
+    assert _states(world, whole, lost, other) == [aborted, aborted, committed]
+    assert _all_bytes(world) == b"other"
+    assert world.bare_segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
+
+
 def test_a_store_that_is_away_amid_an_abort_lets_nothing_be_shown(world: Any, monkeypatch: pytest.MonkeyPatch):
     """A volume is lost after the commit began; when the rest is removed, the last segment's store does not answer."""
     world.create(segments=3)
