@@ -1,0 +1,27 @@
+"""Transactions of a stream in memory: what was written in them, and what readers see of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.model.transactions import TransactionState
+
+
+def all_bytes(world: Any, stream: str = "t") -> bytes:
+    """What a reader sees of a stream of one key, from the head to the tail."""
+    found = world.segments.between("s", stream, None, None)
+    return b"".join(
+        world.bare_segment_stores.read(one.segment.name, one.start_offset, 1 << 20)
+        for one in found.ranges
+        if one.segment.key_range.low == 0.0
+    )
+
+
+def transaction_with(world: Any, data: bytes, position: float = 0.0) -> int:
+    identifier = world.begin()
+    world.write_in(identifier, position, data)
+    return identifier
+
+
+def states(world: Any, *transactions: int) -> list[TransactionState]:
+    return [world.transactions.get_transaction("s", "t", one).state for one in transactions]
