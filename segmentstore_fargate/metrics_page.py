@@ -152,7 +152,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "gauge",
         "headrace_cache_unstored_bytes",
         "data in the cache that is not in tier 2: never evicted",
-        lambda s: s.store.pool.unstored_bytes,
+        lambda s: s.store.pool.untiered_bytes,
     ),
     Metric(
         "gauge",

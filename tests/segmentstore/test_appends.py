@@ -88,7 +88,7 @@ def test_a_writer_that_was_not_set_up_is_cut_off(on_segment):
     async def scenario(running, client):
         client.send(wire.AppendBlockEnd(WRITER + 1, 4, b"data", 1, 1, 1))
         assert await client.closed()
-        assert running.store.pool.unstored_bytes == 0
+        assert running.store.pool.untiered_bytes == 0
 
     on_segment(scenario)
 
@@ -188,7 +188,7 @@ def test_broken_blocks_close_the_connection_and_store_nothing(on_segment, comman
         other = await running.connect()
         assert await other.set_up(SEGMENT, WRITER) == wire.NO_EVENT_NUMBER
         assert await other.read_all(SEGMENT) == b""
-        assert running.store.pool.unstored_bytes == 0
+        assert running.store.pool.untiered_bytes == 0
 
     on_segment(scenario)
 
@@ -242,7 +242,7 @@ def test_garbage_closes_only_its_own_connection(on_segment, data):
         stranger.send_raw(data)
         assert await stranger.closed()
         await client.append(WRITER, 1, b"still here")
-        assert running.store.pool.unstored_bytes == len(b"still here")
+        assert running.store.pool.untiered_bytes == len(b"still here")
 
     on_segment(scenario)
 

@@ -120,14 +120,14 @@ def test_nothing_of_a_batch_is_visible_before_all_of_it(on_table):
 def test_one_condition_that_does_not_hold_refuses_the_whole_batch(on_table):
     async def scenario(running, client, tables):
         table, pool = resident(running).table, running.store.pool
-        before, unstored = table.segment.length, pool.unstored_bytes
+        before, untiered = table.segment.length, pool.untiered_bytes
         reply = await client.call(update([*KEYS[:5000], b"first"]))
         assert isinstance(reply, wire.TableKeyBadVersion)
-        assert (table.segment.length, table.entry_count, pool.unstored_bytes) == (before, 1, unstored)
+        assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
         too_long = (*update(KEYS[:5000]).entries, wire.TableEntry(bytes(9000), NONE, b""))
         reply = await client.call(wire.UpdateTableEntries(5, TABLE, "", too_long))
         assert isinstance(reply, wire.ErrorMessage)
-        assert (table.segment.length, table.entry_count, pool.unstored_bytes) == (before, 1, unstored)
+        assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
         assert len((await client.call(update(KEYS[:5000]))).versions) == 5000
 
     on_table(scenario)
@@ -153,7 +153,7 @@ def test_commands_behind_a_large_batch_come_after_it(on_table):
 def test_a_batch_that_is_broken_in_the_middle_closes_the_connection(on_table):
     async def scenario(running, client, tables):
         table, pool = resident(running).table, running.store.pool
-        before, unstored = table.segment.length, pool.unstored_bytes
+        before, untiered = table.segment.length, pool.untiered_bytes
         frame = bytearray(wire.encode(update(KEYS[:5000])))
         middle = frame.index(KEYS[2500]) - 8
         frame[middle : middle + 4] = b"\x00\x00\x00\x01"
@@ -162,7 +162,7 @@ def test_a_batch_that_is_broken_in_the_middle_closes_the_connection(on_table):
         await running.until(lambda: channel.closed)
         assert not channel.sent
         assert (table.segment.length, table.entry_count) == (before, 1)
-        await running.until(lambda: pool.unstored_bytes == unstored)
+        await running.until(lambda: pool.untiered_bytes == untiered)
         assert len((await client.call(update(KEYS[:5000]))).versions) == 5000  # its slot is free again
 
     on_table(scenario)

@@ -35,7 +35,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.indexes = [ReadIndex(self.pool), ReadIndex(self.pool)]
         self.contents = [b"", b""]
         self.starts = [[], []]
-        self.stored = [0, 0]
+        self.tiered = [0, 0]
         self.merged_end = 0
         self.counter = 0
 
@@ -54,14 +54,14 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), count=st.integers(1, 5))
     def store(self, which, count):
         starts = [*self.starts[which], len(self.contents[which])]
-        behind = [start for start in starts if start > self.stored[which]][:count]
+        behind = [start for start in starts if start > self.tiered[which]][:count]
         if behind:
-            self.indexes[which].mark_stored(self.stored[which], behind[-1])
-            self.stored[which] = behind[-1]
+            self.indexes[which].mark_tiered(self.tiered[which], behind[-1])
+            self.tiered[which] = behind[-1]
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 1))
     def truncate(self, which, share):
-        self.indexes[which].release_before(int(self.stored[which] * share))
+        self.indexes[which].release_before(int(self.tiered[which] * share))
 
     @rule()
     def merge(self):
@@ -71,8 +71,8 @@ class IndexMachine(RuleBasedStateMachine):
         self.indexes[1].move_to(self.indexes[0], shift)
         self.contents = [self.contents[0] + self.contents[1], b""]
         self.starts = [self.starts[0] + [start + shift for start in self.starts[1]], []]
-        self.stored = [len(self.contents[0]), 0]
-        self.merged_end = self.stored[0]
+        self.tiered = [len(self.contents[0]), 0]
+        self.merged_end = self.tiered[0]
 
     @rule(length=st.integers(1, 3000), cut=st.floats(0, 1))
     def compose(self, length, cut):
@@ -119,24 +119,24 @@ class IndexMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_sorted_and_has_all_that_tier_2_lacks(self):
-        for index, content, starts, stored in zip(self.indexes, self.contents, self.starts, self.stored, strict=True):
+        for index, content, starts, tiered in zip(self.indexes, self.contents, self.starts, self.tiered, strict=True):
             entries = list(index.entries_behind(0))
             assert len(entries) == len(index)
             assert index.first_offset == (entries[0].offset if entries else None)
             assert all(before.end <= after.offset for before, after in pairwise(entries))
-            assert all(entry.live and entry.stored == (entry.offset < stored) for entry in entries)
-            assert all((entry.mark is None) or not entry.stored for entry in entries)
-            lacking = [start for start in starts if start >= stored]
-            assert [entry.offset for entry in entries if entry.offset >= stored] == lacking
+            assert all(entry.live and entry.tiered == (entry.offset < tiered) for entry in entries)
+            assert all((entry.mark is None) or not entry.tiered for entry in entries)
+            lacking = [start for start in starts if start >= tiered]
+            assert [entry.offset for entry in entries if entry.offset >= tiered] == lacking
             assert all(b"".join(entry.parts) == content[entry.offset : entry.end] for entry in entries)
-        unstored = sum(len(content) - stored for content, stored in zip(self.contents, self.stored, strict=True))
-        assert self.pool.unstored_bytes == unstored
+        untiered = sum(len(content) - tiered for content, tiered in zip(self.contents, self.tiered, strict=True))
+        assert self.pool.untiered_bytes == untiered
 
     def teardown(self):
         self.patch.undo()
         for index in self.indexes:
             index.release_all()
-        assert self.pool.unstored_bytes == 0
+        assert self.pool.untiered_bytes == 0
         assert all(block.references == 0 for block in self.pool._free)
         assert len(self.pool._free) + (self.pool._current is not None) == self.pool._made
 
@@ -168,7 +168,7 @@ def test_a_block_s_appends_are_forgotten_together():
     for number in range(4000):
         reservation = pool.reserve(600)
         index.add(number * 600, reservation, number)
-    index.mark_stored(0, 4000 * 600)
+    index.mark_tiered(0, 4000 * 600)
     calls = []
     honest = ReadIndex.forget
     with pytest.MonkeyPatch.context() as patch:

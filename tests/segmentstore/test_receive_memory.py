@@ -96,7 +96,7 @@ def test_frame_headers_alone_take_no_memory_from_others(make_world, run):
             await client.append(99, 0, bytes(400_000))
             memory = running.listener.receive_memory
             await running.until(lambda: memory.used_bytes == 27 * SMALL_PIECE_BYTES)
-            assert running.store.pool.unstored_bytes == 400_000
+            assert running.store.pool.untiered_bytes == 400_000
 
     run(scenario())
 
@@ -185,22 +185,22 @@ def test_a_slow_append_leaves_the_cache(make_world, run):
             slow, fast, gone = sessions
             for writer, peer in enumerate(sessions, 1):
                 position = await feed(*peer, as_one_frame(writer, value)[:40_000])
-            assert pool.unstored_bytes == 3 * len(value)
+            assert pool.untiered_bytes == 3 * len(value)
             assert memory.used_bytes == 3 * (len(value) + LARGE_PIECE_BYTES)
             for session, _ in sessions:
                 session.check_stalled(world.clock.monotonic_s())
             await feed(*fast, as_one_frame(2, value)[position:])
-            assert pool.unstored_bytes == 3 * len(value)
+            assert pool.untiered_bytes == 3 * len(value)
             for session, _ in sessions:
                 session.check_stalled(world.clock.monotonic_s())
-            assert pool.unstored_bytes == len(value)  # of the one that is appended
+            assert pool.untiered_bytes == len(value)  # of the one that is appended
             assert memory.used_bytes == 2 * LARGE_PIECE_BYTES
             gone[0].disconnected()
             await feed(*slow, as_one_frame(1, value)[position:])
             assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
             await running.until(lambda: all(any(map(is_append, channel.replies())) for _, channel in sessions[:2]))
             assert await client.read_all(SEGMENT) == 2 * value
-            assert pool.unstored_bytes == 2 * len(value)
+            assert pool.untiered_bytes == 2 * len(value)
 
     run(scenario())
 
@@ -214,10 +214,10 @@ def test_few_appends_are_received_straight_into_the_cache(make_world, run):
             _, sessions = await prepared(running, DIRECT_APPENDS_MAX + 3, memory)
             for writer, (session, channel) in enumerate(sessions, 1):
                 await feed(session, channel, as_one_frame(writer, bytes(200_000))[:20_000])
-            assert running.store.pool.unstored_bytes == DIRECT_APPENDS_MAX * 200_000
+            assert running.store.pool.untiered_bytes == DIRECT_APPENDS_MAX * 200_000
             for session, _ in sessions:
                 session.disconnected()
-            assert memory.used_bytes == memory.direct_count == running.store.pool.unstored_bytes == 0
+            assert memory.used_bytes == memory.direct_count == running.store.pool.untiered_bytes == 0
 
     run(scenario())
 

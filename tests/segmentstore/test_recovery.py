@@ -75,10 +75,10 @@ def test_only_what_tier_2_lacks_is_loaded(world, run):
         world.disk = world.disk.cut_power(1)
         async with world.running() as running:
             client = await running.connect()
-            assert running.store.pool.unstored_bytes == 140_000
+            assert running.store.pool.untiered_bytes == 140_000
             await running.store.owned[0].unstored.wait()
             assert running.store.owned[0].unstored.loaded_bytes == 140_000
-            assert running.store.pool.unstored_bytes == 140_000
+            assert running.store.pool.untiered_bytes == 140_000
             assert await client.read_all(SEGMENTS[0]) == stored[0] + stored[3] + lacking[0]
             assert await client.read_all(SEGMENTS[1]) == stored[1] + lacking[1]
             assert await client.set_up(SEGMENTS[1], WRITER) == 2
@@ -186,7 +186,7 @@ def test_a_replay_that_fails_gives_its_room_back(world, run):
         world.disk.damage("journal-0000000000000001", 1 << 19)
         with pytest.raises(CorruptError, match="damaged"):
             await Recovery(0, pool, world.clock).run(ledger)
-        assert pool.unstored_bytes == 0
+        assert pool.untiered_bytes == 0
         await asyncio.to_thread(journal.close)
 
     run(scenario())

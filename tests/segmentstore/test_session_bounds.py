@@ -124,7 +124,7 @@ def test_no_bytes_harm_anybody_else(make_world, run, streams, cuts):
             await client.create(OTHER)
             await client.set_up(OTHER, WRITER)
             await client.append(WRITER, 1, b"before")
-            unstored = running.store.pool.unstored_bytes
+            untiered = running.store.pool.untiered_bytes
             for stream in streams:
                 session, channel = open_session(running)
                 await feed(session, channel, stream, cuts)
@@ -133,7 +133,7 @@ def test_no_bytes_harm_anybody_else(make_world, run, streams, cuts):
             await client.append(WRITER, 2, b"after")
             assert await client.read_all(OTHER) == b"beforeafter"
             # A stranger's own segment does not exist: nothing of what it sent is kept, half received or not.
-            await running.until(lambda: running.store.pool.unstored_bytes == unstored + len(b"after"))
+            await running.until(lambda: running.store.pool.untiered_bytes == untiered + len(b"after"))
 
     run(scenario())
 

@@ -190,8 +190,8 @@ class StoreMachine(SegmentOperations):
         self.wait(self._close())
         before = self.pool
         self.start_on(MemoryJournalDisk() if lost else self.disk)
-        assert before.unstored_bytes == 0
-        assert not self.pool.unstored_bytes
+        assert before.untiered_bytes == 0
+        assert not self.pool.untiered_bytes
         self._find_out()
 
     async def _close(self) -> None:
@@ -250,7 +250,7 @@ class StoreMachine(SegmentOperations):
             self.release_disk()
         self.settle()
         self.drain()
-        assert self.pool.unstored_bytes == 0
+        assert self.pool.untiered_bytes == 0
         for name, segment in self.state.items():
             runs = self.runs(name)
             assert not runs or (runs[-1].end == len(segment.data) and runs[0].end > segment.start)

@@ -340,9 +340,9 @@ def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world, run
             await client.call(wire.CreateTableSegment(1, TABLE))
             tables = TableClient(client, TABLE)
             values = {b"%02d" % number: bytes([number]) * 1_000_000 for number in range(15)}
-            before = running.store.pool.unstored_bytes
+            before = running.store.pool.untiered_bytes
             await tables.put(*((key, ANY, value) for key, value in values.items()))
-            assert 15_000_000 < running.store.pool.unstored_bytes - before < 15_010_000
+            assert 15_000_000 < running.store.pool.untiered_bytes - before < 15_010_000
             for key, value in values.items():
                 assert await tables.values(key) == [value]
             running.store.table_memory.drop(container_of_segment(TABLE, world.container_count), TABLE)

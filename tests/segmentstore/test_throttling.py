@@ -71,7 +71,7 @@ def test_whoever_appends_is_left_alone_for_a_while_and_readers_are_not(make_worl
             assert taps[0].receiving
             pool = running.store.pool
             hoard = [pool.reserve(60_000) for _ in range(15)]  # what tier 2 does not take
-            assert pool.unstored_bytes > THROTTLE_FROM_FILL * pool.capacity_bytes
+            assert pool.untiered_bytes > THROTTLE_FROM_FILL * pool.capacity_bytes
             receive(writing, wire.AppendBlockEnd(WRITER, 3, b"def", 1, 1, 3))
             receive(reading, wire.ReadSegment(SEGMENT, 0, 10, "", 4))
             assert [tap.receiving for tap in taps] == [False, True]
@@ -126,12 +126,12 @@ def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monke
             client = await running.connect()
             await client.create(SEGMENT)
             await client.set_up(SEGMENT, WRITER)
-            store, delays, unstored, held = running.store, [], [], []
+            store, delays, untiered, held = running.store, [], [], []
             honest = store.throttle.delay_s
 
             def noted(now_s, appended):
                 delays.append(honest(now_s, appended))
-                unstored.append(store.pool.unstored_bytes)
+                untiered.append(store.pool.untiered_bytes)
                 held.append(store.owned[0].container.log.ledger.held_bytes)
                 return delays[-1]
 
@@ -141,7 +141,7 @@ def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monke
             while acknowledged < len(blocks) - 1:
                 acknowledged = (await client.receive()).event_number
             assert any(delays)
-            assert max(unstored) <= store.pool.capacity_bytes
+            assert max(untiered) <= store.pool.capacity_bytes
             assert max(held) < 2 * store.pool.capacity_bytes
             assert store.owned[0].container.failure is None
             assert await client.read_all(SEGMENT) == b"".join(blocks)

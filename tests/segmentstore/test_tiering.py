@@ -199,7 +199,7 @@ def test_while_tier_2_is_away_appends_go_on_until_the_cache_is_full_and_then_wai
             client.send(*(wire.AppendBlockEnd(WRITER, len(data), data, 1, n, n) for n, data in enumerate(blocks)))
             await running.until(lambda: bool(running.store.pool._waiters))
             pool = running.store.pool
-            assert pool.unstored_bytes <= pool.capacity_bytes
+            assert pool.untiered_bytes <= pool.capacity_bytes
             asking = await running.connect()  # everybody else is served as before
             info = await asking.call(wire.GetStreamSegmentInfo(3, SEGMENTS[0]))
             assert 0 < info.write_offset <= pool.capacity_bytes

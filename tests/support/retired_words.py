@@ -69,6 +69,7 @@ CLEAN = (
     "headrace/model",
     "headrace/ports",
     "headrace/spark",
+    "headrace/segmentstore/cache",
     "headrace/segmentstore/log",
     "headrace/topology",
     "headrace/wire",

@@ -1,1 +1,1 @@
-"""What readers see: the cache of appended bytes, the index over it, and reads that wait at the tail."""
+"""The cache of appended bytes in memory, the index over it, and the tokens of reads from tier 2."""

@@ -1,9 +1,10 @@
-"""The memory for appended data: a fixed budget of blocks, filled one after the other and used again as a whole.
+"""The memory for appended data: a fixed budget of blocks, which are filled in turn and reused as a whole.
 
-A block that was touched once is several times cheaper to fill than fresh memory, so blocks are never given back while
-the budget holds them. Data is in the pool from its arrival until it is both in tier 2 and in the way of newer data:
-bytes that are only here are never dropped, and when they fill the budget, `reserve` answers None and the receiver must
-wait. Everything here runs on the event loop.
+Filling a block that was used before is several times cheaper than filling fresh memory. So the pool returns no block
+of the budget to the system. The pool keeps data until tier 2 has it and newer data needs the room. Data that is not
+tiered is never evicted. When it fills the budget, `reserve` returns None and the receiver must wait.
+
+All methods run on the event loop.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from headrace.segmentstore.cache.reservations import Block, Extent, Owner, Reser
 BLOCK_BYTES: Final = 1 << 20
 
 ARENA_BYTES: Final = 16 << 20
-"""Taken from the system at once: large enough for huge pages, small beside any budget."""
+"""Allocated at once: large enough for huge pages, and small compared with any budget."""
 
 ENTRY_CHARGE_BYTES: Final = 256
-"""Charged beside the bytes of each reservation: what the index needs in Python objects to know them."""
+"""Charged for each reservation in addition to its bytes: the memory of its Python objects in the index."""
 
 
 class BlockPool:
-    """`budget_bytes` is rounded down to whole blocks."""
+    """The blocks of one process. `budget_bytes` is rounded down to whole blocks."""
 
     def __init__(self, budget_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         self._blocks_max = budget_bytes // block_bytes
@@ -35,16 +36,16 @@ class BlockPool:
             raise InvalidRequestError(f"{budget_bytes} bytes of cache are less than two blocks of {block_bytes} bytes")
         self._block_bytes = block_bytes
         self._made = 0
-        self._arena = memoryview(b"")  # what is left of the last one
+        self._arena = memoryview(b"")  # the unused rest of the last arena
         self._free: list[Block] = []
         self._evictable: deque[Block] = deque()
         self._waiters: deque[tuple[int, Callable[[Reservation], None]]] = deque()
         self._current: Block | None = None
-        self._nowhere = Block(memoryview(b""), pooled=False)  # of what was promised
+        self._nowhere = Block(memoryview(b""), pooled=False)  # the block of promised reservations, without memory
         self._promised_bytes = 0
         self._used = 0
-        self._limit = 0  # up to which the current block may be used
-        self.unstored_bytes = 0
+        self._limit = 0  # the end of the usable part of the current block
+        self.untiered_bytes = 0
         self.evicted_blocks = 0
         self.on_pressure: Callable[[], None] | None = None
 
@@ -54,28 +55,28 @@ class BlockPool:
 
     @property
     def used_bytes(self) -> int:
-        """In blocks that hold anything."""
+        """The size of the blocks that hold data."""
         return (self._made - len(self._free)) * self._block_bytes
 
     @property
     def waiting(self) -> int:
-        """Who waits for room."""
+        """The number of receivers that wait for room."""
         return len(self._waiters)
 
     @property
     def reservation_bytes_max(self) -> int:
-        """Larger reservations could never be sure to succeed."""
+        """The largest reservation that is certain to succeed once enough data is tiered."""
         return self.capacity_bytes // 2
 
     def reserve(self, length: int) -> Reservation | None:
-        """Room for `length` bytes, or None if data that is only in memory fills the budget.
+        """Reserve room for `length` bytes; None if data that is not tiered fills the budget.
 
         Raises:
-            InvalidRequestError: more than `reservation_bytes_max`.
+            InvalidRequestError: `length` exceeds `reservation_bytes_max`.
         """
         if length > self.reservation_bytes_max:
             raise InvalidRequestError(
-                f"{length} bytes at once are more than half of the cache of {self.capacity_bytes} bytes",
+                f"{length} bytes at once exceed half of the cache, which has {self.capacity_bytes} bytes",
                 details={"bytes": length, "bytes_max": self.reservation_bytes_max},
             )
         if self._waiters or not self._make_room(length, overdraft=False):
@@ -85,21 +86,22 @@ class BlockPool:
         return self._take(length)
 
     def promise(self, length: int, position: int) -> Reservation:
-        """A reservation whose bytes are not here yet but at `position` of their log entry: for recovery only.
+        """Reserve room for bytes that are still in the log, at `position` of their entry. Only recovery calls this.
 
-        It counts as unstored, and room is kept for it. It has its `start` there, and no bytes, until `load` is called.
+        The bytes count as not tiered, and their room is kept free. Until `load` is called the reservation has no bytes,
+        and its `start` is `position`.
         """
         nowhere = self._nowhere
         self._promised_bytes += length + ENTRY_CHARGE_BYTES
         nowhere.references += 1
-        nowhere.unstored += 1
-        self.unstored_bytes += length
+        nowhere.untiered += 1
+        self.untiered_bytes += length
         return Reservation(length, nowhere, position)
 
     def load(self, reservation: Reservation, content: memoryview) -> None:
-        """Fill a promised reservation, from fresh memory if there is no other: what was acknowledged must be held."""
+        """Fill a promised reservation, with memory beyond the budget if need be: acknowledged data must be kept."""
         self._nowhere.references -= 1
-        self._nowhere.unstored -= 1
+        self._nowhere.untiered -= 1
         self._promised_bytes -= reservation.length + ENTRY_CHARGE_BYTES
         self._make_room(reservation.length, overdraft=True)
         self._place(reservation)
@@ -110,12 +112,12 @@ class BlockPool:
     def _take(self, length: int) -> Reservation:
         reservation = Reservation(length, self._nowhere, 0)
         self._place(reservation)
-        self.unstored_bytes += length
+        self.untiered_bytes += length
         return reservation
 
     def _place(self, reservation: Reservation) -> None:
         length, block, start, limit = reservation.length, self._current, self._used, self._limit - ENTRY_CHARGE_BYTES
-        if block is not None and 0 < length <= limit - start:  # as nearly always; else the same in small steps
+        if block is not None and 0 < length <= limit - start:  # a fast path for the common case
             self._used, self._limit = start + length, limit
             reservation.block, reservation.start = block, start
             _occupy(block, reservation)
@@ -134,43 +136,43 @@ class BlockPool:
             reservation.more += ((block, start, taken),)
             _occupy(block, reservation)
 
-    def mark_stored(self, reservations: Sequence[Reservation]) -> None:
-        """These bytes are in tier 2, or nobody wants them: from now on they may be dropped."""
+    def mark_tiered(self, reservations: Sequence[Reservation]) -> None:
+        """Allow the eviction of bytes that tier 2 has, or that are not needed any more."""
         for reservation in reservations:
-            if not reservation.stored:
-                reservation.stored = True
+            if not reservation.tiered:
+                reservation.tiered = True
                 reservation.writer_id = None
-                self.unstored_bytes -= reservation.length
-                self._count_stored(reservation.block)
+                self.untiered_bytes -= reservation.length
+                self._count_tiered(reservation.block)
                 for block, _, _ in reservation.more:
-                    self._count_stored(block)
+                    self._count_tiered(block)
         self._serve_waiters()
 
     def release(self, reservation: Reservation) -> None:
-        """Give the room back: the index does not know the bytes any more. More than once is fine."""
+        """Free the room of a reservation that the index no longer has. Calling it twice does no harm."""
         if not reservation.live:
             return
         reservation.live = False
         reservation.owner = None
         if reservation.block is self._nowhere:
             self._promised_bytes -= reservation.length + ENTRY_CHARGE_BYTES
-        self.mark_stored((reservation,))
+        self.mark_tiered((reservation,))
         self.unpin(reservation.blocks)
 
     def compose(self, pieces: Sequence[tuple[Reservation, int, int]]) -> Reservation:
-        """One reservation of pieces of others, given as (source, start in it, length); the sources are no more."""
+        """Make one reservation of pieces, given as (source, start in it, length), and release the sources."""
         extents = [extent for source, start, length in pieces for extent in _slice_extents(source, start, length)]
         (block, start, _), *more = extents or pieces[0][0].extents[:1]
         composed = Reservation(sum(length for _, _, length in pieces), block, start, tuple(more))
         for block in composed.blocks:
             _occupy(block, composed)
-        self.unstored_bytes += composed.length
+        self.untiered_bytes += composed.length
         for source, _, _ in pieces:
             self.release(source)
         return composed
 
     def pin(self, blocks: list[Block]) -> None:
-        """Keep the bytes of these blocks as they are until `unpin`, indexed or not: somebody is sending them."""
+        """Keep the bytes of these blocks unchanged until `unpin`, because a connection is sending them."""
         for block in blocks:
             block.references += 1
 
@@ -181,16 +183,16 @@ class BlockPool:
         self._serve_waiters()
 
     def wait(self, length: int, receive: Callable[[Reservation], None]) -> None:
-        """Hand a reservation of `length` bytes to `receive` when there is room; first come, first served.
+        """Pass a reservation of `length` bytes to `receive` when there is room. Waiters are served in order.
 
-        `receive` must not call back into the pool: it comes from the middle of its work.
+        `receive` must not call the pool, which is in the middle of a change at that time.
         """
         self._waiters.append((length, receive))
 
     @property
     def under_pressure(self) -> bool:
-        """Whether tier 2 should hurry: half of the budget is only in memory, or somebody waits."""
-        return bool(self._waiters) or 2 * self.unstored_bytes > self.capacity_bytes
+        """Whether the store should flush soon: half of the budget is not tiered, or a receiver waits for room."""
+        return bool(self._waiters) or 2 * self.untiered_bytes > self.capacity_bytes
 
     def _room(self) -> int:
         unused = len(self._free) + max(self._blocks_max - self._made, 0)
@@ -199,7 +201,7 @@ class BlockPool:
 
     def _make_room(self, length: int, *, overdraft: bool) -> bool:
         if self._current and not self._promised_bytes and self._limit - self._used >= length + ENTRY_CHARGE_BYTES:
-            return True  # the block that is being filled has it
+            return True  # the current block has enough room
         while self._room() < length + ENTRY_CHARGE_BYTES:
             if not self._evict_one():
                 if not overdraft:
@@ -208,11 +210,14 @@ class BlockPool:
         return True
 
     def _evict_one(self) -> bool:
-        """Drop the longest evictable block; its memory is free at once unless somebody is still sending it."""
+        """Evict the block that has been evictable for the longest time; False if there is none.
+
+        Its memory is free at once, unless a connection is still sending it.
+        """
         while self._evictable:
             block = self._evictable.popleft()
-            if block.dropped or block.unstored or not block.filled:
-                continue  # noted twice, or used again since it was noted
+            if block.dropped or block.untiered or not block.filled:
+                continue  # it was queued twice, or was reused since it was queued
             block.dropped = True
             self.evicted_blocks += 1
             self._drop_residents(block)
@@ -236,13 +241,13 @@ class BlockPool:
         for owner, reservations in dropped.items():
             owner.forget(reservations)
 
-    def _count_stored(self, block: Block) -> None:
-        block.unstored -= 1
-        if not block.unstored:
+    def _count_tiered(self, block: Block) -> None:
+        block.untiered -= 1
+        if not block.untiered:
             self._note_evictable(block)
 
     def _note_evictable(self, block: Block) -> None:
-        if block.filled and not block.unstored:
+        if block.filled and not block.untiered:
             self._evictable.append(block)
 
     def _reuse_if_idle(self, block: Block) -> None:
@@ -253,7 +258,10 @@ class BlockPool:
             self._free.append(block)
 
     def _charge(self) -> None:
-        """Give up room at the end of the block for the index's own memory: appends lie side by side."""
+        """Reduce the usable part of the block by the charge for the index.
+
+        The end of the block pays for it, so that appends stay adjacent.
+        """
         self._current_block()
         self._limit = max(self._limit - ENTRY_CHARGE_BYTES, self._used)
 
@@ -290,9 +298,10 @@ class BlockPool:
 
 
 def _fresh_memory(size_bytes: int) -> memoryview:
-    """Private and, where it is large and the system has them, in huge pages: the first touch of each page is a fault.
+    """Allocate private memory, in huge pages if it is large and the system has them.
 
-    With pages of 4 KiB the faults took a quarter of a store's time while its cache was filled for the first time.
+    The first access to each page is a fault. With pages of 4 KiB these faults took a quarter of a store's time while
+    its cache was filled for the first time.
     """
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size_bytes >= ARENA_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
@@ -303,7 +312,7 @@ def _fresh_memory(size_bytes: int) -> memoryview:
 
 def _occupy(block: Block, reservation: Reservation) -> None:
     block.references += 1
-    block.unstored += 1
+    block.untiered += 1
     block.residents.append(reservation)
 
 

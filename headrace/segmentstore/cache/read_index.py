@@ -1,8 +1,9 @@
-"""Where the bytes of one segment lie in memory: entries sorted by offset, one per append, with holes where tier 2 is.
+"""The positions of one segment's bytes in memory: entries sorted by offset, one per append.
 
-Appends enter at the end. Bytes leave when the pool takes them back, when a truncation or deletion makes them
-pointless, or when a merge makes them part of another segment. Entries lie in short lists, so that a segment with a
-million of them loses some in the time that it takes to look at a few hundred.
+A gap between entries means that only tier 2 has the bytes. Appends enter at the end. An entry leaves the index when
+the pool evicts its bytes, when a truncation or deletion removes them, or when a merge moves them to another segment.
+
+Entries are in short lists. Removing a few of a million entries then takes only as long as scanning a few hundred.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Block, Reservation, WriterMark, gather, slice_parts
 
 PARTS_PER_READ_MAX: Final = 64
-"""A read of more pieces than this is joined: sending many tiny buffers costs more than copying them."""
+"""A read with more parts is joined into one: sending many tiny buffers costs more than copying them."""
 
 ENTRIES_PER_LIST_MAX: Final = 512
 
@@ -34,11 +35,11 @@ class ReadIndex:
 
     @property
     def first_offset(self) -> int | None:
-        """Where memory begins; None if nothing is in memory."""
+        """The first offset in memory; None if no byte is in memory."""
         return self._lists[0][0].offset if self._lists else None
 
     def add(self, offset: int, reservation: Reservation, ledger_entry: int, mark: WriterMark | None = None) -> None:
-        """Enter an append behind all others."""
+        """Add an append after all others."""
         reservation.offset = offset
         reservation.ledger_entry = ledger_entry
         reservation.owner = self
@@ -51,9 +52,9 @@ class ReadIndex:
             lists[-1].append(reservation)
 
     def entries_from(self, offset: int, end: int) -> Iterator[Reservation]:
-        """The entries from the one that covers `offset` on that end at or before `end`, as long as there is no hole.
+        """The entries from the one that covers `offset` on, up to `end` or the first gap.
 
-        Nothing if `offset` itself is not in memory.
+        An entry that ends after `end` is left out. If `offset` itself is not in memory, there are no entries.
         """
         expected: int | None = None
         for entry in self._from(offset):
@@ -65,13 +66,13 @@ class ReadIndex:
             expected = entry.end
 
     def entries_behind(self, offset: int) -> Iterator[Reservation]:
-        """All entries that start at or behind `offset`, in order, whatever lies between them."""
+        """All entries that start at or after `offset`, in order, regardless of gaps between them."""
         return (entry for entry in self._from(offset) if entry.offset >= offset)
 
     def read(self, offset: int, length: int) -> tuple[list[memoryview], list[Block]]:
-        """Up to `length` bytes from `offset` on: the parts, and the blocks to pin while the parts are in use.
+        """Up to `length` bytes from `offset` on, as parts, and the blocks to pin while the parts are in use.
 
-        No parts if the first byte is not in memory.
+        There are no parts if the byte at `offset` is not in memory.
         """
         entries: list[Reservation] = []
         expected, end = offset, offset + length
@@ -89,7 +90,7 @@ class ReadIndex:
         return parts, blocks
 
     def boundary_from(self, offset: int) -> int | None:
-        """The nearest start of an append at or behind `offset` that memory knows; None if it knows none."""
+        """The first start of an append at or after `offset` in memory; None if there is none."""
         entry = next(self.entries_behind(offset), None)
         return None if entry is None else entry.offset
 
@@ -99,25 +100,25 @@ class ReadIndex:
         return offset if entry is None else min(offset, entry.offset)
 
     def next_in_memory(self, offset: int) -> int | None:
-        """The first offset at or behind `offset` that is in memory."""
+        """The first offset at or after `offset` that is in memory; None if there is none."""
         entry = next(self._from(offset), None)
         return None if entry is None else max(offset, entry.offset)
 
-    def mark_stored(self, start: int, end: int) -> None:
-        """Tier 2 has the appends in [start, end)."""
-        # At once: the pool may hand the room to somebody who waits, and make more by dropping entries of this index.
-        stored: list[Reservation] = []
+    def mark_tiered(self, start: int, end: int) -> None:
+        """Mark the appends in [start, end) as tiered."""
+        # Collect them before the call: the pool may evict entries of this index at once, to serve a waiting receiver.
+        tiered: list[Reservation] = []
         for entry in self.entries_behind(start):
             if entry.offset >= end:
                 break
-            stored.append(entry)
-        self._pool.mark_stored(stored)
+            tiered.append(entry)
+        self._pool.mark_tiered(tiered)
 
-    def drop_stored(self) -> list[Reservation]:
-        """Forget the appends that tier 2 has; the others."""
+    def drop_tiered(self) -> list[Reservation]:
+        """Remove the appends that are tiered; return the others."""
         entries = list(self.entries_behind(0))
         for entry in entries:
-            if entry.stored:
+            if entry.tiered:
                 self._pool.release(entry)
         kept = [entry for entry in entries if entry.live]
         self._lists = [
@@ -126,7 +127,7 @@ class ReadIndex:
         return kept
 
     def release_before(self, offset: int) -> None:
-        """Forget the appends that end at or before `offset`."""
+        """Remove the appends that end at or before `offset`."""
         released: list[Reservation] = []
         while self._lists and self._lists[0][0].end <= offset:
             oldest = self._lists[0]
@@ -146,7 +147,10 @@ class ReadIndex:
                 self._pool.release(entry)
 
     def move_to(self, other: ReadIndex, shift: int) -> None:
-        """Make all entries those of `other`, `shift` bytes further; the writers of this segment are none of `other`."""
+        """Move all entries to `other`, with offsets greater by `shift`.
+
+        The entries lose their writers, because writers of this segment are unknown in the other one.
+        """
         moved, self._lists = self._lists, []
         for entries in moved:
             for entry in entries:
@@ -154,11 +158,11 @@ class ReadIndex:
                 other.add(entry.offset + shift, entry, entry.ledger_entry)
 
     def forget(self, reservations: Sequence[Reservation]) -> None:
-        """The pool has taken these away. Those that lie in one list go in one step."""
+        """Remove reservations that the pool has evicted. Those in the same list are removed in one step."""
         first = last = -1
         for reservation in reservations:
             if first <= reservation.offset <= last:
-                continue  # gone with the one before
+                continue  # removed with an earlier one of the same list
             position = bisect_right(self._lists, reservation.offset, key=_first_offset_of) - 1
             if position < 0:
                 continue
@@ -169,7 +173,7 @@ class ReadIndex:
                 del self._lists[position]
 
     def _from(self, offset: int) -> Iterator[Reservation]:
-        """The entries in order from the one that covers `offset` on, or else from the next one."""
+        """The entries in order, from the one that covers `offset` or the next one on."""
         number = max(bisect_right(self._lists, offset, key=_first_offset_of) - 1, 0)
         if number >= len(self._lists):
             return

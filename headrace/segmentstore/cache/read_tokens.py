@@ -1,7 +1,7 @@
-"""The token of a read from tier 2: where it stopped, and where the run lies that has the bytes from there on.
+"""The token of a read from tier 2: where the read stopped, and where the run with the next bytes starts.
 
-A client gives it back with its next read, to this owner or a later one, and saves it one of two look-ups in the chunk
-directory. It is only a hint: what it says is looked up, and one that does not fit is as good as none.
+A client returns the token with its next read, to this store or a later owner. It saves that store one of two look-ups
+in the chunk directory. The token is only a hint: the store checks the run in the directory, and ignores a wrong token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def encode_read_token(offset: int, run_offset: int) -> bytes:
 
 
 def run_hint(token: bytes, offset: int) -> int | None:
-    """Where the run may start that has the byte at `offset`; None if the token does not say, or is none."""
+    """The possible start of the run with the byte at `offset`; None if the token is invalid or of another offset."""
     if len(token) != _FIELDS.size:
         return None
     version, stopped_at, run_offset = _FIELDS.unpack(token)

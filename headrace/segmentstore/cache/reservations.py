@@ -1,4 +1,4 @@
-"""Where appended bytes lie in memory: blocks, the reservations in them, and views of what reservations hold."""
+"""The positions of appended bytes in memory: blocks, the reservations in them, and views of their bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Protocol
 
 
 class Block:
-    """`references` counts what may still look at the bytes, `unstored` what is not in tier 2 yet."""
+    """A piece of memory that is reused as a whole.
 
-    __slots__ = ("dropped", "filled", "pooled", "references", "residents", "unstored", "view")
+    `references` counts the live reservations and the pins on the block, `untiered` the reservations not tiered yet.
+    """
+
+    __slots__ = ("dropped", "filled", "pooled", "references", "residents", "untiered", "view")
 
     def __init__(self, view: memoryview, *, pooled: bool) -> None:
         self.view = view
@@ -18,34 +21,35 @@ class Block:
 
     def reset(self) -> None:
         self.references = 0
-        self.unstored = 0
+        self.untiered = 0
         self.filled = False
         self.dropped = False
         self.residents: list[Reservation] = []
 
 
 Extent = tuple[Block, int, int]
-"""Block, position and length of bytes that lie together."""
+"""The block, position and length of adjacent bytes."""
 
 WriterMark = tuple[int, int, int]
-"""Of an append: writer id, the writer's event number before it, number of events in it."""
+"""The writer id of an append, the writer's event number before it, and the number of events in it."""
 
 
 class Owner(Protocol):
-    """Who knows where the bytes of reservations belong."""
+    """The index that refers to reservations, and must drop them when the pool evicts their bytes."""
 
     def forget(self, reservations: Sequence[Reservation]) -> None:
-        """The pool has taken the bytes of these away; they are not live any more."""
+        """Drop reservations whose bytes the pool has evicted. They are not live any more."""
         ...
 
 
 class Reservation:
-    """Room for `length` bytes: one append from the moment it has arrived, as long as it is in memory.
+    """Room for `length` bytes: one append, from its arrival until it is evicted.
 
-    A single small object and no others: there are as many of them as appends in the cache. Most lie in one block, at
-    `start`; what does not fit there is in `more`. It starts out unstored. When an index knows it, the index is its
-    `owner`, `offset` is its place there, `ledger_entry` the log entry that holds its begin; what `mark` says is kept
-    until tier 2 has it.
+    The cache has one such object per append, so it is small and refers to few others. Most reservations are in one
+    block, at `start`; the bytes that do not fit there are in `more`. A reservation is not tiered at first.
+
+    When an index has it, the index is its `owner`, `offset` is its offset in the segment, and `ledger_entry` is the
+    log entry with its first byte. The values of `mark` are kept until it is tiered.
     """
 
     __slots__ = (
@@ -59,7 +63,7 @@ class Reservation:
         "owner",
         "previous_number",
         "start",
-        "stored",
+        "tiered",
         "writer_id",
     )
 
@@ -68,7 +72,7 @@ class Reservation:
         self.block = block
         self.start = start
         self.more = more
-        self.stored = False
+        self.tiered = False
         self.live = True
         self.owner: Owner | None = None
         self.offset = 0
@@ -99,8 +103,8 @@ class Reservation:
         return [block.view[start : start + length] for block, start, length in self.extents]
 
     def fill(self, data: Sequence[memoryview]) -> None:
-        """Copy `data` to the begin of the reservation; it must fit."""
-        if not self.more and len(data) == 1:  # as nearly always
+        """Copy `data` to the start of the reservation, where it must fit."""
+        if not self.more and len(data) == 1:  # a fast path for the common case
             self.block.view[self.start : self.start + len(data[0])] = data[0]
             return
         parts = iter(self.parts)
@@ -119,7 +123,7 @@ class Reservation:
 
 
 def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block]]:
-    """Views of the bytes of all these, one for those that lie side by side, and the block of each view."""
+    """Views of the bytes of these entries, one for each group of adjacent ones, and the block of each view."""
     parts: list[memoryview] = []
     blocks: list[Block] = []
     block: Block | None = None
@@ -131,7 +135,7 @@ def gather(entries: Iterable[Reservation]) -> tuple[list[memoryview], list[Block
         for extent_block, position, length in entry.extents:
             if extent_block is not block or position != end:
                 if not extent_block.view:
-                    raise AssertionError(f"bytes at {entry.offset} were asked for before they were loaded")
+                    raise AssertionError(f"the bytes at {entry.offset} were requested before they were loaded")
                 if block is not None:
                     parts.append(block.view[start:end])
                     blocks.append(block)

@@ -284,7 +284,7 @@ class Segment:
     def advance_storage(self, storage_length: int) -> None:
         """The chunk directory has the segment up to here, also what had come by merges."""
         home, shift = self.home
-        home.index.mark_stored(shift + self.storage_length, shift + storage_length)
+        home.index.mark_tiered(shift + self.storage_length, shift + storage_length)
         self.storage_length = storage_length
         if home is self:
             in_memory = self.index.first_offset

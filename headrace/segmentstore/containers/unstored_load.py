@@ -38,7 +38,7 @@ class UnstoredLoad:
         self._pool = pool
         self._promised: dict[_Place, Reservation] = {}
         for segment in metadata.segments.values():
-            for entry in segment.index.drop_stored():
+            for entry in segment.index.drop_tiered():
                 self._promised[entry.ledger_entry, entry.start] = entry
         self._entries: Iterator[LedgerEntry] = iter(())
         if self._promised:

@@ -45,9 +45,9 @@ class Throttle:
     def delay_s(self, now_s: float, appended: Appended) -> float:
         """How long to receive nothing after appends to these containers; 0 as long as tier 2 keeps up."""
         self._room.look(now_s)
-        if self._pool.unstored_bytes <= self._calm_bytes and self._room.greatest_fill <= THROTTLE_FROM_FILL:
+        if self._pool.untiered_bytes <= self._calm_bytes and self._room.greatest_fill <= THROTTLE_FROM_FILL:
             return 0.0
-        return throttle_delay_s(max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._log_fill(appended)))
+        return throttle_delay_s(max(self._pool.untiered_bytes / self._pool.capacity_bytes, self._log_fill(appended)))
 
     def log_is_full(self, appended: Appended) -> bool:
         """Whether appends to these containers would be refused: wait on."""
@@ -56,7 +56,7 @@ class Throttle:
     @property
     def level(self) -> float:
         """The fill that slows some connection down most; none is slowed below `THROTTLE_FROM_FILL`."""
-        return max(self._pool.unstored_bytes / self._pool.capacity_bytes, self._room.greatest_fill)
+        return max(self._pool.untiered_bytes / self._pool.capacity_bytes, self._room.greatest_fill)
 
     def _log_fill(self, appended: Appended) -> float:
         containers = appended() or self._containers()

@@ -106,7 +106,7 @@ def test_a_writer_that_was_set_up_before_goes_on_in_order(world, run, calls):
             assert calls["records"] == 1
             expected = b"0" + b"".join(b"%d " % number for number in range(1, 20))
             assert await other.read_all(FIRST) == expected
-            assert running.store.pool.unstored_bytes == len(expected) - 1
+            assert running.store.pool.untiered_bytes == len(expected) - 1
 
     run(scenario())
 
@@ -129,9 +129,9 @@ def test_appends_that_wait_for_their_segment_are_let_go_with_their_connection(wo
             world.metadata.get_many = slow
             client.send(*(wire.AppendBlockEnd(OTHER, 4, b"data", 1, number, 9) for number in range(3)))
             await asyncio.to_thread(asked.wait, 20)
-            await running.until(lambda: running.store.pool.unstored_bytes == 12)
+            await running.until(lambda: running.store.pool.untiered_bytes == 12)
             client.close()
-            await running.until(lambda: running.store.pool.unstored_bytes == 0)
+            await running.until(lambda: running.store.pool.untiered_bytes == 0)
             held.set()
             assert await other.read_all(FIRST) == FIRST.encode()
 
@@ -166,7 +166,7 @@ def test_numbers_of_a_waiting_writer_are_checked_as_always(world, run):
                 client.send(wire.AppendBlockEnd(WRITER, 1, b"%d" % number, 1, number, 9))
             assert await client.closed()
             assert await other.read_all(FIRST) == b"012"
-            assert running.store.pool.unstored_bytes == 2
+            assert running.store.pool.untiered_bytes == 2
 
     run(scenario())
 

@@ -70,7 +70,7 @@ def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world, ru
             for each in clients:
                 each.send_raw(frame[:-1])  # all but its end: what came must be kept somewhere
             await running.until(lambda: memory.used_bytes > len(clients) * 900_000)
-            assert pool.unstored_bytes == 0
+            assert pool.untiered_bytes == 0
             assert memory.used_bytes <= memory.total_bytes
             assert isinstance(await tables.put((b"j", ANY, b"v")), wire.TableEntriesUpdated)
             for each in clients:
