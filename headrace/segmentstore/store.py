@@ -216,7 +216,7 @@ class SegmentStore:
         await owned.unstored.stop()
         segment_container.log.on_failure = None  # it is none
         segment_container.log.fail(FencedError(f"container {container} was handed over: ask again who has it"))
-        owned.tables.abandon()
+        owned.tables.cancel()
         if not clean:
             self._retire(container, self._release(owned))
             await self.retired(container)
@@ -299,7 +299,7 @@ class SegmentStore:
         owned = self._owned.get(container.container)
         if owned is not None and owned.container is container:
             del self._owned[container.container]
-            owned.tables.abandon()
+            owned.tables.cancel()
             self._retire(container.container, self._release(owned))
         if self._on_failure is not None:
             self._on_failure(container, error)

@@ -117,7 +117,7 @@ def test_nothing_of_a_batch_is_visible_before_all_of_it(on_table):
     on_table(scenario)
 
 
-def test_one_condition_that_does_not_hold_refuses_the_whole_batch(on_table):
+def test_one_failed_condition_rejects_the_whole_batch(on_table):
     async def scenario(running, client, tables):
         table, pool = resident(running).table, running.store.pool
         before, untiered = table.segment.length, pool.untiered_bytes
@@ -150,7 +150,7 @@ def test_commands_behind_a_large_batch_come_after_it(on_table):
     on_table(scenario)
 
 
-def test_a_batch_that_is_broken_in_the_middle_closes_the_connection(on_table):
+def test_malformed_batch_closes_the_connection(on_table):
     async def scenario(running, client, tables):
         table, pool = resident(running).table, running.store.pool
         before, untiered = table.segment.length, pool.untiered_bytes

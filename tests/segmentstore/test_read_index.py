@@ -146,7 +146,7 @@ TestReadIndex = IndexMachine.TestCase
 
 
 def test_an_append_in_memory_is_one_object():
-    """What the collector has to look at, and what a long-lived cache costs beside its bytes."""
+    """What the collector has to look at, and what a long-lived cache costs in addition to its bytes."""
     count = 5000
     pool = BlockPool(16 << 20)
     index = ReadIndex(pool)

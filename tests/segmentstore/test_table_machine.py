@@ -99,7 +99,7 @@ class TableMachine(StoreUnderAMachine):
     def change(self, name: str, command: Any, expected: type[wire.WireCommand], after: dict[bytes, bytes]) -> None:
         """Send a batch whose outcome is known; wait for it unless the disk is held."""
         if self.sync.armed and ((held := self.resident(name)) is None or len(held.table.tails) > 1):
-            return  # it might wait, and nobody knew when it was accepted
+            return  # it might wait, and the test could not tell when it was accepted
         task = self.loop.create_task(self.call(command))
         self.running.append((task, expected))
         if expected in (wire.TableEntriesUpdated, wire.TableKeysRemoved):
@@ -279,7 +279,7 @@ class TableMachine(StoreUnderAMachine):
 
     @rule()
     def evict(self) -> None:
-        """Segments that are idle leave memory, and their tables with them."""
+        """Idle segments are evicted, and their tables with them."""
         if self.sync.armed:
             return
         self.flush("none", 2)
@@ -295,7 +295,7 @@ class TableMachine(StoreUnderAMachine):
         if self.sync.armed:
             return
         self.settle()
-        tasks = self.owned.tables.abandon()
+        tasks = self.owned.tables.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks))
         self.start_on(MemoryJournalDisk())
@@ -307,7 +307,7 @@ class TableMachine(StoreUnderAMachine):
             found[name] = {key: value for key, _, value in self.wait(TableClient(self, name).pages(50))}
             assert found[name] in self.past[name]
             self.past[name] = [found[name]]
-        self.begin_anew(found)
+        self.begin_again(found)
 
     @rule()
     def hold_disk(self) -> None:
@@ -320,7 +320,7 @@ class TableMachine(StoreUnderAMachine):
     @rule(seed=st.integers(0, 1 << 16))
     def cut_power(self, seed: int) -> None:
         survivor = self.lose_power(seed)
-        self.cancel(self.owned.tables.abandon())
+        self.cancel(self.owned.tables.cancel())
         self.start_on(survivor)
         self.find_out()
 
@@ -344,9 +344,9 @@ class TableMachine(StoreUnderAMachine):
         for name in NAMES:
             found[name] = {key: value for key, _, value in self.wait(TableClient(self, name).pages(50))}
         assert found in self.history, (found, self.history)
-        self.begin_anew(found)
+        self.begin_again(found)
 
-    def begin_anew(self, found: State) -> None:
+    def begin_again(self, found: State) -> None:
         self.history = [found]
         self.followers = {name: (0, {}) for name in NAMES}  # a follower of what is not durable is told nothing
         self.versions = {}

@@ -96,7 +96,7 @@ def test_conditions_on_versions(on_table, key, condition, refusal, removal):
     on_table(scenario)
 
 
-def test_conditions_hold_before_the_batch_and_the_last_of_a_key_wins(on_table):
+def test_batch_conditions_precede_it_and_last_entry_wins(on_table):
     async def scenario(running, client, tables):
         found = versions_of(await tables.put((b"a", NONE, b"1"), (b"a", NONE, b"2"), (b"b", ANY, b"3")))
         assert len(set(found)) == 3
@@ -121,7 +121,7 @@ def test_a_condition_on_the_length_of_the_table(on_table):
     on_table(scenario)
 
 
-def test_updates_that_are_sent_together_are_checked_in_their_order(on_table):
+def test_pipelined_updates_are_checked_in_their_order(on_table):
     async def scenario(running, client, tables):
         for round_ in range(50):
             client.send(
@@ -346,7 +346,7 @@ def test_a_batch_of_many_megabytes_needs_no_memory_but_the_cache(make_world, run
             for key, value in values.items():
                 assert await tables.values(key) == [value]
             running.store.table_memory.drop(container_of_segment(TABLE, world.container_count), TABLE)
-            assert await tables.values(b"14") == [values[b"14"]]  # read anew, in pieces that end inside of entries
+            assert await tables.values(b"14") == [values[b"14"]]  # read again, in pieces that end inside of entries
             too_much = wire.ReadTable(5, TABLE, "", tuple(wire.TableKey(key) for key in values))
             assert isinstance(await client.call(too_much), wire.ErrorMessage)
 
@@ -391,7 +391,7 @@ def test_a_question_that_waits_its_turn_keeps_its_keys(on_table):
     on_table(scenario)
 
 
-def test_a_question_for_many_keys_is_answered_before_the_next_command(on_table):
+def test_read_of_many_keys_is_answered_before_the_next_command(on_table):
     """It holds receive memory while it waits; a connection must not have many of them."""
 
     async def scenario(running, client, tables):

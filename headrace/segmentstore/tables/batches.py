@@ -1,4 +1,4 @@
-"""A batch of updates or removals: received into the cache, made entries there, appended to its table as a whole."""
+"""A batch of updates or removals, encoded as entries in the cache and appended to its table as a whole."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Of each change its key, the version that it must have, its position in the data, and the length of its value
-    (REMOVED for none). They are in columns: a batch may have very many.
+    """The changes of one command, in columns, because a batch may have very many.
 
-    `data` is None until `read_slice` has read all of them, and once it belongs to the table's segment.
+    The columns have each change's key, the version that the key must have, the position of its entry in the data, and
+    the length of its value (REMOVED for a removal). `data` is None until `read_slice` has read all changes, and again
+    after `take_data`.
     """
 
     __slots__ = (
@@ -38,7 +39,7 @@ class Batch:
     )
 
     def __init__(self, pool: BlockPool, received: Reservation, changes: wire.TableChanges) -> None:
-        """Take `received` over, where `changes` are read from."""
+        """Take ownership of `received`, which holds the payload that `changes` reads."""
         self._pool = pool
         self._received = received
         self._changes = changes
@@ -54,11 +55,11 @@ class Batch:
         return len(self.keys)
 
     def read_slice(self) -> bool:
-        """Make entries of the next changes, in the room of those that were read; whether there are more.
+        """Encode the next changes as entries, over the payload bytes that were read; return whether there are more.
 
         Raises:
             InvalidRequestError: a key or value has a forbidden length.
-            WireFormatError: no change is there.
+            WireFormatError: the payload does not decode as a change.
         """
         parts: list[Buffer] = []
         start = self.length
@@ -80,7 +81,7 @@ class Batch:
             part[:] = encoded[: len(part)]
             encoded = encoded[len(part) :]
         if len(encoded):
-            raise AssertionError("entries take less than the commands that carry them")
+            raise AssertionError("entries take less room than the command that carries them")
         if self._changes.left:
             return True
         self.expected_length = self._changes.table_segment_offset
@@ -88,14 +89,14 @@ class Batch:
         return False
 
     def take_data(self) -> Reservation:
-        """The bytes to append; whoever takes them releases them."""
+        """The bytes to append. The caller owns them and must release them."""
         data, self.data = self.data, None
         if data is None:
-            raise AssertionError("a batch is appended once")
+            raise AssertionError("a batch is appended only once, after all its changes were read")
         return data
 
     def release(self) -> None:
-        """Give the memory back if nobody took the data."""
+        """Free the memory of the batch, unless `take_data` was called."""
         self._pool.release(self._received)
         if self.data is not None:
             self._pool.release(self.data)
@@ -104,6 +105,8 @@ class Batch:
 
 def _check(key: bytes, value_length: int) -> None:
     if not 0 < len(key) <= TABLE_KEY_BYTES_MAX:
-        raise InvalidRequestError(f"a key of a table has 1 to {TABLE_KEY_BYTES_MAX} bytes, not {len(key)}")
+        raise InvalidRequestError(f"a table key must have 1 to {TABLE_KEY_BYTES_MAX} bytes, this one has {len(key)}")
     if value_length > TABLE_VALUE_BYTES_MAX:
-        raise InvalidRequestError(f"a value of a table has at most {TABLE_VALUE_BYTES_MAX} bytes, not {value_length}")
+        raise InvalidRequestError(
+            f"a table value must have at most {TABLE_VALUE_BYTES_MAX} bytes, this one has {value_length}"
+        )

@@ -1,4 +1,4 @@
-"""Look-ups and walks in index runs. Blocks are read from chunk storage once and remembered within a bound."""
+"""Look-ups and walks in index runs. Blocks are read from chunk storage and kept in a bounded cache."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headrace.model.table_indexes import IndexObject, IndexRun
 from headrace.ports.chunk_storage import ChunkStorage
 
 SPARSE_INDEX_FACTOR = 4
-"""What a sparse index takes in Python objects, in times of its bytes."""
+"""The memory of a decoded sparse index in Python objects, as a multiple of its encoded size."""
 
 
 class Window(NamedTuple):
-    """What runs have of the keys from some key on and before `end` (None has no end): the newest place of each."""
+    """The newest place of each key in a range of keys, which ends before `end` (None: at the last key)."""
 
     places: dict[bytes, Place]
     end: bytes | None
@@ -44,8 +44,8 @@ class IndexReader:
         """The newest place of a key, which may be a removal; None if no run has one.
 
         Raises:
-            NotFoundError: an object has gone: the runs are not those of the table any more.
-            CorruptError: an object is not what was written.
+            NotFoundError: an object was removed, so the table has other runs by now.
+            CorruptError: an object does not have the bytes that were written.
             ThrottledError, UnavailableError: chunk storage does not answer.
         """
         for run in runs:
@@ -56,7 +56,7 @@ class IndexReader:
         return None
 
     async def window(self, runs: Sequence[IndexRun], first: bytes) -> Window:
-        """The keys from `first` on, as far as one block of each run reaches; raises as `find`."""
+        """The keys from `first` to the end of the first block that ends, of one block per run. Raises as `find`."""
         places: dict[bytes, Place] = {}
         end: bytes | None = None
         found: list[list[tuple[bytes, Place]]] = []
@@ -65,24 +65,24 @@ class IndexReader:
             found.append(decode_index_block(block))
             if block_end is not None and (end is None or block_end < end):
                 end = block_end
-        for entries in reversed(found):  # the newest run last: it counts
+        for entries in reversed(found):  # the newest run last, because its places replace older ones
             for key, place in entries:
                 if first <= key and (end is None or key < end):
                     places[key] = place
         return Window(places, end)
 
     async def walk(self, runs: Sequence[IndexRun]) -> AsyncIterator[tuple[bytes, Place]]:
-        """The newest place of every key, in the order of keys; raises as `find`."""
+        """The newest place of each key, in the order of keys. Raises as `find`."""
         first: bytes | None = b""
         while first is not None:
             window = await self.window(runs, first)
             for key in sorted(window.places):
                 yield key, window.places[key]
             first = window.end
-            await asyncio.sleep(0)  # blocks that are remembered cost no wait: let others run
+            await asyncio.sleep(0)  # cached blocks do not suspend the task, so let other tasks run here
 
     async def _block(self, run: IndexRun, key: bytes) -> tuple[bytes, bytes | None]:
-        """The block that has a key if the run has it, and the first key behind that block."""
+        """The only block of a run that may have the key, and the first key of the next block."""
         number = max(bisect_right(run, key, key=lambda each: each.first_key) - 1, 0)
         found = run[number]
         blocks = (await self._sparse_index(found)).blocks
@@ -111,8 +111,8 @@ class IndexReader:
 
     async def _read(self, found: IndexObject, position: int, length: int, checksum: int) -> bytes:
         if position + length > found.data_bytes + found.sparse_bytes:
-            raise CorruptError(f"index object {found.name} names {length} bytes at {position}, behind its end")
+            raise CorruptError(f"index object {found.name} refers to {length} bytes at {position}, after its end")
         data = await self._objects.read(found.name, position, length)
         if crc32c(data) != checksum:
-            raise CorruptError(f"{length} bytes at {position} of index object {found.name} are not what was written")
+            raise CorruptError(f"{length} bytes at {position} of index object {found.name} fail their checksum")
         return data

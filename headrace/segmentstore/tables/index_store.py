@@ -1,8 +1,8 @@
 """Index records and index objects of one container's tables.
 
-A record is written in one transaction with a check of the container's claim: a deposed owner changes nothing. Objects
-are written before the record names them, and removed after it does not any more; those that a crash leaves between
-are removed when the table is read anew, or with the table.
+A record is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
+An object is written before a record names it, and removed after no record names it any more. If a crash leaves an
+unnamed object, the store removes it when it loads the table again, or with the table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOTHING: Final = TableIndex(0, ())
 
 
 class IndexStore:
-    """`epoch` is the version of the container's claim."""
+    """The index records and objects of one container. `epoch` is the version of the container's claim."""
 
     def __init__(self, metadata_store: MetadataStore, chunk_storage: ChunkStorage, container: int, epoch: int) -> None:
         self.objects = chunk_storage
@@ -52,10 +52,10 @@ class IndexStore:
         self._written = 0
 
     async def load(self, segment: Segment) -> IndexRecord:
-        """The record of a table, whether it has one or not.
+        """Read the index record of a table; it has an empty index if none was written yet.
 
         Raises:
-            CorruptError: the record is none that this version knows.
+            CorruptError: this version cannot decode the record.
             ThrottledError, UnavailableError: the metadata store does not answer.
         """
         key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
@@ -71,21 +71,21 @@ class IndexStore:
         return record
 
     async def forget(self, segment: Segment) -> None:
-        """Remove the record and the objects of a table whatever they are; raises as `IndexRecord.remove`."""
+        """Remove the record and the objects of a table without reading them. Raises as `IndexRecord.remove`."""
         key = Key(chunk_partition(segment.name), TABLE_INDEX_SORT)
         await self.write(Delete(key, version=None))
         await self.remove_all(self.prefix(key, segment.attribute(CREATION_TIME)))
 
     async def remove_all(self, prefix: str) -> None:
-        """Remove every object of a table that no newer owner wrote."""
+        """Remove the objects of a table, except those that a newer owner wrote."""
         while names := [each.name for each in await self.objects.list(prefix) if self.may_remove(each.name)]:
             await self.objects.delete(names)
 
     async def put(self, record: IndexRecord, parts: Sequence[Buffer]) -> str:
-        """Write an object of a table's index; its name.
+        """Write an object of a table's index; return its name.
 
         Raises:
-            ThrottledError, UnavailableError: try again, under another name.
+            ThrottledError, UnavailableError: call it again, which chooses another name.
         """
         self._written += 1
         name = f"{record.prefix}{self._epoch:010d}-{self._written:010d}"
@@ -93,18 +93,18 @@ class IndexStore:
         return name
 
     async def remove(self, names: Iterable[str]) -> None:
-        """Remove objects that no record names; if that fails they stay until somebody looks for such."""
+        """Remove objects that no record names. If that fails, a later `load` or `remove_all` removes them."""
         try:
             await self.objects.delete(list(names))
         except HeadraceError as error:
             _log.warning("event=index_objects_left container=%d error=%r", self._container, error.message)
 
     async def write(self, write: Write) -> None:
-        """Raises FencedError, WriteConflictError, UnavailableError."""
+        """Write under the container's claim. Raises FencedError, WriteConflictError, UnavailableError."""
         await self._claimed.write(write)
 
     def prefix(self, key: Key, created_ms: int) -> str:
-        """What the names of a table's index objects begin with; a segment's own name may be too long for that."""
+        """The prefix of a table's index objects. It has a digest, because the segment's name may be too long."""
         digest = hashlib.sha256(key.partition.encode()).hexdigest()[:32]
         return f"tables/container-{self._container:04d}/{digest}-{created_ms:013d}/"
 
@@ -114,7 +114,7 @@ class IndexStore:
         return epoch.isdigit() and int(epoch) <= self._epoch
 
     async def _remove_orphans(self, record: IndexRecord) -> None:
-        """Objects that were written and never named, or named no more and not removed."""
+        """Remove the objects that the record does not name: a crash left them before or after a write of it."""
         named = {each.name for run in record.index.runs for each in run}
         listed = [each.name for each in await self.objects.list(record.prefix)]
         if orphans := [name for name in listed if name not in named and self.may_remove(name)]:
@@ -122,7 +122,7 @@ class IndexStore:
 
 
 class IndexRecord:
-    """The record of one table and what it says now, `index`."""
+    """The index record of one table. `index` is its current content."""
 
     def __init__(self, store: IndexStore, key: Key, created_ms: int, stored: Record | None, index: TableIndex) -> None:
         self.index = index
@@ -134,7 +134,7 @@ class IndexRecord:
         self._may_exist = stored is not None
 
     async def replace(self, index: TableIndex) -> None:
-        """Make this the index. To be called again until it succeeds: before that nobody knows which one it is.
+        """Make this the index. Call it again until it succeeds: before that it is unknown which index is stored.
 
         Raises:
             FencedError: the container has another owner.
@@ -148,8 +148,8 @@ class IndexRecord:
         except WriteConflictError as error:
             found = error.failed.get(1)
             if found is None or found.body != body:
-                raise CorruptError(f"somebody else has written the index record {self._key.partition}") from error
-            self._version = found.version  # an earlier attempt arrived
+                raise CorruptError(f"another process has written the index record {self._key.partition}") from error
+            self._version = found.version  # an earlier attempt succeeded, though its answer was lost
         else:
             self._version = 0 if version is None else version + 1
         former, self.index = self.index, index
@@ -159,7 +159,7 @@ class IndexRecord:
             await self._store.remove(gone)
 
     async def remove(self) -> None:
-        """Forget the index and remove its objects; raises as `replace`."""
+        """Remove the record and its objects. Raises as `replace`."""
         if not self._may_exist:
             return
         await self._store.write(Delete(self._key, version=None))

@@ -1,4 +1,4 @@
-"""Writes a run of a table's index: sorted keys in, immutable objects out. Holds one object in memory at a time."""
+"""Writes a run of a table's index: sorted keys in, immutable objects out. One object is in memory at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.segmentstore.tables.index_store import IndexRecord, IndexStore
 from headrace.segmentstore.tables.limits import TableLimits
 
 BLOCK_ENTRIES_MIN: Final = 16
-"""However long the keys are: else the sparse index would hold most of them."""
+"""A block has at least so many entries. Otherwise a sparse index of long keys would hold most of the keys."""
 
 
 class RunWriter:
-    """One run. Keys come in their order, each once."""
+    """Writes one run. Add each key once, in the order of keys."""
 
     def __init__(self, store: IndexStore, record: IndexRecord, limits: TableLimits) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class RunWriter:
         self._draft = _Draft(b"")
 
     async def add(self, key: bytes, place: Place) -> None:
-        """Raises ThrottledError, UnavailableError: the run is not to be used, begin another one."""
+        """Add a key. After ThrottledError or UnavailableError the run is incomplete: start another one."""
         draft = self._draft
         if draft.block_entries >= BLOCK_ENTRIES_MIN and draft.block_bytes >= self._limits.index_block_bytes:
             first_key = separator(self._last_key or b"", key)
@@ -40,14 +40,14 @@ class RunWriter:
         self._last_key = key
 
     async def finish(self) -> IndexRun:
-        """The run, empty if no key came; raises as `add`."""
+        """Write the last object; return the run, which is empty if no key was added. Raises as `add`."""
         if self._draft.entries:
             self._draft.end_block(b"")
             await self._put(self._draft)
         return tuple(self._objects)
 
-    async def abandon(self) -> None:
-        """Remove what was written of a run that no record will name."""
+    async def discard(self) -> None:
+        """Remove the objects of a run that no record will name."""
         if self._objects:
             await self._store.remove(each.name for each in self._objects)
 
@@ -69,7 +69,7 @@ class RunWriter:
 
 
 class _Draft:
-    """An object that is being put together."""
+    """The object that is being filled."""
 
     def __init__(self, first_key: bytes) -> None:
         self.first_key = self._block_first_key = first_key

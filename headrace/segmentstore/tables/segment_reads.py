@@ -1,4 +1,4 @@
-"""Reads whole stretches of a table's segment as readers of streams do: from memory, else from tier 2."""
+"""Reads parts of a table's segment in the same way as for stream readers: from memory, else from tier 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headrace.segmentstore.tiering.storage_reader import StorageReader
 
 
 def read_in_memory(segment: Segment, offset: int, length: int) -> bytes | None:
-    """Exactly these bytes, durable or not, if memory has all of them."""
+    """Exactly these bytes, durable or not; None unless memory has all of them."""
     pieces: list[memoryview] = []
     while length:
         parts, _ = segment.index.read(offset, length)
@@ -25,7 +25,7 @@ async def read_segment(segment: Segment, reader: StorageReader, offset: int, len
 
     Raises:
         NotFoundError: the segment was removed or truncated.
-        ThrottledError, UnavailableError, CorruptError: as the reader says.
+        ThrottledError, UnavailableError, CorruptError: as `StorageReader.read`.
     """
     pieces: list[bytes | memoryview] = []
     while length:

@@ -1,9 +1,11 @@
-"""One table: the state that updates are checked against, and look-ups in it.
+"""One table: the state against which updates are checked, and look-ups in it.
 
-The newest entries are in tails in memory: one that takes updates, and perhaps one that is full and waits for its way
-into the index. Older ones are in the index, of which memory has a few blocks. State runs ahead of the log like all
-state of a container: whoever answers from it waits until the log has caught up. Updates are checked one after the
-other, in the order in which they came, and never wait for each other's durability.
+The newest entries are in tails in memory: one that takes updates, and at most one that is full and waits to be flushed
+to the index. Older entries are in the index, of which memory has some blocks.
+
+As all state of a container, this state is ahead of the log. A caller that answers from it must wait until the log is
+durable. Updates are checked one after the other, in the order of their arrival, without waiting for the durability of
+earlier ones.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ LOOK_UPS_AT_ONCE_MAX: Final = 16
 
 
 class Table:
-    """A table in memory, for as long as somebody uses it or there is room. Nothing but `ready` before that is done.
+    """A table in memory. Before `ready` has returned, no other method may be called.
 
-    `order` is held while an update is checked and appended, and by whoever needs updates to stand still. `failure` is
-    why the index cannot be kept any more: then the table takes no updates.
+    A caller holds `order` while it checks and appends an update, or when it must exclude updates. `failure` is the
+    error for which the index cannot be maintained any more; the table then rejects updates. A table with `users` is
+    not evicted.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Table:
     @property
     def record(self) -> IndexRecord:
         if self._record is None:
-            raise AssertionError("a table is ready before it is used")
+            raise AssertionError("a table was used before it was ready")
         return self._record
 
     @property
@@ -83,7 +86,7 @@ class Table:
 
     @property
     def entry_count(self) -> int:
-        """Keys that the table has. An index may count a key more than once, until its runs are merged."""
+        """The number of keys. A key in several runs, or in a tail and a run, may count more than once."""
         newest, *full = self.tails
         covered = sum(
             not place.removed and key not in newest.places for tail in full for key, place in tail.places.items()
@@ -92,15 +95,16 @@ class Table:
 
     @property
     def live_bytes(self) -> int:
-        """What the newest entries take in the segment, or more: see `entry_count`."""
+        """The bytes of the newest entries in the segment. It may be too high, as `entry_count`."""
         return sum(tail.live_bytes for tail in self.tails) + sum(each.live_bytes for run in self.runs for each in run)
 
     async def ready(self) -> None:
-        """Read what the table is, if that has not been done.
+        """Load the index record and the entries that no index has, unless they are loaded.
 
         Raises:
             NotFoundError: the segment was removed meanwhile.
-            ThrottledError, UnavailableError, CorruptError: tier 2 does not answer, or not what was written.
+            ThrottledError, UnavailableError: tier 2 or the metadata store does not answer.
+            CorruptError: the record or the bytes do not decode.
         """
         if self._record is not None:
             return
@@ -129,7 +133,7 @@ class Table:
     # Look-ups
 
     def peek(self, key: bytes) -> Place | None:
-        """The newest entry that memory has of a key, which may be a removal."""
+        """The newest entry of a key in the tails, which may be a removal; None if the tails have none."""
         for tail in self.tails:
             place = tail.places.get(key)
             if place is not None:
@@ -137,7 +141,7 @@ class Table:
         return None
 
     async def find(self, key: bytes) -> Place | None:
-        """The newest entry of a key; None if it has none or was removed. Raises as `ready`."""
+        """The newest entry of a key; None if the table does not have the key. Raises as `ready`."""
         while True:
             place, runs = self.peek(key), self.runs
             if place is not None or not runs:
@@ -152,7 +156,7 @@ class Table:
                 return self.alive(newer or place)
 
     async def find_all(self, keys: Iterable[bytes]) -> dict[bytes, Place | None]:
-        """As `find`, for many keys."""
+        """As `find`, for several keys."""
         found = {key: self.alive(self.peek(key)) for key in keys}
         elsewhere = [key for key in found if self.peek(key) is None] if self.runs else []
         for first in range(0, len(elsewhere), LOOK_UPS_AT_ONCE_MAX):
@@ -161,7 +165,10 @@ class Table:
         return found
 
     async def walk(self, first: bytes, last: bytes | None) -> AsyncIterator[tuple[bytes, Place]]:
-        """The keys from `first` to `last`, both inclusive, in order of their bytes, each as it is when reached."""
+        """The keys from `first` to `last`, both inclusive, in the order of their bytes.
+
+        The walk sees concurrent updates of the keys that it has not reached.
+        """
         position: bytes | None = first
         while position is not None and (last is None or position <= last):
             window = await self._window(position)
@@ -184,20 +191,23 @@ class Table:
             except NotFoundError as error:
                 self._check_changed(runs, error)
                 continue
-            if self.runs is runs:  # else a tail may have become a run of which this knows nothing
+            if self.runs is runs:  # else a tail may have become a run that this window does not have
                 return window
 
     def _check_changed(self, runs: tuple[IndexRun, ...], error: NotFoundError) -> None:
-        """An object may be gone only because the index does not have it any more."""
+        """Raise CorruptError if the runs are still the same: only an object of former runs may be missing."""
         if self.runs is runs:
             raise CorruptError(f"the index of table {self.segment.name} has lost an object: {error}") from error
 
     def alive(self, place: Place | None) -> Place | None:
-        """None for what was removed; a compaction that truncated an entry has appended it again or found it dead."""
+        """The place, or None if it is a removal or was truncated.
+
+        Before a compaction truncates an entry it appends the entry again, unless a newer one replaces it.
+        """
         return None if place is None or place.removed or place.offset < self.segment.start_offset else place
 
     def check_key(self, key: bytes) -> None:
-        """Raises InvalidRequestError: the table has keys of another length."""
+        """Raise InvalidRequestError if the table has keys of another length."""
         if self.key_length and len(key) != self.key_length:
             raise InvalidRequestError(
                 f"the keys of table {self.segment.name} have {self.key_length} bytes, this one has {len(key)}"
@@ -206,10 +216,10 @@ class Table:
     # Changes
 
     async def room(self) -> None:
-        """Return when memory may hold more keys of this table.
+        """Wait until memory may hold more keys of this table.
 
         Raises:
-            HeadraceError: the index cannot be written, so that it never will.
+            HeadraceError: the index cannot be maintained, so there will be no room.
         """
         while self.failure is None and len(self.tails) > 1 and self._is_full(self.tails[0]):
             self._room.clear()
@@ -219,14 +229,13 @@ class Table:
             raise self.failure
 
     def hurry(self) -> None:
-        """Do not let updates that wait for room wait for the time of the next flush as well."""
+        """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
         if not self._room.is_set() and self.segment.storage_length < self.tails[0].start:
             self.segment.unstored_since_s = -math.inf
             self.container.tell_news()
 
     def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:
-        """Append entries, whose places in the newest tail are known; `data` and `done` as in
-        `SegmentContainer.append`, which see."""
+        """Append entries whose places are in `addition`. `data` and `done` are those of `SegmentContainer.append`."""
         segment = self.segment
         batches = segment.attribute(TABLE_BATCHES)
         self.container.append(segment, TABLE_BATCHES, batches, max(batches, 0) + 1, 0, data, done)
@@ -234,20 +243,20 @@ class Table:
         self.freeze_if_full()
 
     def freeze_if_full(self) -> None:
-        """Begin a new tail if the first one is full and there is no other."""
+        """Start a new tail if the only one is full."""
         segment, tail = self.segment, self.tails[0]
         replayed = segment.length - max(tail.start, segment.start_offset)
         if len(self.tails) == 1 and (self._is_full(tail) or 2 * replayed > self._limits.replay_segment_bytes):
             self.tails.insert(0, Tail(segment.length))
 
     def thaw(self) -> None:
-        """Let go of the full tail, which the index has now."""
+        """Discard the full tail, whose entries the index has now."""
         del self.tails[1:]
         self.freeze_if_full()
         self._room.set()
 
-    def give_up(self, error: HeadraceError) -> None:
-        """Take no more updates."""
+    def fail(self, error: HeadraceError) -> None:
+        """Reject updates from now on, those that wait for room included."""
         self.failure = error
         self._room.set()
 

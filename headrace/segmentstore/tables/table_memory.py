@@ -1,6 +1,6 @@
-"""The tables that are in memory, of all containers of a process, within one bound on what they take.
+"""The tables of all containers of a process that are in memory, with one limit on the memory of all of them.
 
-A table that nobody uses may leave at any time: whoever asks for it next reads it again.
+A table that is not in use may be evicted at any time. The next request for it loads it again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.upkeep import TableUpkeep
 
 UPKEEPS_AT_ONCE_MAX: Final = 2
-"""Each may hold an index object that it writes."""
+"""Maintenance tasks that run at the same time. Each may have an index object in memory while it writes it."""
 
 TABLE_CHARGE_BYTES: Final = 8 << 10
-"""What a table takes beside its tails."""
+"""The memory of a table in addition to its tails."""
 
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """A table in memory, its upkeep, and the task that does it while there is something to do."""
+    """A table in memory, its upkeep, and the task that runs the upkeep while there is work."""
 
     table: Table
     upkeep: TableUpkeep
@@ -34,12 +34,12 @@ class Resident:
 
     @property
     def is_useless(self) -> bool:
-        """Whether the table has failed, so that whoever asks next had better read it anew."""
+        """Whether the table has failed and is not in use, so that the next request must load it again."""
         return self.table.failure is not None and not self.table.users
 
 
 class TableMemory:
-    """`objects` is where index objects are."""
+    """The tables in memory, least recently used first. `objects` is the chunk storage of the index objects."""
 
     def __init__(self, objects: ChunkStorage, limits: TableLimits) -> None:
         self.limits = limits
@@ -60,7 +60,7 @@ class TableMemory:
         self._residents[container, name] = resident
 
     def drop(self, container: int, name: str) -> None:
-        """Let a table go; whoever uses it still has it."""
+        """Evict a table. Callers that use it keep their reference."""
         resident = self._residents.pop((container, name), None)
         if resident is not None:
             self.used_bytes -= resident.counted_bytes
@@ -70,7 +70,7 @@ class TableMemory:
         return [(name, resident) for (owner, name), resident in self._residents.items() if owner == container]
 
     def recount(self, container: int, name: str) -> None:
-        """A table may have grown: count it anew, and let those go that were used least recently if that is too much."""
+        """Update the size of a table that may have grown, and evict least recently used tables beyond the limit."""
         resident = self._residents.get((container, name))
         if resident is not None:
             counted_bytes = TABLE_CHARGE_BYTES + resident.table.memory_bytes

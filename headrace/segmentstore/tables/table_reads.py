@@ -1,4 +1,4 @@
-"""What tables are asked: values of keys, pages in the order of keys, and what was written since a position."""
+"""Reads of tables: values of keys, pages in the order of keys, and the entries written since a position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES_AT_ONCE_MAX: Final = 16
 DELTA_READ_BYTES_MIN: Final = 64 << 10
 ENTRY_BYTES_MAX: Final = HEADER_BYTES + TABLE_KEY_BYTES_MAX + TABLE_VALUE_BYTES_MAX
 REPLY_ENTRY_BYTES: Final = 24
-"""What a key and a value take in a reply beside themselves."""
+"""The bytes of a reply per entry, in addition to its key and value."""
 
 Found = tuple[bytes, Place]
 
@@ -35,12 +35,13 @@ class Delta(NamedTuple):
 
 
 async def get(table: Table, keys: Sequence[bytes]) -> list[TableEntry]:
-    """One entry per key, in their order: version NOT_EXISTS and no value for one that is not there.
+    """One entry per key, in the order of `keys`. A key that the table does not have gets NOT_EXISTS and no value.
 
     Raises:
-        InvalidRequestError: a key has a wrong length, or the answer does not fit a frame.
+        InvalidRequestError: a key has a wrong length, or the reply does not fit into a frame.
         NotFoundError: the table was removed.
-        ThrottledError, UnavailableError, CorruptError: tier 2 does not answer, or not what was written.
+        ThrottledError, UnavailableError: tier 2 does not answer.
+        CorruptError: tier 2 does not have the bytes that were written.
     """
     for key in keys:
         table.check_key(key)
@@ -48,8 +49,8 @@ async def get(table: Table, keys: Sequence[bytes]) -> list[TableEntry]:
     reply_bytes = sum(REPLY_ENTRY_BYTES + entry_bytes(key, places[key] or _NOWHERE) for key in keys)
     if reply_bytes > WIRE_FRAME_PAYLOAD_BYTES_MAX // 2:
         raise InvalidRequestError(
-            f"the values of these {len(keys)} keys take {reply_bytes} bytes, allowed are "
-            f"{WIRE_FRAME_PAYLOAD_BYTES_MAX // 2}: ask for fewer at once"
+            f"the values of these {len(keys)} keys take {reply_bytes} bytes, the limit is "
+            f"{WIRE_FRAME_PAYLOAD_BYTES_MAX // 2}: request fewer keys at once"
         )
     found = [(key, place) for key, place in places.items() if place is not None]
     entries = {entry.key: entry for entry in await _with_values(table, found)}
@@ -57,7 +58,7 @@ async def get(table: Table, keys: Sequence[bytes]) -> list[TableEntry]:
 
 
 async def page_of_keys(table: Table, first: bytes, last: bytes | None, count: int) -> list[Found]:
-    """Up to `count` keys from `first` to `last`, both inclusive, in order of their bytes; raises as `get`."""
+    """Up to `count` keys from `first` to `last`, both inclusive, in the order of their bytes. Raises as `get`."""
     found: list[Found] = []
     page_bytes = 0
     async for key, place in table.walk(first, last):
@@ -81,24 +82,26 @@ async def page_of_entries(table: Table, first: bytes, last: bytes | None, count:
         entries = await _with_values(table, found)
         if entries or not found:
             return entries
-        first = found[-1][0] + b"\0"  # all of them were removed meanwhile: an empty page would say that this is the end
+        # All keys of the page were removed meanwhile. Read on, because an empty page would mean the end of the table.
+        first = found[-1][0] + b"\0"
 
 
 async def delta(table: Table, from_position: int, count: int) -> Delta:
-    """Entries that are the newest of their key and lie at `from_position` or behind, in the order of writing.
+    """The entries at or after `from_position` that are the newest of their keys, in the order of writing.
 
-    There are `count` of them, or the page is full, or the end of the table is reached.
+    There are `count` of them, unless the page is full or the table ends before.
 
     Raises:
-        InvalidRequestError: the position lies behind the end, or no entry starts there.
-        Others as `get`.
+        InvalidRequestError: the position is after the end of the table, or no entry starts there.
+        NotFoundError, ThrottledError, UnavailableError, CorruptError: as `get`.
     """
     while True:
         try:
             return await _delta(table, from_position, count)
         except NotFoundError:
             if table.segment.removed:
-                raise  # else a compaction took the bytes away that were about to be read: start from what is left
+                raise
+            # A compaction truncated the bytes before they were read: start again at the new start of the table.
 
 
 async def _delta(table: Table, from_position: int, count: int) -> Delta:
@@ -106,7 +109,7 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
     start = segment.start_offset
     if not 0 <= from_position <= segment.length:
         raise InvalidRequestError(
-            f"position {from_position} lies outside of table {segment.name}, which has {segment.length} bytes"
+            f"position {from_position} is outside of table {segment.name}, which has {segment.length} bytes"
         )
     position = max(from_position, start)
     should_clear = from_position < start
@@ -119,7 +122,7 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
             decoded, used = decode_entries(view, position)
         except CorruptError as error:
             raise InvalidRequestError(
-                f"position {from_position} of table {segment.name} is none that an earlier answer gave"
+                f"no entry of table {segment.name} starts at position {from_position}: use one from an earlier reply"
             ) from error
         if not used:
             if len(data) >= min(ENTRY_BYTES_MAX, segment.length - position):
@@ -146,7 +149,7 @@ _NOWHERE: Final = Place(0, NOT_EXISTS, 0)
 
 
 async def _with_values(table: Table, found: Sequence[Found]) -> list[TableEntry]:
-    """The entries of these keys; those that were removed since they were looked up are left out."""
+    """The entries of these keys with their values, without keys that were removed since their look-up."""
     values: dict[bytes, TableEntry | None] = {}
     missing: list[Found] = []
     for key, place in found:
@@ -169,7 +172,7 @@ async def _with_value(table: Table, key: bytes, place: Place | None) -> TableEnt
         except NotFoundError:
             if table.segment.removed:
                 raise
-            place = await table.find(key)  # a compaction has moved it
+            place = await table.find(key)  # a compaction has moved or dropped the entry
         else:
             return TableEntry(key, place.version, value)
     return None

@@ -1,6 +1,6 @@
-"""The tables of one container: how to get at one, their life, and the tasks that keep them up.
+"""The tables of one container: access, creation, removal, and their maintenance tasks.
 
-`use` is how to get at a table; while it lasts the table stays in memory, so that there are never two states of it.
+All access is through `use`. Within its block the table stays in memory, so that there are never two states of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class TableStore:
-    """The tables of `container`, whose bytes `reader` finds in tier 2. `memory` is shared by all of a process."""
+    """The tables of `container`. `reader` reads its bytes in tier 2; all containers of a process share `memory`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TableStore:
 
         Raises:
             NotFoundError: there is no such segment.
-            InvalidRequestError: it is a segment but no table.
+            InvalidRequestError: the segment is not a table.
             ThrottledError, UnavailableError, CorruptError: as `Table.ready`.
         """
         await self._unstored.wait()
@@ -75,31 +75,32 @@ class TableStore:
             yield table
         finally:
             table.users -= 1
-            self._keep_up(resident)  # first: a table that left memory must not be kept up beside a newer state of it
+            # Before `recount`, which may evict the table: an evicted table must not get a task that changes its index.
+            self._start_upkeep(resident)
             self._memory.recount(self._container.container, name)
 
     async def create(self, name: str, key_length: int, created: tuple[tuple[int, int], ...]) -> None:
-        """Make a table; `created` are further attributes of its segment.
+        """Create a table. `created` has further attributes of its segment.
 
         Raises:
-            InvalidRequestError: no key can have this length.
+            InvalidRequestError: keys cannot have this length.
             AlreadyExistsError: there is a segment of this name.
         """
         if not 0 <= key_length <= TABLE_KEY_BYTES_MAX:
-            raise InvalidRequestError(f"keys of a table have up to {TABLE_KEY_BYTES_MAX} bytes, not {key_length}")
+            raise InvalidRequestError(f"table keys must have at most {TABLE_KEY_BYTES_MAX} bytes, not {key_length}")
         kind = ((attributes.SEGMENT_TYPE, attributes.TABLE_SEGMENT), (attributes.TABLE_KEY_LENGTH, key_length))
         await self._container.create(name, created + kind)
 
     async def delete(self, name: str, *, must_be_empty: bool = False) -> None:
         """Remove a table.
 
-        Its index goes first: nobody would know of it later. A crash between leaves a table that is read from its
-        segment as a whole.
+        The index is removed first, because without the segment no process would find it again. After a crash between
+        the two steps the table still exists, and is loaded from its whole segment.
 
         Raises:
             NotFoundError: there is no such segment.
-            InvalidRequestError: it is no table.
-            IllegalStateError: it has entries and must not (code "table_not_empty").
+            InvalidRequestError: the segment is not a table.
+            IllegalStateError: the table has entries, and `must_be_empty` is set (code "table_not_empty").
             ThrottledError, UnavailableError, CorruptError: as `Table.find`, and as `IndexRecord.remove`.
         """
         try:
@@ -107,7 +108,8 @@ class TableStore:
         except CorruptError:
             if must_be_empty:
                 raise
-            await self._index_store.forget(await self._segment(name))  # nobody needs to know what was in it
+            # The table can be removed without its content, so a damaged index must not prevent it.
+            await self._index_store.forget(await self._segment(name))
             await self._container.delete(name)
 
     async def _delete(self, name: str, *, must_be_empty: bool) -> None:
@@ -117,8 +119,8 @@ class TableStore:
                     await self._container.log.durable()
                     raise IllegalStateError(f"table {name} is not empty", code="table_not_empty")
             resident = self._memory.get(self._container.container, name)
-            # Nobody may go on with what is left if this fails half-way: the next one to ask reads the table anew.
-            table.give_up(UnavailableError(f"table {name} is being removed"))
+            # If the removal fails half-way, this state must not be used again: the next request loads the table.
+            table.fail(UnavailableError(f"table {name} is being removed"))
             self._memory.drop(self._container.container, name)
             if resident is not None and resident.task is not None:
                 await asyncio.wait([resident.task])
@@ -126,7 +128,7 @@ class TableStore:
             await self._container.delete(name)
 
     def forget(self, segment: Segment) -> bool:
-        """Let go of what memory has of a table, before its segment leaves memory; False while somebody uses it."""
+        """Evict a table, because its segment is about to be evicted; return False while the table is in use."""
         resident = self._memory.get(self._container.container, segment.name)
         if resident is not None and resident.table.segment is segment:
             if resident.table.users:
@@ -135,12 +137,12 @@ class TableStore:
         return True
 
     async def stop(self) -> None:
-        """Let go of all tables, and end their upkeep where it stands."""
-        tasks = self.abandon()
+        """Evict all tables, cancel their maintenance tasks, and wait for the end of these."""
+        tasks = self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def abandon(self) -> list[asyncio.Task[None]]:
-        """As `stop`, without waiting for what is returned."""
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """As `stop`, without waiting; return the tasks that are ending."""
         self._stopped = True
         tasks = []
         for name, resident in self._memory.of_container(self._container.container):
@@ -158,7 +160,7 @@ class TableStore:
             await self._container.log.durable()
             if segment is None:
                 raise NotFoundError(f"there is no table {name}", details={"segment": name})
-            raise InvalidRequestError(f"segment {name} is no table")
+            raise InvalidRequestError(f"segment {name} is not a table")
         return segment
 
     def _new(self, segment: Segment) -> Resident:
@@ -167,41 +169,41 @@ class TableStore:
         return Resident(table, TableUpkeep(table, self._index_store, memory.index, memory.limits))
 
     def _stored(self) -> None:
-        """Tier 2 has more than before: some tables may have waited for that."""
+        """Continue upkeep that waited for tier 2, which has more bytes now."""
         for _, resident in self._memory.of_container(self._container.container):
-            self._keep_up(resident)
+            self._start_upkeep(resident)
             resident.table.hurry()
 
-    def _keep_up(self, resident: Resident) -> None:
+    def _start_upkeep(self, resident: Resident) -> None:
         table = resident.table
         idle = resident.task is None and not self._stopped and table.is_ready
         if idle and table.failure is None and not table.segment.removed and resident.upkeep.due:
             table.users += 1
-            resident.task = asyncio.ensure_future(self._keep(resident))
+            resident.task = asyncio.ensure_future(self._run_upkeep(resident))
 
-    async def _keep(self, resident: Resident) -> None:
+    async def _run_upkeep(self, resident: Resident) -> None:
         table = resident.table
         try:
-            await self._rounds(resident)
+            await self._run_steps(resident)
         except FencedError as error:
             self._container.log.fail(error)
-        except Exception as error:  # noqa: BLE001 - a defect must stop the updates, not silently what bounds their memory
+        except Exception as error:  # noqa: BLE001 - without upkeep updates would fill the memory, so reject them
             if self._container.failure is None and not table.segment.removed:
                 _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)
-                known = error if isinstance(error, HeadraceError) else HeadraceError(f"its upkeep failed: {error!r}")
-                table.give_up(known)
+                known = error if isinstance(error, HeadraceError) else HeadraceError(f"table upkeep failed: {error!r}")
+                table.fail(known)
         finally:
             resident.task = None
             table.users -= 1
             self._memory.recount(self._container.container, table.segment.name)
 
-    async def _rounds(self, resident: Resident) -> None:
+    async def _run_steps(self, resident: Resident) -> None:
         limits = self._memory.limits
         retry_s = limits.retry_first_s
         while resident.table.failure is None and not resident.table.segment.removed:
             try:
                 async with self._memory.upkeep_slots:
-                    more = await resident.upkeep.round()
+                    more = await resident.upkeep.run_step()
             except (ThrottledError, UnavailableError) as error:
                 if self._container.failure is not None:
                     return

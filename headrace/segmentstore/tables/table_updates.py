@@ -1,7 +1,7 @@
 """Checks a batch against its table and appends it, as a whole or not at all.
 
-Much is done in slices, between which the event loop has a turn. Nothing of a batch is visible before its last step,
-which appends it and lets the table's tail know all its entries at once.
+A large batch is handled in slices, between which other tasks get a turn. No entry of a batch is visible before the
+last step, which appends the batch and adds all its entries to the table's tail at once.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headrace.wire import NO_TABLE_OFFSET, NO_VERSION, NOT_EXISTS
 
 
 async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tuple[int, ...]:
-    """Append a batch if all its conditions hold before it, and return when that is durable: the new versions.
+    """Append a batch if all its conditions hold; wait until it is durable, and return the new versions.
 
-    `entered` is called when the batch has its place: what is asked from then on comes after it.
+    `entered` is called when the batch has its place in the table. Requests that start later see the batch.
 
     Raises:
         ConflictError: a key is missing (code "table_key_missing") or has another version ("table_key_version"), or
-            the table has not the length that the batch expects ("table_offset", with `details["length"]`).
-        InvalidRequestError: a key has a wrong length, or a version is none.
-        NotFoundError, SealedError: the table is gone or takes no more.
+            the table has another length than the batch expects ("table_offset", with `details["length"]`).
+        InvalidRequestError: a key has a wrong length, or a version is invalid.
+        NotFoundError, SealedError: the table was removed or is sealed.
         ThrottledError, UnavailableError, FencedError, CorruptError: as `SegmentContainer.append` and `Table.find`.
     """
     log = table.container.log
@@ -46,7 +46,7 @@ async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tup
     except HeadraceError:
         if durable is not None:
             durable.cancel()
-        await log.durable()  # what the answer rests on
+        await log.durable()  # the error depends on earlier updates, which must be durable before it is sent
         raise
     entered()
     await (durable if durable is not None else log.durable())
@@ -54,9 +54,9 @@ async def update(table: Table, batch: Batch, entered: Callable[[], None]) -> tup
 
 
 async def _check(table: Table, batch: Batch) -> bool:
-    """Raise unless all conditions hold; whether all that the batch does is to remove keys that are not there.
+    """Raise unless all conditions hold; return whether the batch only removes keys that the table does not have.
 
-    Only the holder of the table's order changes versions, so what holds for a slice holds until the end.
+    The caller holds the table's order, so no version changes between the slices.
     """
     _check_table(table, batch)
     changes_nothing = True
@@ -90,7 +90,7 @@ def _check_change(table: Table, key: bytes, version: int, known: dict[bytes, Pla
     if version == NO_VERSION:
         return
     if version < NOT_EXISTS:
-        raise InvalidRequestError(f"{version} is no version of a key")
+        raise InvalidRequestError(f"{version} is not a valid version of a table key")
     name, place = table.segment.name, known[key]
     if place is None and version != NOT_EXISTS:
         raise ConflictError(
@@ -104,7 +104,7 @@ def _check_change(table: Table, key: bytes, version: int, known: dict[bytes, Pla
 
 
 async def _prepared(table: Table, batch: Batch) -> tuple[int, TailAddition]:
-    """Where the batch will begin, and its entries as the newest tail will have them."""
+    """The offset at which the batch will begin, and its entries as an addition to the newest tail."""
     while True:
         base, addition = table.segment.length, TailAddition(table.tails[0])
         for first in range(0, len(batch), SLICE_CHANGES_MAX):
@@ -113,16 +113,16 @@ async def _prepared(table: Table, batch: Batch) -> tuple[int, TailAddition]:
             for each in range(first, min(first + SLICE_CHANGES_MAX, len(batch))):
                 offset = base + batch.positions[each]
                 addition.put(batch.keys[each], Place(offset, offset, batch.value_lengths[each]))
-        # Else a compaction has appended meanwhile, or the tail was full: that is seldom, and ends.
+        # Otherwise a compaction has appended meanwhile, or a new tail was started. This is rare, so try again.
         if base == table.segment.length and addition.tail is table.tails[0]:
             return base, addition
 
 
 def _append(table: Table, batch: Batch, addition: TailAddition, durable: asyncio.Future[None]) -> None:
-    _check_table(table, batch)  # again: time may have passed
+    _check_table(table, batch)  # again, because other tasks may have run since the first check
     data = batch.take_data()
     try:
-        # A failed log tells all who expect something from it.
+        # If the log fails, it fails `durable` itself, so there is nothing to do here for an error.
         table.append(data, addition, lambda error: resolve(durable) if error is None else None)
     except HeadraceError:
         batch.data = data

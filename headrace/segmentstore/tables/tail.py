@@ -1,4 +1,4 @@
-"""The newest entries of a stretch of a table, by key, in memory: what no index object has yet."""
+"""The newest entries of a part of a table, by key, in memory: the entries that no index object has yet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from headrace.codec.table_entries import Place, entry_bytes
 
 KEY_CHARGE_BYTES: Final = 300
-"""What a key costs in Python objects beside its own bytes."""
+"""The memory of a key in Python objects, in addition to its own bytes."""
 
 
 class TailAddition:
-    """Entries that are to enter `tail`, which stays as it is until then, and by how much they change its sizes.
+    """Entries to add to `tail`, and the changes of its sizes.
 
-    Many are put together in steps, while readers of the tail see none of them.
+    A large addition is built in steps. Readers of the tail see no entry of it before `Tail.enter`.
     """
 
     __slots__ = ("live", "live_bytes", "memory_bytes", "places", "tail")
@@ -27,7 +27,7 @@ class TailAddition:
         self.live_bytes = 0
 
     def put(self, key: bytes, place: Place) -> None:
-        """Add an entry that is behind all others."""
+        """Add an entry that follows all others in the segment."""
         former = self.places.get(key) or self.tail.places.get(key)
         if former is None:
             self.memory_bytes += len(key) + KEY_CHARGE_BYTES
@@ -41,7 +41,10 @@ class TailAddition:
 
 
 class Tail:
-    """The stretch from `start` on. Sizes are in bytes: `memory_bytes` here, `live_bytes` in the segment."""
+    """The entries from the offset `start` on, up to the next tail.
+
+    Sizes are in bytes: `memory_bytes` counts memory, `live_bytes` the entries in the segment that are not removals.
+    """
 
     __slots__ = ("_sorted", "live", "live_bytes", "memory_bytes", "places", "start")
 
@@ -54,7 +57,7 @@ class Tail:
         self._sorted: list[bytes] | None = None
 
     def enter(self, addition: TailAddition) -> None:
-        """Enter entries that are behind all others, all at once."""
+        """Add entries that follow all others in the segment, all at once."""
         self.places.update(addition.places)
         self.memory_bytes += addition.memory_bytes
         self.live += addition.live
@@ -63,7 +66,7 @@ class Tail:
             self._sorted = None
 
     def keys(self, first: bytes, end: bytes | None) -> list[bytes]:
-        """Keys from `first` on and before `end` (None has no end) in order of their bytes, removed ones too."""
+        """The keys from `first` on and before `end` (None: all), in the order of their bytes, with removed ones."""
         if self._sorted is None:
             self._sorted = sorted(self.places)
         begin = bisect_left(self._sorted, first)

@@ -1,7 +1,8 @@
-"""What a table needs beside its updates: full tails become index runs, runs are merged, dead entries are left behind.
+"""The upkeep of a table: it flushes full tails to index runs, merges runs, and compacts dead entries.
 
-Whatever a loss of the log could take back, this waits for: index runs have only what tier 2 has, and the head of a
-table goes only when tier 2 has all that it was found dead for. Only this changes the index, one thing at a time.
+The upkeep must not depend on entries that a loss of the log could roll back. So an index run has only entries that
+tier 2 has, and the head of a table is truncated only when tier 2 has all entries that replace those in it. No other
+code changes the index, and the upkeep runs one step at a time.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MERGED_SIZE_RATIO: Final = 2
-"""An older run is merged with newer ones that together are at least its size divided by this: so there are few runs,
-and a key is written again only each time that the index has grown by a good part."""
+"""An older run is merged with the newer ones if these together have at least its size divided by this ratio.
+
+This keeps the number of runs small. A key is rewritten only when the index has grown by a large part of its size.
+"""
 
 
 class TableUpkeep:
-    """The upkeep of one table. `round` does one piece of it."""
+    """The upkeep of one table. `run_step` does one step of it."""
 
     def __init__(self, table: Table, store: IndexStore, index: IndexReader, limits: TableLimits) -> None:
         self._table = table
@@ -39,24 +42,24 @@ class TableUpkeep:
         self._limits = limits
         self._unsaved: TableIndex | None = None
         self._compacted = 0
-        self._truncations: deque[tuple[int, int]] = deque()  # offset, and where tier 2 must be before it
+        self._truncations: deque[tuple[int, int]] = deque()  # offset, and the length that tier 2 must have first
 
     @property
     def due(self) -> bool:
-        """Whether there is something to do now."""
-        return self._compaction_due or self._other_work_due
+        """Whether there is a step to run now."""
+        return self._compaction_due or self._other_step_due
 
     @property
-    def _other_work_due(self) -> bool:
+    def _other_step_due(self) -> bool:
         return self._unsaved is not None or self._flush_due or self._merged_runs > 1 or self._truncation_due
 
-    async def round(self) -> bool:
-        """One piece of work; whether there may be more to do at once.
+    async def run_step(self) -> bool:
+        """Run the next step; return whether there may be another one now.
 
         Raises:
-            ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
+            ThrottledError, UnavailableError: tier 2 does not answer. No entry is lost; call it again.
             FencedError: the container has another owner.
-            CorruptError: the index is not what was written.
+            CorruptError: the index does not have the bytes that were written.
         """
         if self._unsaved is not None:
             await self._save(self._unsaved)
@@ -67,7 +70,7 @@ class TableUpkeep:
         elif self._truncation_due:
             await self._truncate()
         else:
-            return (self._compaction_due and await self._compact()) or self._other_work_due
+            return (self._compaction_due and await self._compact()) or self._other_step_due
         return True
 
     # The index
@@ -79,7 +82,7 @@ class TableUpkeep:
 
     @property
     def _merged_runs(self) -> int:
-        """How many runs, from the newest on, are to be merged."""
+        """The number of runs to merge, from the newest on; 1 if there is nothing to merge."""
         sizes = [sum(each.data_bytes for each in run) for run in self._table.runs]
         count, merged = 1, sum(sizes[:1])
         while count < len(sizes) and sizes[count] <= MERGED_SIZE_RATIO * merged:
@@ -96,7 +99,7 @@ class TableUpkeep:
                 await self._add(writer, key, full.places[key], oldest=not table.runs)
             run = await writer.finish()
         except BaseException:
-            await writer.abandon()
+            await writer.discard()
             raise
         await self._save(TableIndex(newest.start, _with(run, table.runs)))
 
@@ -109,23 +112,23 @@ class TableUpkeep:
                 await self._add(writer, key, place, oldest=not kept)
             run = await writer.finish()
         except NotFoundError as error:
-            await writer.abandon()
+            await writer.discard()
             raise CorruptError(f"the index of table {table.segment.name} has lost an object: {error}") from error
         except BaseException:
-            await writer.abandon()
+            await writer.discard()
             raise
         await self._save(TableIndex(table.record.index.covered, _with(run, kept)))
 
     async def _add(self, writer: RunWriter, key: bytes, place: Place, *, oldest: bool) -> None:
-        """Leave out what is before the start, and removals that nothing older is hidden by.
+        """Add an entry, unless it is truncated, or a removal in the oldest run, where it hides no older entry.
 
-        The start is that which tier 2 knows: if the log is lost a truncation may be undone.
+        The start of the segment is the one that tier 2 knows, because a loss of the log may undo a truncation.
         """
         if place.offset >= self._table.segment.told_start and not (oldest and place.removed):
             await writer.add(key, place)
 
     async def _save(self, index: TableIndex) -> None:
-        self._unsaved = index  # until it is known to be written it may have been
+        self._unsaved = index  # if the write fails it may still have happened, so the same index must be written again
         await self._table.record.replace(index)
         self._unsaved = None
         if len(self._table.tails) > 1 and index.covered >= self._table.tails[0].start:
@@ -146,13 +149,13 @@ class TableUpkeep:
         return bool(self._truncations) and self._truncations[0][1] <= self._table.segment.storage_length
 
     async def _compact(self) -> bool:
-        """Append the live ones of the first entries again; False if memory has no room for that now."""
+        """Append the live entries at the head again; return False if the cache has no room for them now."""
         table, segment = self._table, self._table.segment
         start = max(segment.start_offset, self._compacted)
         data = await read_segment(segment, table.reader, start, min(ENTRY_BYTES_MAX, segment.length - start))
         entries, used = decode_entries(memoryview(data), start)
         newest = await table.find_all({key for key, _ in entries})
-        # From here on nothing waits, and what was looked up can have been overtaken only by what memory has.
+        # No other task runs from here on. Entries newer than those of the look-up can only be in the tails.
         live = [
             (key, place) for key, place in entries if (table.peek(key) or newest[key]) == place and not place.removed
         ]
@@ -198,4 +201,4 @@ def _with(run: IndexRun, older: tuple[IndexRun, ...]) -> tuple[IndexRun, ...]:
 
 
 def _unwatched(_error: HeadraceError | None) -> None:
-    """Nobody waits for copies, and a failure stops the container anyway."""
+    """Ignore the result: no caller waits for the copies, and a failure of the log stops the container anyway."""

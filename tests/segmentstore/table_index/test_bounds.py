@@ -10,7 +10,7 @@ from table_client import TableClient
 from headrace import wire
 
 
-def test_tables_that_nobody_uses_leave_memory_when_all_take_too_much(small_world, run):
+def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world, run):
     async def scenario():
         names = [f"scope/_tables/{number}.#epoch.0" for number in range(60)]
         async with small_world.running() as running:
@@ -28,7 +28,7 @@ def test_tables_that_nobody_uses_leave_memory_when_all_take_too_much(small_world
     run(scenario())
 
 
-def test_a_slow_look_up_keeps_nobody_waiting_but_later_updates_of_its_table(small_world, run):
+def test_slow_look_up_delays_only_later_updates_of_its_table(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             client, other = await running.connect(), await running.connect()
@@ -81,7 +81,7 @@ def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world, ru
     run(scenario())
 
 
-def test_a_full_table_does_not_wait_for_the_time_of_the_next_flush(small_world, run):
+def test_full_table_is_flushed_before_the_next_interval(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)

@@ -8,7 +8,7 @@ from table_client import TableClient
 from headrace import wire
 
 
-def test_small_tables_have_no_index_objects_however_often_they_change(small_world, run):
+def test_small_tables_get_no_index_objects_after_many_updates(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)
@@ -30,7 +30,7 @@ def test_small_tables_have_no_index_objects_however_often_they_change(small_worl
     run(scenario())
 
 
-def test_compaction_keeps_versions_and_tells_readers_of_deltas_to_start_anew(small_world, run):
+def test_compaction_keeps_versions_and_restarts_delta_readers(small_world, run):
     async def scenario():
         async with small_world.running(graceful=False) as running:
             tables = TableClient(await running.connect(), TABLE)
@@ -58,7 +58,7 @@ def test_compaction_keeps_versions_and_tells_readers_of_deltas_to_start_anew(sma
     run(scenario())
 
 
-def test_a_head_goes_only_when_tier_2_has_what_it_was_found_dead_for(small_world, run):
+def test_head_is_truncated_only_when_tier_2_has_newer_entries(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)

@@ -14,7 +14,7 @@ from headrace.ports.metadata_store import Key, Replace
 
 
 @pytest.mark.parametrize("refused", ["put", "read", "delete"])
-def test_index_objects_that_cannot_be_written_or_read_for_a_while(small_world, run, refused):
+def test_table_recovers_when_index_objects_are_unavailable(small_world, run, refused):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)
@@ -34,7 +34,7 @@ def test_index_objects_that_cannot_be_written_or_read_for_a_while(small_world, r
     run(scenario())
 
 
-def test_removed_tables_leave_nothing_behind_and_a_new_one_of_the_name_is_empty(small_world, run):
+def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             client = await running.connect()
@@ -58,7 +58,7 @@ def test_removed_tables_leave_nothing_behind_and_a_new_one_of_the_name_is_empty(
     run(scenario())
 
 
-def test_objects_that_a_crash_left_are_removed_with_the_next_look(small_world, run):
+def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world, run):
     async def scenario():
         async with small_world.running(graceful=False) as running:
             tables = TableClient(await running.connect(), TABLE)

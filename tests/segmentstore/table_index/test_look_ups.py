@@ -69,7 +69,7 @@ def test_conditions_on_keys_that_only_the_index_knows(small_world, run):
     run(scenario())
 
 
-def test_a_look_up_costs_a_read_for_each_run_and_none_the_second_time(small_world, run):
+def test_look_up_reads_each_run_once_and_then_uses_the_cache(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)
@@ -94,7 +94,7 @@ def test_a_look_up_costs_a_read_for_each_run_and_none_the_second_time(small_worl
     run(scenario())
 
 
-def test_a_small_table_costs_one_read_of_metadata_when_it_comes_into_memory(small_world, run):
+def test_loading_a_small_table_costs_one_metadata_read(small_world, run):
     async def scenario():
         async with small_world.running() as running:
             tables = TableClient(await running.connect(), TABLE)
