@@ -58,7 +58,7 @@ def test_pipelined_appends_are_acknowledged_in_order(on_segment):
 
 
 @pytest.mark.parametrize("number", [5, 4])
-def test_an_event_number_that_was_sent_before_closes_the_connection(on_segment, number):
+def test_repeated_event_number_closes_the_connection(on_segment, number):
     async def scenario(running, client):
         await client.append(WRITER, 5, b"once")
         client.send(block_end(number))
@@ -205,7 +205,7 @@ def test_a_conditional_append_is_stored_with_its_event_header(on_segment):
     on_segment(scenario)
 
 
-def test_a_failed_condition_changes_nothing_and_the_number_may_be_used_again(on_segment):
+def test_failed_condition_leaves_its_event_number_usable(on_segment):
     async def scenario(running, client):
         reply = await client.call(wire.ConditionalAppend(WRITER, 7, 1, b"event", 3))
         assert reply == wire.ConditionalCheckFailed(WRITER, 7, 3)

@@ -225,7 +225,7 @@ def test_few_appends_are_received_straight_into_the_cache(make_world, run):
 # The budget
 
 
-def test_what_waits_for_the_budget_is_not_stalled_and_gets_its_turn(world, run):
+def test_connection_waiting_for_budget_is_not_closed_as_stalled(world, run):
     """One peer has the shared part, one the reserve; a third waits, until one of them is closed for its slowness."""
 
     async def scenario():

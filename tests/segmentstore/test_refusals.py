@@ -79,7 +79,7 @@ def test_refused_deletion_is_repeated(world, run):
     run(scenario())
 
 
-def test_refused_read_costs_the_reader_an_answer_and_nothing_else(world, run):
+def test_refused_read_gets_an_error_and_has_no_other_effect(world, run):
     async def scenario():
         async with world.running() as running:
             client = await created_segment(running, SEGMENT, b"data")

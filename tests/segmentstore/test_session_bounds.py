@@ -29,7 +29,7 @@ WAIT_S = 20.0
 @pytest.mark.parametrize(
     "command", [wire.KeepAlive(), wire.SetupAppend(1, WRITER, SEGMENT), wire.GetStreamSegmentInfo(1, SEGMENT)]
 )
-def test_a_peer_that_never_reads_is_not_read_for_ever_and_is_closed(world, run, command):
+def test_peer_that_takes_no_replies_is_paused_and_then_closed(world, run, command):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -189,7 +189,7 @@ def test_transient_segments_of_a_connection_are_counted(world, run, monkeypatch)
     run(scenario())
 
 
-def test_a_writer_cannot_take_the_id_of_an_attribute_of_the_store(world, run):
+def test_writer_cannot_use_the_id_of_a_store_attribute(world, run):
     """Its event numbers would be those attributes' values, beyond what an answer can say, in the middle of a report."""
 
     async def scenario():

@@ -29,7 +29,7 @@ def test_the_delay_grows_with_the_fill(one, other):
     assert high > THROTTLE_FROM_FILL or throttle_delay_s(high) == 0
 
 
-def test_nothing_is_delayed_while_tier_2_keeps_up_and_everything_at_the_limit():
+def test_delay_is_zero_while_tier_2_keeps_up_and_full_at_limit():
     assert throttle_delay_s(0) == throttle_delay_s(THROTTLE_FROM_FILL) == 0
     assert throttle_delay_s(1.0) == throttle_delay_s(1.5) == THROTTLE_DELAY_S_MAX
     middle = (1 + THROTTLE_FROM_FILL) / 2
@@ -54,7 +54,7 @@ def receive(session, command):
     session.received(len(frame))
 
 
-def test_whoever_appends_is_left_alone_for_a_while_and_readers_are_not(make_world, run, monkeypatch):
+def test_appending_connections_are_throttled_and_readers_are_not(make_world, run, monkeypatch):
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.001)
     world = make_world(container_count=1, cache_bytes=1 << 20, block_bytes=64 << 10)
 
@@ -150,7 +150,7 @@ def test_appends_go_on_at_the_rate_of_a_tier_2_in_trouble(make_world, run, monke
     run(scenario())
 
 
-def test_a_log_that_fills_up_slows_appends_before_they_would_be_refused(make_world, run, monkeypatch):
+def test_log_that_fills_up_slows_appends_before_rejecting_them(make_world, run, monkeypatch):
     """Many small operations: the cache has room, but tier 2 does not let go of the log."""
     limit = 100_000
     monkeypatch.setattr(throttle_module, "THROTTLE_DELAY_S_MAX", 0.01)

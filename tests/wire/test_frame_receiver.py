@@ -41,7 +41,7 @@ def test_large_frames_between_small_ones(cut: int) -> None:
     assert _receive(stream, [cut] * (len(stream) // cut) if cut > 8 else [cut] * 40) == frames
 
 
-def test_an_impossible_length_is_refused_before_anything_is_allocated() -> None:
+def test_impossible_length_is_rejected_before_allocation() -> None:
     receiver = wire.FrameReceiver()
     receiver.writable()[:8] = wire.FRAME_HEADER.pack(4, 2**31 - 1)
     with pytest.raises(wire.WireFormatError):
@@ -59,7 +59,7 @@ def test_payloads_stay_valid_when_the_receiver_goes_on() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(140_000, 900_000), st.booleans()), min_size=4, max_size=12))
-def test_long_payloads_that_are_held_keep_their_bytes_while_others_buffers_are_used_again(
+def test_held_long_payloads_survive_the_reuse_of_buffers(
     frames: list[tuple[int, bool]],
 ) -> None:
     receiver = wire.FrameReceiver()
@@ -83,7 +83,7 @@ def test_long_payloads_that_are_held_keep_their_bytes_while_others_buffers_are_u
         assert bytes(payload) == bytes([number]) * len(payload)
 
 
-def test_a_long_payload_that_nobody_holds_gives_its_memory_to_the_next() -> None:
+def test_buffer_of_a_released_long_payload_is_reused() -> None:
     receiver = wire.FrameReceiver()
     addresses = set()
     for _ in range(10):

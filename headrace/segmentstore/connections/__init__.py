@@ -1,1 +1,1 @@
-"""Connections as the engine sees them: commands in, replies out, order and bounds kept. No sockets here."""
+"""Connections without their sockets: commands in, replies out, in order and within the limits of a connection."""

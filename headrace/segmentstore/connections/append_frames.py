@@ -1,4 +1,4 @@
-"""Append commands as frames: what is known of one from its prefix, its trailer, and the data of a block and its end."""
+"""Append commands as frames: their prefix, their trailer, and the data of a block and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_REQUEST_ID: Final = -1
 
 @dataclass(slots=True)
 class AppendFrame:
-    """A command on its way in. Fields that a command does not have keep their defaults."""
+    """A command that is being received. Fields that the command does not have keep their defaults."""
 
     type_code: int
     writer_id: int
@@ -39,7 +39,7 @@ class AppendFrame:
     data: Reservation | None = None
     event_header: bytes = b""
     body_bytes: int = 0
-    """What follows the prefix of the frame."""
+    """The bytes after the prefix of the frame."""
 
     def __post_init__(self) -> None:
         self.body_bytes = self.data_bytes - len(self.event_header) + self.trailer_bytes
@@ -48,14 +48,14 @@ class AppendFrame:
 def with_block(
     block: AppendFrame, block_parts: list[memoryview], end: AppendFrame, end_data: list[memoryview]
 ) -> list[memoryview]:
-    """The bytes of an append that came as AppendBlock and AppendBlockEnd."""
+    """The bytes of an append that was sent as an AppendBlock and an AppendBlockEnd."""
     whole = end.whole_events_bytes
     data = slice_parts(block_parts, 0, whole)
     rest = block.data_bytes - whole
     if rest:
         header = b"".join(slice_parts(block_parts, whole, _TAIL_FRAME.size))
         if len(header) < _TAIL_FRAME.size:
-            raise wire.WireFormatError(f"a block ends with {rest} bytes that are no frame")
+            raise wire.WireFormatError(f"a block ends with {rest} bytes, too few for the header of a frame")
         type_code, length = _TAIL_FRAME.unpack(header)
         if length != rest - _TAIL_FRAME.size:
             raise wire.WireFormatError(f"the frame at the end of a block claims {length} bytes, {rest} are left")
@@ -69,7 +69,7 @@ def with_block(
 
 
 def read_trailer(frame: AppendFrame, trailer: memoryview) -> None:
-    """Of a whole frame: what comes behind its data."""
+    """Read the fields after the data of a whole frame into `frame`."""
     position = 0
     if frame.type_code == wire.AppendBlockEnd.TYPE:
         frame.event_count, frame.event_number = _BLOCK_END_TRAILER.unpack_from(trailer)
@@ -132,4 +132,4 @@ PREFIXES: Final[dict[int, tuple[int, Callable[[memoryview, int], AppendFrame]]]]
     wire.ConditionalAppend.TYPE: (_CONDITIONAL_PREFIX.size, _read_conditional),
     wire.ConditionalBlockEnd.TYPE: (_CONDITIONAL_BLOCK_PREFIX.size, _read_conditional_block),
 }
-"""Of each command that appends: the size of its prefix with that of the data, and how to read it."""
+"""For each append command: the size of its prefix, which ends with the size of the data, and its reader."""

@@ -1,9 +1,9 @@
 """Appends of one connection: writers, blocks, conditions, acknowledgements in order.
 
-A writer's state here starts with SetupAppend and ends with its first refused append: what was sent behind that is
-dropped unseen, since the writer must set up again and learn what was stored. Event numbers are checked against this
-connection's state and, in the container, against the durable one, so that two connections of one writer can never both
-append the same events.
+A writer's state on a connection starts with SetupAppend and ends with its first rejected append. Later appends are
+dropped, since the writer must set up again and learn which events were stored. Event numbers are checked against the
+state of this connection, and in the container against the state of the segment. So two connections of one writer
+never both append the same events.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class WriterState:
-    """One writer on one segment. `stored` is the number of its last accepted event, `acknowledged` of the last one
-    told to the peer. `due` is what is durable and not told yet: number, request id, length of the segment; the first
-    append of it was received at `due_received_s`."""
+    """One writer on one segment.
+
+    `accepted` is the number of its last accepted event, `acknowledged` that of the last one acknowledged to the peer.
+    `due` describes durable appends that are not acknowledged yet: the event number, the request id and the length of
+    the segment after the last of them. The first of them was received at `due_received_s`.
+    """
 
     writer_id: int
     segment: Segment
     container: SegmentContainer
-    stored: int
+    accepted: int
     acknowledged: int
     dropped: bool = False
     due: tuple[int, int, int] | None = None
     due_received_s: float = 0.0
     waiting: list[tuple[AppendFrame, Reservation]] | None = None
-    """Appends that came after the segment had left memory, until it is back."""
+    """Appends that arrived after the eviction of the segment. They wait until it is in memory again."""
 
 
 class AppendProcessor:
@@ -67,7 +70,7 @@ class AppendProcessor:
         return {wire.SetupAppend: self._set_up, wire.Padding: _ignore}
 
     def containers(self) -> set[SegmentContainer]:
-        """Those of the writers that have set up."""
+        """The containers of the writers that are set up."""
         return {writer.container for writer in self._writers.values()}
 
     def close(self) -> None:
@@ -80,7 +83,7 @@ class AppendProcessor:
         self._due.clear()
 
     def collect_acknowledgements(self) -> list[Buffer]:
-        """What is durable and not told yet: one DataAppended for each writer, whatever number of appends it covers."""
+        """Acknowledge the durable appends: one DataAppended for each writer, which covers all its due appends."""
         due, self._due = self._due, []
         parts: list[Buffer] = []
         if not due:
@@ -102,7 +105,7 @@ class AppendProcessor:
     def _set_up(self, command: wire.SetupAppend) -> None:
         session = self._session
         if is_core(command.writer_id):
-            raise wire.WireFormatError(f"writer id {command.writer_id:032x} is that of an attribute of the store")
+            raise wire.WireFormatError(f"writer id {command.writer_id:032x} is reserved for an attribute of the store")
         try:
             container = session.store.owner_of(command.segment).container
             if container.failure is not None:
@@ -113,7 +116,7 @@ class AppendProcessor:
         writers = len(self._writers) + len(self._setting_up)
         if writers >= WRITERS_PER_CONNECTION_MAX and command.writer_id not in self._writers:
             raise InvalidRequestError(f"more than {WRITERS_PER_CONNECTION_MAX} writers on one connection")
-        self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer counts
+        self._setting_up.pop(command.writer_id, None)  # the newest set-up of a writer replaces earlier ones
         segment = container.metadata.segments.get(command.segment)
         if segment is None and container.metadata.may_be_evicted(command.segment):
             self._forget(command.writer_id)
@@ -153,7 +156,7 @@ class AppendProcessor:
         )
 
     def _forget(self, writer_id: int) -> None:
-        """The writer is not set up on this connection any more."""
+        """Remove the state of a writer, which must set up again before its next append."""
         writer = self._writers.pop(writer_id, None)
         if writer is not None:
             writer.container.writers.disconnect(writer.segment.name, writer_id)
@@ -161,7 +164,7 @@ class AppendProcessor:
     # Appends
 
     def check(self, frame: AppendFrame, block: AppendFrame | None) -> None:
-        """Raise WireFormatError if this append may not come here and now; `block` is one whose end is due."""
+        """Raise WireFormatError if this append is not allowed now. `block` is an AppendBlock whose end is expected."""
         if frame.writer_id not in self._writers:
             raise wire.WireFormatError(f"an append of writer {frame.writer_id:032x}, which was not set up")
         if block is None:
@@ -175,10 +178,10 @@ class AppendProcessor:
             )
 
     def accept(self, frame: AppendFrame) -> None:
-        """An append is in the cache as a whole; its data belongs to this processor now."""
+        """Accept an append whose data is in the cache. The processor takes ownership of the data."""
         data = frame.data
         if data is None:
-            raise AssertionError("an append arrives with its data")
+            raise AssertionError("an append was accepted without its data")
         try:
             if frame.event_count <= 0:
                 raise wire.WireFormatError(f"an append of {frame.event_count} events")
@@ -191,16 +194,16 @@ class AppendProcessor:
         if writer.dropped:
             self._pool.release(data)
             return
-        if frame.event_number <= writer.stored:
+        if frame.event_number <= writer.accepted:
             raise wire.WireFormatError(
-                f"writer {writer.writer_id:032x} sends event {frame.event_number}, {writer.stored} was sent before"
+                f"writer {writer.writer_id:032x} sent event {frame.event_number} after event {writer.accepted}"
             )
         pending = _PendingAcknowledgement(self, writer, frame, self._session.received_s)
         try:
             pending.end = writer.container.append(
                 writer.segment,
                 writer.writer_id,
-                writer.stored,
+                writer.accepted,
                 frame.event_number,
                 frame.event_count,
                 data,
@@ -214,7 +217,7 @@ class AppendProcessor:
             self._pool.release(data)
             self._refuse(writer, frame, error)
             return
-        writer.stored = frame.event_number
+        writer.accepted = frame.event_number
         metrics, watched = writer.container.metrics, writer.segment.watched
         metrics.appends += 1
         metrics.append_bytes += pending.length
@@ -239,16 +242,16 @@ class AppendProcessor:
         session.schedule_flush()
 
     def _wait_for_segment(self, writer: WriterState, frame: AppendFrame, data: Reservation) -> None:
-        """The segment has left memory since the writer was set up: its appends wait, in order, until it is back."""
+        """Keep an append, in order, until its segment is loaded again: it was evicted after the writer's set-up."""
         self._session.count_outstanding(data.length)
         if writer.waiting is not None:
             writer.waiting.append((frame, data))
             return
         writer.waiting = [(frame, data)]
         self._without_segment.add(writer)
-        self._session.run(self._bring_back(writer))
+        self._session.run(self._load_segment(writer))
 
-    async def _bring_back(self, writer: WriterState) -> None:
+    async def _load_segment(self, writer: WriterState) -> None:
         session, name = self._session, writer.segment.name
         error: HeadraceError = NotFoundError(f"segment {name} was removed", code="segment_not_found")
         segment = None
@@ -274,7 +277,7 @@ class AppendProcessor:
             return
         try:
             self._append(writer, frame, data)
-        except HeadraceError:  # numbers out of order: as for an append that need not wait
+        except HeadraceError:  # the event numbers are out of order, which closes the connection as in `accept`
             self._pool.release(data)
             self._session.close()
 
@@ -284,7 +287,7 @@ class AppendProcessor:
             self._pool.release(data)
 
     def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
-        """Say why an append is not taken, once everything before it is durable and acknowledged."""
+        """Send the reason why an append is rejected, after the acknowledgements of all appends before it."""
         session, segment, request_id = self._session, writer.segment, frame.request_id
         if isinstance(error, ConflictError) and error.specific_code == "offset":
             reply: wire.WireCommand = wire.ConditionalCheckFailed(writer.writer_id, frame.event_number, request_id)
@@ -309,14 +312,14 @@ class AppendProcessor:
         writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes))
 
     def _send_refusal(self, reply: wire.WireCommand, *, closes: bool) -> None:
-        """Writers act on few replies only; after any other one the connection has to end for them to notice."""
+        """Send the reply. Writers handle few of the replies, so the connection must be closed after any other one."""
         self._session.send(reply)
         if closes:
             self._session.close()
 
 
 class _PendingAcknowledgement:
-    """What is needed to acknowledge an append, and nothing that holds its bytes."""
+    """The values that acknowledge an append. It has no reference to the data, which may be evicted."""
 
     __slots__ = ("end", "event_number", "length", "processor", "received_s", "request_id", "writer")
 
@@ -334,4 +337,4 @@ class _PendingAcknowledgement:
 
 
 def _ignore(_command: wire.WireCommand) -> None:
-    """Padding outside of a block says nothing."""
+    """Ignore padding outside of a block."""

@@ -1,11 +1,13 @@
-"""Cuts what a connection receives into commands, and moves whole appends into the cache.
+"""Cuts the bytes that a connection receives into commands, and moves whole appends into the cache.
 
-Only headers are parsed; a size is checked before any memory is taken for it, and an append of a writer that this
-connection never announced takes none. A command that is here as a whole is taken from the scratch buffer that all
-connections share. Of any other one, what has arrived waits in the receive memory: the cache gets appends only when
-all their bytes are here, those of an AppendBlock together with its end. So whatever fills the cache can be stored in
-tier 2, and no peer is needed to make room in it. For speed a few appends at a time are received straight into the
-cache; they leave it again if they are slow (see `ReceivedBytes`).
+The assembler parses only headers. It checks a size before it takes memory for it, and takes none for an append of a
+writer that is not set up on this connection.
+
+A command that has arrived as a whole is read from the scratch buffer that all connections share. The bytes of an
+incomplete command wait in the receive memory. The cache gets an append only when all its bytes have arrived, those of
+an AppendBlock together with its end. So tier 2 can take all data that fills the cache, and making room never depends
+on a peer. For speed a few appends at a time are received directly into the cache. A slow one is moved out of it again
+(see `ReceivedBytes`).
 """
 
 from __future__ import annotations
@@ -29,44 +31,44 @@ from headrace.segmentstore.connections.receive_memory import (
 _FRAME_HEADER_BYTES: Final = 8
 
 _DIRECT_TRAILER_BYTES_MAX: Final = 64
-"""It is parsed from the scratch buffer, where a connection may leave little."""
+"""The trailer is read from the scratch buffer, in which a connection may keep only a few bytes."""
 
 
 class CommandHandler(Protocol):
-    """What a session does with commands; called in the order in which they arrive."""
+    """The session's handlers of commands, which are called in the order of arrival."""
 
     def check_append(self, frame: AppendFrame, block: AppendFrame | None) -> None:
-        """Raise WireFormatError if the frame's writer may not append here and now; nothing was taken for it yet.
+        """Raise WireFormatError if this append is not allowed now. No memory has been taken for it yet.
 
-        `block` is the AppendBlock that was received before, and whose end is due.
+        `block` is the AppendBlock that was received before, and whose end is expected.
         """
         ...
 
     def on_append(self, frame: AppendFrame) -> None:
-        """An append is in the cache as a whole; its data belongs to the handler now."""
+        """Handle an append whose data is in the cache. The handler takes ownership of the data."""
         ...
 
     def on_pooled_command(self, type_code: int, received: Reservation) -> None:
-        """A command whose payload is in the cache; the reservation belongs to the handler now."""
+        """Handle a command whose payload is in the cache. The handler takes ownership of the reservation."""
         ...
 
     def on_large_command(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
-        """As `on_command`, for one that is large: `received` belongs to the handler, to be released when it is done."""
+        """As `on_command`, for a large command. The handler owns `received` and releases it at the end."""
         ...
 
     def on_command(self, command: wire.WireCommand) -> None: ...
 
     def on_memory_wanted(self) -> None:
-        """The cache or the receive memory is full: receive nothing until `on_memory_granted`."""
+        """Receive nothing until `on_memory_granted`, because the cache or the receive memory is full."""
         ...
 
     def on_memory_granted(self) -> None:
-        """Called from within the cache or the receive memory: schedule `FrameAssembler.resume`, do not call it here."""
+        """Schedule `FrameAssembler.resume`. Do not call it here, since the caller is the cache or receive memory."""
         ...
 
     @property
     def accepts_commands(self) -> bool:
-        """False stops the assembler between two frames until `resume`."""
+        """Whether the next command may start. If not, the assembler stops before it until `resume`."""
         ...
 
 
@@ -83,8 +85,8 @@ class FrameAssembler:
         self._frame: AppendFrame | None = None
         self._received = ReceivedBytes(self._account, self._pool)
         self._block: tuple[AppendFrame, ReceivedBytes] | None = None
-        self._piece_bytes = 0  # of the piece that is waited for
-        self._reservation: Reservation | None = None  # that was waited for
+        self._piece_bytes = 0  # the size of the last requested piece of receive memory
+        self._reservation: Reservation | None = None  # granted after a wait, and not used yet
         self._waiting = False
         self._closed = False
         self._commands = 0
@@ -92,23 +94,23 @@ class FrameAssembler:
 
     @property
     def owed_command(self) -> int | None:
-        """The number of the command of which the peer owes the rest, if there is one."""
+        """The number of the command whose rest the peer must send; None if there is none, or if memory is missing."""
         owed = not self._waiting and (self._frame is not None or self._leftover or self._block is not None)
         return self._commands if owed else None
 
     @property
     def receives_owed(self) -> bool:
-        """False for what comes between a block and its end: it is not what the peer owes."""
+        """Whether received bytes belong to the owed command. False for other frames between a block and its end."""
         block = self._block
         return block is None or (self._frame is not None and self._frame.type_code == wire.AppendBlockEnd.TYPE)
 
     @property
     def held_bytes(self) -> int:
-        """What this connection has of the receive memory."""
+        """The bytes of the receive memory that this connection is charged for."""
         return self._account.held_bytes
 
     def writable(self) -> memoryview:
-        """Where the next received bytes belong; valid until `received`, which must follow before anything else."""
+        """The buffer for the next received bytes. Call `received` before any other method."""
         frame = self._frame
         if frame is not None:
             target = self._received.writable
@@ -123,7 +125,7 @@ class FrameAssembler:
         """Take note of `count` bytes in `writable()`.
 
         Raises:
-            WireFormatError: these bytes are not this protocol; the connection is to be closed.
+            WireFormatError: the bytes violate the protocol, and the connection must be closed.
         """
         if self._frame is None or not self._received.writable:
             self._consume(self._scratch[: len(self._leftover) + count])
@@ -133,12 +135,12 @@ class FrameAssembler:
             self._consume(self._scratch[:0])
 
     def resume(self) -> None:
-        """Go on with what was received before; raises as `received`."""
+        """Process bytes that were received before. Raises as `received`."""
         if not self._waiting:
             self._consume(memoryview(self._leftover))
 
     def leave_cache_if_slow(self) -> None:
-        """Move what has arrived of an append out of the cache if it was on its way there at the last call already."""
+        """Move an incomplete append out of the cache if the last call found the same one there."""
         if not self._received.in_cache:
             self._slow_command = None
         elif self._slow_command == self._commands:
@@ -147,7 +149,7 @@ class FrameAssembler:
             self._slow_command = self._commands
 
     def close(self) -> None:
-        """Give back what incomplete commands hold."""
+        """Free the memory of incomplete commands."""
         self._closed = True
         self._leftover = b""
         self._frame = None
@@ -175,7 +177,7 @@ class FrameAssembler:
     # Frames
 
     def _begin_frame(self, view: memoryview) -> int:
-        """Bytes consumed for the header and the prefix of a frame; -1 if more must come first."""
+        """Read the header and prefix of a frame; return the bytes consumed, or -1 if more must arrive first."""
         if len(view) < _FRAME_HEADER_BYTES or not self._handler.accepts_commands:
             return -1
         type_code, length = wire.decode_header(view)
@@ -207,7 +209,7 @@ class FrameAssembler:
         return _FRAME_HEADER_BYTES
 
     def _take_whole(self, frame: AppendFrame, body: memoryview) -> bool:
-        """Most appends: all of it is in the scratch buffer, and the cache has room; False if it is not so simple."""
+        """Take an append that is in the scratch buffer as a whole, as most are; False if it needs another way."""
         if frame.type_code == wire.AppendBlock.TYPE or frame.event_header or self._block is not None:
             return False
         reservation = self._pool.reserve(frame.data_bytes)
@@ -221,16 +223,16 @@ class FrameAssembler:
         return True
 
     def _check_size(self, data_bytes: int) -> None:
-        """Of a block and what comes before its end, all together."""
+        """Check the size of a command. A block and its end count as one append."""
         total_bytes = data_bytes + (self._block[0].data_bytes if self._block else 0)
         bytes_max = min(self._memory.command_bytes_max, self._pool.reservation_bytes_max)
         if total_bytes > bytes_max:
             raise wire.WireFormatError(
-                f"an append of {total_bytes} bytes exceeds what this store takes at once, {bytes_max} bytes"
+                f"a command of {total_bytes} bytes exceeds the limit of this store, which is {bytes_max} bytes"
             )
 
     def _continue(self, view: memoryview) -> int:
-        """Bytes consumed for the frame that was begun; -1 if more, or memory, must come first."""
+        """Continue the current frame; return the bytes consumed, or -1 if more bytes or memory are needed first."""
         frame = self._frame
         if frame is None:
             return -1
@@ -245,7 +247,7 @@ class FrameAssembler:
         return taken or (-1 if self._frame is frame else 0)
 
     def _goes_to_cache(self, frame: AppendFrame, view: memoryview) -> bool:
-        """Whether an append may be received straight into the cache; if so it has room there now."""
+        """Whether an append may be received directly into the cache. If so, the room for it is reserved."""
         simple = frame.type_code in _DIRECT_COMMANDS and self._block is None and self._received.is_empty
         return (
             simple
@@ -266,7 +268,7 @@ class FrameAssembler:
         return taken + len(trailer)
 
     def _keep(self, view: memoryview, body_bytes: int) -> int:
-        """Copy what has arrived of a frame into the receive memory, and have room there for what comes next."""
+        """Copy the arrived bytes of a frame into the receive memory, and get room there for the next ones."""
         received, taken = self._received, 0
         while (owed_bytes := body_bytes - received.length) and not self._waiting:
             if received.writable:
@@ -288,7 +290,7 @@ class FrameAssembler:
         self._handler.on_memory_granted()
 
     def _finish(self, frame: AppendFrame, parts: list[memoryview]) -> bool:
-        """Hand a command over that is here as a whole; False if the cache has no room for it yet."""
+        """Pass on a command that has arrived as a whole; return False if the cache has no room for it yet."""
         if frame.type_code == wire.AppendBlock.TYPE:
             self._block, self._received = (frame, self._received), ReceivedBytes(self._account, self._pool)
             self._frame = None
@@ -314,7 +316,7 @@ class FrameAssembler:
         return True
 
     def _finish_command(self, frame: AppendFrame, parts: list[memoryview]) -> None:
-        # A copy: what handles the command may still look at it when the buffers hold something else.
+        # Copy the payload, because the handler may use the command after the buffers are reused.
         command = wire.decode(frame.type_code, memoryview(b"".join(parts)))
         if frame.body_bytes <= CONTROL_FRAME_BYTES_MAX:
             self._end_frame()
@@ -331,7 +333,7 @@ class FrameAssembler:
             self._commands += 1
 
     def _append_data(self, frame: AppendFrame, parts: list[memoryview]) -> list[memoryview]:
-        """The bytes to append; reads the trailer."""
+        """The bytes to append. Also reads the trailer of the frame."""
         sent_bytes = frame.body_bytes - frame.trailer_bytes
         if len(parts) == 1:
             data, trailer = [parts[0][:sent_bytes]], parts[0][sent_bytes:]
@@ -346,7 +348,7 @@ class FrameAssembler:
         return data
 
     def _cached(self, data: Sequence[memoryview]) -> Reservation | None:
-        """A copy of `data` in the cache; None if that has no room yet."""
+        """A copy of `data` in the cache; None if the cache has no room yet."""
         reservation, self._reservation = self._reservation, None
         if reservation is None:
             length = sum(map(len, data))
@@ -360,14 +362,15 @@ class FrameAssembler:
         return reservation
 
     def _room_granted(self, reservation: Reservation) -> None:
-        self._reservation = reservation  # of a connection that was closed: `close` gives it back, outside of the pool
+        # If the connection is closed already, the session calls `close` again later, outside of the pool's change.
+        self._reservation = reservation
         self._waiting = False
         self._handler.on_memory_granted()
 
 
 _DIRECT_COMMANDS: Final = frozenset((wire.AppendBlockEnd.TYPE, wire.ConditionalBlockEnd.TYPE))
-"""Those whose data is appended as it is."""
+"""Commands whose data is appended unchanged."""
 
 _CACHED_COMMANDS: Final = frozenset((wire.UpdateTableEntries.TYPE, wire.RemoveTableKeys.TYPE))
 _TABLE_COMMANDS: Final = _CACHED_COMMANDS | {wire.ReadTable.TYPE}
-"""Those that may be large: they carry keys or entries of tables."""
+"""Commands with keys or entries of tables, which may be large."""

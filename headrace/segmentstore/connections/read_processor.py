@@ -1,6 +1,7 @@
-"""Reads of one connection: answered from memory at once, from tier 2 in a task, held while there is nothing yet.
+"""Reads of one connection. The store answers from memory at once, and from tier 2 in a task.
 
-Answers go out as views of the cache. A peer that does not take them gets no more until it does.
+A read at the tail is held until there is data. Replies are sent as views of the cache. A peer that does not take them
+gets no further replies until it does.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ReadProcessor:
 
     @property
     def full(self) -> bool:
-        """Whether this connection has as many reads open as it may."""
+        """Whether this connection has reached its limit of open reads."""
         return len(self._held) + len(self._unsent) >= HELD_READS_MAX
 
     @property
@@ -62,7 +63,7 @@ class ReadProcessor:
         self._ahead.clear()
 
     def sending_possible(self) -> None:
-        """The peer has taken everything, or tier 2 has answered: go on with the reads that waited for that."""
+        """Continue the reads that waited until the peer took all replies, or until tier 2 answered."""
         session = self._session
         while (
             self._unsent
@@ -107,15 +108,15 @@ class ReadProcessor:
         try:
             found = await owned.container.find(command.segment)
         except HeadraceError as error:
-            self._give_up(command, error)
+            self._fail(command, error)
             return
         if found is not None:
             self.read(command)
         else:
             self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
 
-    def _give_up(self, command: wire.ReadSegment, error: HeadraceError) -> None:
-        """Not the reader's fault, and not the end of the segment: it asks again on a new connection."""
+    def _fail(self, command: wire.ReadSegment, error: HeadraceError) -> None:
+        """Send the error and close the connection. The reader then repeats the read on a new connection."""
         self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
         self._session.close()
 
@@ -129,7 +130,7 @@ class ReadProcessor:
             ordering = owned.container.log.upcoming_ordering
             self._send_data(command, [], [], ordering, at_tail=True, end_of_segment=True)
         else:
-            message = f"offset {command.offset} lies behind the end {segment.readable_length} of a sealed segment"
+            message = f"offset {command.offset} is after the end of a sealed segment of {segment.readable_length} bytes"
             self._session.send(
                 wire.ErrorMessage(command.request_id, command.segment, message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
             )
@@ -159,7 +160,7 @@ class ReadProcessor:
         try:
             await owned.unstored.wait()
         except HeadraceError as error:
-            self._give_up(command, error)
+            self._fail(command, error)
             return
         finally:
             self._storage_reads -= 1
@@ -172,10 +173,10 @@ class ReadProcessor:
         try:
             found = await self._read_counted(owned, segment, command, length)
         except NotFoundError:
-            self.read(command)  # removed or truncated meanwhile: say which
+            self.read(command)  # the segment was removed or truncated meanwhile; this sends the reply for that
             return
         except HeadraceError as error:
-            self._give_up(command, error)
+            self._fail(command, error)
             return
         metrics = self._session.store.metrics
         metrics.storage_reads += 1
@@ -231,7 +232,7 @@ class ReadProcessor:
         self._session.send_parts([head, *parts, tail], blocks)
 
     def release(self, held: _HeldRead, *, again: bool) -> None:
-        """A held read ends: there may be news (`again`), or it has waited long enough."""
+        """End a held read: repeat it because the segment has changed (`again`), or send an empty reply."""
         self._held.discard(held)
         if self._session.closed:
             return
@@ -258,7 +259,7 @@ class _HeldRead:
 
     @property
     def ordering(self) -> int:
-        """The place in time of what comes next: accepted and not durable yet, or an append now."""
+        """The ordering number of the next byte: that of an append that is not durable yet, or of an append now."""
         segment, offset = self._segment, self.command.offset
         return (
             segment.times.ordering_at(offset)

@@ -1,10 +1,12 @@
-"""The memory for commands of which only a part has arrived: one budget for all connections of a process.
+"""The memory for incomplete commands: one budget for all connections of a process.
 
-It is apart from the cache, so that the cache holds nothing but whole commands. A connection is charged for what it has
-received, in pieces, and never for what a frame header announces. Most of the budget is shared. The rest is a reserve
-that holds the largest command, and one connection at a time may use it: the finisher. A connection that finds the
-shared part full waits in a queue; if there is no finisher, it becomes the finisher and can receive its whole command.
-So one connection can always go on, and all others get their turn in the order in which they began to wait.
+It is separate from the cache, so that the cache has only whole commands. A connection is charged in pieces for the
+bytes that it has received, never for the size that a frame header claims.
+
+Most of the budget is shared. The rest is a reserve for the largest command, which one connection at a time may use:
+the finisher. If the shared part is full, a connection waits in a queue. If there is no finisher, it becomes the
+finisher instead, and can receive its whole command. So one connection can always continue, and the others get their
+turn in the order of the queue.
 """
 
 from __future__ import annotations
@@ -20,25 +22,28 @@ from headrace.segmentstore.cache.reservations import Reservation, slice_parts
 from headrace.segmentstore.connections.limits import CONTROL_FRAME_BYTES_MAX
 
 SMALL_PIECE_BYTES: Final = 16 << 10
-"""All that a frame gets before any of its bytes are here."""
+"""The size of the first piece of a frame, before many of its bytes have arrived."""
 
 LARGE_PIECE_BYTES: Final = 256 << 10
-"""Each piece costs a system call and a turn of the event loop, so a frame whose bytes do arrive gets large ones."""
+"""The size of further pieces. Each piece costs a system call and a turn of the event loop, so they are large."""
 
 UNCHARGED_BYTES: Final = 1 << 10
-"""What a connection may always hold: enough to read any frame's header while the shared part is full."""
+"""Bytes that a connection may always keep: enough to read any frame's header while the shared part is full."""
 
 DIRECT_APPENDS_MAX: Final = 16
 DIRECT_CACHE_SHARE: Final = 8
-"""Appends that are received straight into the cache: so many at a time, and this part of it. Each may keep a few
-blocks from being used again, however little of it has arrived."""
+"""Limits for appends that are received directly into the cache: their number, and the share 1/8 of the cache. Each may
+prevent the reuse of a few blocks, even if only little of it has arrived."""
 
 _ROUNDING_BYTES: Final = 4 * LARGE_PIECE_BYTES
-"""Unused ends of pieces, of a block and of its end, and the bytes that were received behind a command."""
+"""Unused ends of the pieces of a block and of its end, and bytes that were received after a command."""
 
 
 class ReceiveMemory:
-    """`total_bytes` includes everything; `command_bytes_max` is the largest command, an append with its block."""
+    """The receive memory of a process, of `total_bytes` bytes, the reserve and the scratch buffer included.
+
+    `command_bytes_max` is the size of the largest command, which is an append together with its block.
+    """
 
     def __init__(
         self, total_bytes: int, connections_max: int, command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX
@@ -46,13 +51,13 @@ class ReceiveMemory:
         least = receive_bytes_min(connections_max, command_bytes_max)
         if total_bytes < least:
             raise InvalidRequestError(
-                f"{total_bytes} bytes of memory for receiving are too few for {connections_max} connections: "
-                f"at least {least}"
+                f"{total_bytes} bytes of receive memory are too few for {connections_max} connections: "
+                f"configure at least {least}"
             )
         self.total_bytes = total_bytes
         self.command_bytes_max = command_bytes_max
         self.scratch = memoryview(bytearray(CONTROL_FRAME_BYTES_MAX))
-        """Of all connections: what is received there is consumed, or copied, before another one receives."""
+        """Shared by all connections: its bytes are consumed or copied before another connection receives."""
         self._shared_bytes = total_bytes - least + LARGE_PIECE_BYTES
         self._shared_used = 0
         self._reserve_used = 0
@@ -61,31 +66,31 @@ class ReceiveMemory:
         self._free: dict[int, list[memoryview]] = {SMALL_PIECE_BYTES: [], LARGE_PIECE_BYTES: []}
         self._made_bytes = 0
         self.direct_bytes = 0
-        """Of the appends that are received straight into the cache."""
+        """The bytes charged for appends that are received directly into the cache."""
         self.direct_count = 0
 
     @property
     def used_bytes(self) -> int:
-        """What connections are charged for."""
+        """The bytes that connections are charged for."""
         return self._shared_used + self._reserve_used
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for room."""
+        """The number of connections that wait for room."""
         return len(self._waiters)
 
     def room_for(self, account: ReceiveAccount) -> int:
-        """What a connection may receive before it is known what it belongs to.
+        """The bytes that a connection may receive before their command is known.
 
-        Nothing while others wait. Nothing for the finisher either: it takes what its command needs, so that the
-        reserve is free again when that has arrived.
+        It is 0 while other connections wait. It is 0 for the finisher too, which takes only the bytes of its command,
+        so that the reserve is free again when the command has arrived.
         """
         if self._waiters or self._finisher is account:
             return 0
         return max(self._shared_bytes - self._shared_used, 0)
 
     def charge(self, account: ReceiveAccount, size_bytes: int) -> bool:
-        """Charge a connection, or False: then it waits, and its `on_room` is called when it has been charged."""
+        """Charge a connection. If that is False, it waits, and `on_room` is called when it has been charged."""
         if self._finisher is account:
             self._reserve_used += size_bytes
         elif not self._waiters and self._shared_used + size_bytes <= self._shared_bytes:
@@ -100,7 +105,7 @@ class ReceiveMemory:
         return True
 
     def admit_direct(self, account: ReceiveAccount, size_bytes: int, cache_bytes: int) -> bool:
-        """Charge an append that is received straight into a cache of `cache_bytes`; False if it may not now."""
+        """Charge an append to receive it directly into a cache of `cache_bytes`; False if that is not allowed now."""
         if (
             self.direct_count >= DIRECT_APPENDS_MAX
             or DIRECT_CACHE_SHARE * (self.direct_bytes + size_bytes) > cache_bytes
@@ -116,7 +121,7 @@ class ReceiveMemory:
         return True
 
     def charge_received(self, account: ReceiveAccount, size_bytes: int) -> None:
-        """Charge for bytes that are here already: no more than there was room for when they were received."""
+        """Charge for bytes that have been received already, within the room there was for them."""
         self._shared_used += size_bytes
         account.held_bytes += size_bytes
 
@@ -136,18 +141,18 @@ class ReceiveMemory:
         self._serve_waiters()
 
     def piece(self, size_bytes: int) -> memoryview:
-        """Memory that was charged for."""
+        """Take a piece of memory, for which the connection was charged before."""
         free = self._free[size_bytes]
         if free:
             return free.pop()
         self._made_bytes += size_bytes
-        for unused in self._free.values():  # free pieces of the other size must not add up to more than the budget
+        for unused in self._free.values():  # drop free pieces of the other size, to stay within the budget
             while unused and self._made_bytes > self.total_bytes:
                 self._made_bytes -= len(unused.pop())
         return memoryview(bytearray(size_bytes))
 
     def recycle(self, piece: memoryview) -> None:
-        """Take a piece back, to be used next: it is the one that the processor's caches know best."""
+        """Return a piece. It is the next to be reused, because it is the most likely to be in the CPU's caches."""
         self._free[len(piece)].append(piece)
 
     def _serve_waiters(self) -> None:
@@ -166,9 +171,9 @@ class ReceiveMemory:
 
 
 class ReceiveAccount:
-    """What one connection holds of the receive memory.
+    """The part of the receive memory that one connection is charged for.
 
-    `on_room` is called from within the memory's work: it must not call back.
+    The memory calls `on_room` in the middle of a change, so `on_room` must not call the memory.
     """
 
     __slots__ = ("_kept_bytes", "held_bytes", "memory", "on_room")
@@ -184,7 +189,7 @@ class ReceiveAccount:
         return self.memory.room_for(self)
 
     def keep(self, length: int) -> None:
-        """Be charged for `length` received bytes that were not consumed, instead of those of the last call."""
+        """Charge `length` received bytes that were not consumed, in place of those of the last call."""
         kept_bytes = max(length - UNCHARGED_BYTES, 0)
         change, self._kept_bytes = kept_bytes - self._kept_bytes, kept_bytes
         if change > 0:
@@ -193,17 +198,17 @@ class ReceiveAccount:
             self.memory.give_back(self, -change)
 
     def close(self) -> None:
-        """Wait for nothing, and keep nothing; the owner of pieces gives them back."""
+        """Stop waiting, and free the charge of `keep`. The owner of the pieces frees them."""
         self.memory.stop_waiting(self)
         self.keep(0)
 
 
 class ReceivedBytes:
-    """The bytes of one frame as far as they have arrived, in pieces of the receive memory.
+    """The bytes of one frame that have arrived, in pieces of the receive memory.
 
-    An append that arrives fast may be received straight into the cache instead, which saves a copy. It is charged as if
-    it were here as a whole, so that it can always move to the receive memory: it must when it is slow, since the cache
-    cannot use the blocks again in which it is.
+    An append that arrives fast may be received directly into the cache instead, which saves a copy. It is charged for
+    its whole size, so that it can move to the receive memory at any time. A slow one must move, because the cache
+    cannot reuse its blocks meanwhile.
     """
 
     __slots__ = ("_account", "_buffers", "_charged_bytes", "_pool", "_reservation", "_targets", "length")
@@ -213,13 +218,13 @@ class ReceivedBytes:
         self._account = account
         self._pool = pool
         self._buffers: list[memoryview] = []
-        self._targets: list[memoryview] = []  # what is left of the last ones
+        self._targets: list[memoryview] = []  # the parts of the last buffers that are not filled
         self._charged_bytes = 0
         self._reservation: Reservation | None = None
 
     @property
     def writable(self) -> memoryview:
-        """Where the next bytes belong; empty if there is no room."""
+        """The buffer for the next bytes; empty if there is no room."""
         return self._targets[0] if self._targets else _NOTHING
 
     @property
@@ -235,19 +240,19 @@ class ReceivedBytes:
         return self._reservation is not None
 
     def next_piece_bytes(self, owed_bytes: int, present_bytes: int) -> int:
-        """How much to take next, if `owed_bytes` are to come and `present_bytes` of them are here."""
+        """The size of the next piece, if `owed_bytes` are missing and `present_bytes` of them have arrived."""
         small = owed_bytes <= SMALL_PIECE_BYTES or (not self.length and present_bytes <= SMALL_PIECE_BYTES)
         return SMALL_PIECE_BYTES if small else LARGE_PIECE_BYTES
 
     def add_piece(self, size_bytes: int) -> None:
-        """A piece that the account was charged for."""
+        """Take a piece, for which the account was charged before."""
         piece = self._account.memory.piece(size_bytes)
         self._buffers.append(piece)
         self._targets.append(piece)
         self._charged_bytes += size_bytes
 
     def advance(self, count: int) -> None:
-        """`count` bytes were written to `writable`."""
+        """Note that `count` bytes were written to `writable`."""
         self.length += count
         target = self._targets[0][count:]
         if target:
@@ -256,7 +261,7 @@ class ReceivedBytes:
             del self._targets[0]
 
     def write(self, view: memoryview) -> int:
-        """Copy as much of `view` as there is room for; how much that was."""
+        """Copy as much of `view` as there is room for; return the number of bytes."""
         taken = 0
         while self._targets and taken < len(view):
             target = self._targets[0]
@@ -267,9 +272,9 @@ class ReceivedBytes:
         return taken
 
     def begin_in_cache(self, data_bytes: int) -> bool:
-        """Take room in the cache for all data of an append, if it may go there."""
+        """Reserve room in the cache for all data of an append; return False if that is not possible now."""
         memory, pool = self._account.memory, self._pool
-        charged_bytes = data_bytes + LARGE_PIECE_BYTES  # what it takes in pieces at most
+        charged_bytes = data_bytes + LARGE_PIECE_BYTES  # the most that it takes in pieces
         if pool.under_pressure or not memory.admit_direct(self._account, charged_bytes, pool.capacity_bytes):
             return False
         self._charged_bytes = charged_bytes
@@ -282,7 +287,7 @@ class ReceivedBytes:
         return True
 
     def take_reservation(self) -> Reservation | None:
-        """What was received straight into the cache; it belongs to the caller now."""
+        """The data that was received directly into the cache. The caller takes ownership of it."""
         reservation = self._reservation
         if reservation is not None:
             self._reservation = None
@@ -290,7 +295,7 @@ class ReceivedBytes:
         return reservation
 
     def leave_cache(self) -> None:
-        """Move to the receive memory, which was charged for."""
+        """Move the bytes to the receive memory, for which the connection was charged before."""
         arrived, charged_bytes = self.parts, self._charged_bytes
         reservation = self._reservation
         if reservation is None:
@@ -308,7 +313,7 @@ class ReceivedBytes:
         memory.give_back(self._account, charged_bytes - self._charged_bytes)
 
     def release(self) -> None:
-        """Give everything back; more than once is fine."""
+        """Free all memory. Calling it twice does no harm."""
         if not self._buffers:
             return
         reservation = self.take_reservation()
@@ -330,8 +335,11 @@ class ReceivedBytes:
 
 
 def receive_bytes_min(connections_max: int, command_bytes_max: int = WIRE_FRAME_PAYLOAD_BYTES_MAX) -> int:
-    """The least memory with which every command can be received: the reserve, what each connection may always hold,
-    the scratch buffer twice (once for what is received before it is charged), and one piece that is shared."""
+    """The least memory with which every command can be received.
+
+    It is the sum of the reserve, the bytes that each connection may always keep, twice the scratch buffer (once for
+    bytes that are received before they are charged), and one shared piece.
+    """
     reserve_bytes = command_bytes_max + CONTROL_FRAME_BYTES_MAX + _ROUNDING_BYTES
     return reserve_bytes + connections_max * UNCHARGED_BYTES + 2 * CONTROL_FRAME_BYTES_MAX + LARGE_PIECE_BYTES
 

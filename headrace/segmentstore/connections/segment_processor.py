@@ -1,7 +1,7 @@
-"""Requests on whole segments of one connection: life cycle, attributes, merging, questions.
+"""Requests of one connection on whole segments: creation to removal, attributes, merging, and information.
 
-Each answers with its own reply or with the error reply that the wire protocol has for it, and always with the id of
-the request and the name it came with.
+Each request gets its own reply or the error reply that the wire protocol has for the error. The reply has the id of
+the request and the name in it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SegmentProcessor:
         return starters
 
     def close(self) -> None:
-        """Remove the transient segments of this connection: nobody else knows their names."""
+        """Remove the transient segments of this connection, because no other client knows their names."""
         for name in self._transient:
             self._store.run_background(remove_transient(self._store, name))
         self._transient = []
@@ -88,7 +88,7 @@ class SegmentProcessor:
         return lambda command: self._session.run(self._answer(handler, command))
 
     async def _answer(self, handler: Callable[[Any], Awaitable[None]], command: Any) -> None:
-        """Run a handler; an error becomes the reply that stands for it."""
+        """Run a handler. If it raises, send the error reply."""
         try:
             await handler(command)
         except HeadraceError as error:
@@ -103,7 +103,7 @@ class SegmentProcessor:
         if command.low_version > wire.WIRE_VERSION or command.high_version < wire.OLDEST_COMPATIBLE_VERSION:
             self._session.close()
 
-    # Life cycle
+    # Creation to removal
 
     async def _create(self, command: wire.CreateSegment) -> None:
         name = checked_name(command.segment)
@@ -146,7 +146,7 @@ class SegmentProcessor:
             self._answer_kept(command.request_id, error)
             return
         except TruncatedError:
-            # The protocol has no reply for "behind the end"; it uses this one, with the offset that was asked for.
+            # The protocol has no reply for an offset after the end; it uses this one, with the requested offset.
             self._session.send(
                 wire.SegmentIsTruncated(
                     command.request_id, command.segment, command.truncation_offset, "", command.truncation_offset
@@ -174,7 +174,7 @@ class SegmentProcessor:
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
 
     def _answer_kept(self, request_id: int, error: ConflictError) -> None:
-        """The condition on an attribute does not hold; raises any other error."""
+        """Reply that the condition on an attribute does not hold; raise any other conflict."""
         if error.specific_code != "attribute":
             raise error
         self._session.send(wire.SegmentAttributeUpdated(request_id, False))
@@ -260,7 +260,7 @@ class SegmentProcessor:
             success = False
         self._session.send(wire.SegmentAttributeUpdated(command.request_id, success))
 
-    # Questions
+    # Information
 
     async def _info(self, command: wire.GetStreamSegmentInfo) -> None:
         container = self._container(command.segment)
@@ -298,7 +298,7 @@ class SegmentProcessor:
 
 
 async def remove_transient(store: SegmentStore, name: str) -> None:
-    """Remove a transient segment whose connection is gone; it may have been merged or removed already."""
+    """Remove a transient segment of a closed connection. It may have been merged or removed already."""
     try:
         await store.owner_of(name).container.delete(name)
     except (NotFoundError, FencedError, UnavailableError):
@@ -306,7 +306,7 @@ async def remove_transient(store: SegmentStore, name: str) -> None:
 
 
 def _segment_of(command: Any) -> str:
-    """The name that an error reply carries: errors of a merge name the target."""
+    """The name for an error reply. For a merge this is the target."""
     for field in ("segment", "target", "parent_segment"):
         name = getattr(command, field, None)
         if isinstance(name, str):
@@ -315,7 +315,10 @@ def _segment_of(command: Any) -> str:
 
 
 def _is_above(attribute_id: int, value_max: int) -> Keep:
-    """The condition on which commands that end in "UpTo" leave a segment alone: one without the attribute meets it."""
+    """The condition under which commands that end in "UpTo" do not change a segment: the attribute is above the bound.
+
+    A segment without the attribute is changed.
+    """
 
     def is_above(segment: Segment) -> bool:
         return segment.attribute(attribute_id) > value_max
@@ -324,9 +327,9 @@ def _is_above(attribute_id: int, value_max: int) -> Keep:
 
 
 def checked_name(name: str) -> str:
-    """Raises InvalidRequestError: no segment can have this name."""
+    """Return the name; raise InvalidRequestError if a segment cannot have it."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidRequestError(f"a segment name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
+        raise InvalidRequestError(f"a segment name must have 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}")
     return name
 
 
@@ -337,7 +340,7 @@ def _attribute(segment: Segment, attribute_id: int) -> int:
 
 
 def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
-    """The one table from errors to wire replies."""
+    """The wire reply for an error."""
     match error:
         case FencedError() | UnavailableError():
             return wire.WrongHost(request_id, name)

@@ -1,8 +1,8 @@
-"""One connection: takes commands in, sends replies out, keeps the bounds of the connection.
+"""One connection: it receives commands, sends replies, and enforces the limits of the connection.
 
-What answers a request is in the modules beside this one. Replies are gathered and leave together once per turn of the
-event loop. A connection that breaks the protocol is closed without a word, as the protocol has it; nothing that was
-accepted from it is lost.
+The processors in the other modules of this folder answer the requests. A session collects replies and sends them
+together, once per turn of the event loop. It closes a connection that violates the protocol without a reply, as the
+protocol demands. Data that was accepted before is kept.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """The socket below a session. It calls `Session.writing_paused` and `writing_resumed` whenever bytes begin to wait
-    in it and when all are gone."""
+    """The socket of a session.
+
+    It calls `Session.writing_paused` when sent bytes begin to wait in it, and `writing_resumed` when none waits.
+    """
 
     def send(self, parts: Sequence[Buffer]) -> None: ...
 
@@ -48,7 +50,7 @@ class Channel(Protocol):
     def resume_receiving(self) -> None: ...
 
     def close(self) -> None:
-        """Send what waits, then close."""
+        """Send the bytes that wait, then close."""
         ...
 
     def abort(self) -> None:
@@ -57,7 +59,7 @@ class Channel(Protocol):
 
 
 class Session:
-    """`random_uuid` gives unsigned 128-bit numbers, for the names of transient segments."""
+    """One connection. `random_uuid` returns unsigned 128-bit numbers, for the names of transient segments."""
 
     def __init__(
         self, store: SegmentStore, channel: Channel, memory: ReceiveMemory, peer: str, random_uuid: Callable[[], int]
@@ -91,7 +93,7 @@ class Session:
     # From the channel
 
     def received(self, count: int) -> None:
-        """`count` bytes have been received into `assembler.writable()`."""
+        """Handle `count` bytes that were received into `assembler.writable()`."""
         now_s = self.received_s = self.store.clock.monotonic_s()
         self._guarded(lambda: self.assembler.received(count))
         assembler = self.assembler
@@ -113,7 +115,7 @@ class Session:
         self._check_receiving()
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it all that waited in it."""
+        """End the session, because its connection is closed and no reply can be sent."""
         self._end()
         self._unpin()
 
@@ -121,7 +123,7 @@ class Session:
         """Close the connection if the peer sends the rest of a command, or takes replies, too slowly."""
         self.assembler.leave_cache_if_slow()
         closing = self.closed and now_s - self.received_s > STALL_S
-        # What a peer sends is no sign that it takes anything.
+        # Measured from the time when bytes began to wait: a peer that sends commands may still take no replies.
         blocked = self.sending_blocked and now_s - self._blocked_since_s > STALL_S
         if closing or blocked or self._pace.is_too_slow(now_s):
             _log.warning("event=connection_stalled peer=%s", self.peer)
@@ -130,13 +132,13 @@ class Session:
     # For the processors
 
     def send(self, command: wire.WireCommand) -> None:
-        """Send a command with this turn's replies."""
+        """Send a reply together with the others of this turn of the event loop."""
         if not self.closed:
             self._outgoing.append(wire.encode(command))
             self._schedule_flush()
 
     def send_parts(self, parts: Sequence[Buffer], blocks: list[Block]) -> None:
-        """Send bytes that lie in the cache, which keeps `blocks` as they are until the peer has taken them."""
+        """Send bytes that are in the cache, which keeps `blocks` unchanged until the peer has taken them."""
         if not self.closed:
             self._outgoing.extend(parts)
             self.store.pool.pin(blocks)
@@ -144,42 +146,42 @@ class Session:
             self._schedule_flush()
 
     def schedule_flush(self) -> None:
-        """Have acknowledgements collected and sent with this turn's replies."""
+        """Collect the due acknowledgements and send them with the replies of this turn of the event loop."""
         if not self.closed:
             self._schedule_flush()
 
     def run(self, request: Coroutine[Any, Any, None]) -> None:
-        """Work on a request that has to wait for something."""
+        """Answer a request in a task, because it has to wait."""
         task = self._loop.create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._request_done)
         self._check_receiving()
 
     def count_outstanding(self, change_bytes: int) -> None:
-        """Bytes of appends that entered the log (or, negative, became durable)."""
+        """Count bytes of appends that are not durable: positive when they enter the log, negative at the end."""
         self._outstanding_bytes += change_bytes
         if change_bytes > 0 or self._receiving_paused:
             self._check_receiving()
 
     def commands_possible(self) -> None:
-        """What kept commands from being accepted may be over."""
+        """Check again whether commands can be accepted."""
         self._check_receiving()
 
     def refuse_protocol(self, error: wire.WireFormatError) -> None:
-        """What the peer sent is not this protocol."""
+        """Close the connection, because the peer violated the protocol."""
         self.store.metrics.protocol_errors += 1
         _log.warning("event=protocol_error peer=%s error=%r", self.peer, error.message)
         self.close()
 
     async def finish(self) -> None:
-        """Take no more commands; return when no request is under way. Appends are answered when the log has them."""
+        """Accept no more commands, and wait until no request runs. Appends are acknowledged when they are durable."""
         self._finishing = True
         self._check_receiving()
         while self._tasks and not self.closed:
             await asyncio.wait(self._tasks)
 
     def close(self) -> None:
-        """Send what is due and close; nothing more is accepted."""
+        """Send the replies that are due, then close. No more commands are accepted."""
         if not self.closed:
             self._flush()
             self._channel.close()
@@ -187,7 +189,7 @@ class Session:
             self._end()
 
     def abort(self) -> None:
-        """Close at once; replies that wait are dropped."""
+        """Close at once, and drop the replies that wait."""
         self._channel.abort()
         self._end()
 
@@ -233,12 +235,12 @@ class Session:
         self._check_receiving()
 
     def on_memory_granted(self) -> None:
-        self._loop.call_soon(self._go_on_with_memory)
+        self._loop.call_soon(self._resume_with_memory)
 
     # Inside
 
     def _throttle(self, delay_s: float) -> None:
-        """Receive nothing for a while: tier 2 does not keep up."""
+        """Receive nothing for `delay_s`, because tier 2 does not keep up with the appends."""
         if self._throttled is None and not self.closed:
             self._throttled = self._loop.call_later(delay_s, self._throttle_ended)
             self.store.metrics.throttled_s += delay_s
@@ -253,7 +255,7 @@ class Session:
             self._check_receiving()
 
     def _end(self) -> None:
-        """Let go of everything but the memory that the channel may still be sending."""
+        """Free all memory, except the blocks that the channel may still be sending."""
         if self.closed:
             return
         self.closed = True
@@ -268,7 +270,7 @@ class Session:
         self._segments.close()
         self._outgoing.clear()
 
-    def _go_on_with_memory(self) -> None:
+    def _resume_with_memory(self) -> None:
         self._memory_wanted = False
         if self.closed:
             self.assembler.close()
@@ -276,7 +278,7 @@ class Session:
             self._resume()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step of the assembler; bytes that are no protocol close the connection without harm."""
+        """Run a step of the assembler. An error closes this connection only."""
         try:
             step()
         except wire.WireFormatError as error:
@@ -306,7 +308,7 @@ class Session:
             self._resume()
 
     def _resume(self) -> None:
-        """Go on with what was received before. What the peer owes now it owes from now on."""
+        """Process bytes that were received before. The peer's time for the rest of a command starts now."""
         self._guarded(self.assembler.resume)
         self._pace.received(self.store.clock.monotonic_s(), self.assembler.owed_command, 0)
 

@@ -1,4 +1,4 @@
-"""Table requests of one connection. Answers that carry data are made one at a time, when the peer takes them."""
+"""Table requests of one connection. Replies with data are made one at a time, after the peer has taken earlier ones."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class TableProcessor:
         return {kind: self._starter(handler) for kind, handler in handled.items()}
 
     def accept(self, type_code: int, received: Reservation) -> None:
-        """A command came whose payload is in the cache: an update or a removal.
+        """Handle an update or removal whose payload is in the cache.
 
         Raises:
-            WireFormatError: it is not laid out as its type demands.
+            WireFormatError: the payload does not have the format of its type.
         """
         try:
             changes = wire.TableChanges(type_code, received.parts)
@@ -74,8 +74,11 @@ class TableProcessor:
             self._run_holding(batch.release, self._update, request)
 
     def answer_large(self, command: wire.WireCommand, received: ReceivedBytes) -> None:
-        """Answer a question for many keys. What it was received into is kept for it, and nothing else is accepted until
-        it is answered: so a connection holds no more than one of them."""
+        """Answer a read of many keys.
+
+        Its memory in `received` is kept until the reply. The connection accepts no other command until then, so it has
+        at most one such read.
+        """
         self._large.add(received)
 
         def release() -> None:
@@ -86,23 +89,23 @@ class TableProcessor:
 
     @property
     def busy(self) -> bool:
-        """Whether the commands behind the present one have to wait."""
+        """Whether later commands must wait for a large one."""
         return bool(self._large)
 
     def close(self) -> None:
-        """Give back what requests hold that never began: they end without a word."""
+        """Free the memory of requests whose tasks never started, because these tasks end without running."""
         for release in self._held:
             release()
         self._held.clear()
 
     def sending_possible(self, *, possible: bool) -> None:
-        """Whether the peer has taken everything."""
+        """Set whether replies may be made, which is when the peer has taken all earlier ones."""
         if possible:
             self._taken.set()
         else:
             self._taken.clear()
 
-    # Life cycle
+    # Creation to removal
 
     async def _create(self, command: wire.CreateTableSegment) -> None:
         created = ((attributes.CREATION_TIME, self._session.store.clock.now_ms()), (attributes.EVENT_COUNT, 0))
@@ -130,8 +133,10 @@ class TableProcessor:
     # Changes
 
     async def _update_large(self, update: _Update) -> None:
-        """Read the other changes too, a slice in each turn of the loop; the commands behind this one have to wait until
-        the batch has its place."""
+        """Read the other changes, one slice in each turn of the event loop, and append the batch.
+
+        Later commands of the connection wait until the batch has its place in the table.
+        """
         slots = self._session.store.table_memory.large_batches
         with ExitStack() as held:
             held.callback(self._let_next, update.batch)
@@ -158,7 +163,7 @@ class TableProcessor:
             else wire.TableKeysRemoved(update.request_id, update.segment)
         )
 
-    # Questions
+    # Reads
 
     async def _read_values(self, command: wire.ReadTable) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
@@ -207,7 +212,7 @@ class TableProcessor:
         return lambda command: self._session.run(self._answer(handler, command))
 
     def _in_turn(self, handler: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-        """The handler, run when the peer has taken what was sent before and no other one runs."""
+        """A handler that runs when the peer has taken all earlier replies and no other such handler runs."""
 
         async def wait_and_handle(command: Any) -> None:
             async with self._answering:
@@ -219,7 +224,7 @@ class TableProcessor:
     def _run_holding(
         self, release: Callable[[], None], handler: Callable[[Any], Awaitable[None]], command: Command
     ) -> None:
-        """Run a handler that has memory of the cache, which is given back at its end, or if it never begins."""
+        """Run a handler, and call `release` at its end, or when the connection closes before it starts."""
 
         async def answer_and_release() -> None:
             try:
@@ -251,10 +256,10 @@ class _Update:
 
 
 def _bounds(command: wire.ReadTableKeys | wire.ReadTableEntries) -> tuple[bytes, bytes | None]:
-    """The first and the last key that may be answered."""
+    """The first and the last key that the reply may have; None if there is no last key."""
     first = bytes(command.from_key)
     if command.continuation_token:
-        first = max(first, bytes(command.continuation_token) + b"\0")  # the next key behind the last one answered
+        first = max(first, bytes(command.continuation_token) + b"\0")  # the next possible key after the last one sent
     return first, bytes(command.to_key) or None
 
 

@@ -1,4 +1,4 @@
-"""Whether a peer that owes the rest of a command sends it fast enough."""
+"""The check that a peer sends the rest of a command fast enough."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from headrace.segmentstore.connections.limits import STALL_S, TRANSFER_BYTES_PER
 
 
 class TransferPace:
-    """The time that a peer has left, in seconds of any clock that never goes back.
+    """The time that a peer has left for a command, in seconds of a monotonic clock.
 
-    A peer begins each command with `STALL_S`. While it owes bytes its time runs down; bytes that arrive add to it, at
-    the minimum rate, but never beyond `STALL_S`. So a peer that stops is as much too slow as one that sends a byte now
-    and then. Time in which the store does not receive does not count.
+    A peer starts each command with `STALL_S`. Its time decreases while bytes are missing. Bytes that arrive add to it,
+    at the minimum rate, up to `STALL_S`. So a peer that sends single bytes fails the check as one that stops. Time
+    during which the store receives nothing does not count.
     """
 
     __slots__ = ("_command", "_left_s", "_paused", "_since_s")
@@ -22,7 +22,7 @@ class TransferPace:
         self._paused = False
 
     def received(self, now_s: float, command: int | None, count: int) -> None:
-        """`count` bytes arrived; `command` tells the one that the peer owes the rest of from all others, None: none."""
+        """Note `count` bytes. `command` is the number of the incomplete command; None if there is none."""
         if command != self._command:
             self._command = command
             self._left_s = STALL_S
@@ -32,7 +32,7 @@ class TransferPace:
         self._since_s = now_s
 
     def pause(self, now_s: float) -> None:
-        """The store receives nothing from now on."""
+        """Stop the clock, because the store receives nothing from now on."""
         if not self._paused:
             self._left_s -= now_s - self._since_s
             self._paused = True

@@ -111,7 +111,7 @@ def test_a_writer_that_was_set_up_before_goes_on_in_order(world, run, calls):
     run(scenario())
 
 
-def test_appends_that_wait_for_their_segment_are_let_go_with_their_connection(world, run):
+def test_appends_waiting_for_a_segment_end_with_their_connection(world, run):
     held, asked = threading.Event(), threading.Event()
 
     async def scenario():
@@ -139,7 +139,7 @@ def test_appends_that_wait_for_their_segment_are_let_go_with_their_connection(wo
 
 
 @pytest.mark.parametrize("gone", ["deleted", "sealed"])
-def test_a_writer_whose_segment_changed_while_it_was_away_is_told(world, run, gone):
+def test_writer_is_told_that_its_evicted_segment_changed(world, run, gone):
     async def scenario():
         async with running_store(world) as running:
             client, other = await running.connect(), await running.connect()
