@@ -67,7 +67,7 @@ class ConditionalAppend(WireCommand):
 
 @command(7, optional_from="previous_event_number")
 class DataAppended(WireCommand):
-    """Acknowledges every append of the writer from behind `previous_event_number` up to `event_number`."""
+    """Acknowledges the writer's appends after `previous_event_number`, up to and including `event_number`."""
 
     writer_id: Uuid
     event_number: I64
@@ -79,7 +79,7 @@ class DataAppended(WireCommand):
 def encode_data_appended(
     writer_id: int, event_number: int, previous_event_number: int, request_id: int, current_segment_write_offset: int
 ) -> bytes:
-    """The whole frame of a `DataAppended`, at once: there may be one for every append."""
+    """Encode the frame of a `DataAppended` in one step, because a server may send one for every append."""
     high, low = writer_id >> 64, writer_id & _UINT64_MASK
     return _DATA_APPENDED_FRAME.pack(
         DataAppended.TYPE,
@@ -120,6 +120,6 @@ class Padding(WireCommand):
 
 @command(-2)
 class PartialEvent(WireCommand):
-    """The begin of an event at the end of an `AppendBlock`; the rest is in `AppendBlockEnd`."""
+    """The start of an event at the end of an `AppendBlock`. The rest of the event is in `AppendBlockEnd`."""
 
     data: Rest

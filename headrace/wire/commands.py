@@ -1,4 +1,4 @@
-"""What every command of the wire protocol shares: its type code and its place in the table of all commands."""
+"""The base class of all wire commands, and the table of commands by type code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.wire.fields import Layout
 
 
 class WireCommand:
-    """One command. Its fields, in order, are its payload."""
+    """A wire command. Its fields, in order, are its payload."""
 
     __slots__ = ()
     TYPE: ClassVar[int]
@@ -24,9 +24,9 @@ K = TypeVar("K", bound=WireCommand)
 
 @dataclass_transform(frozen_default=True)
 def command(type_code: int, *, optional_from: str | None = None) -> Callable[[type[K]], type[K]]:
-    """Makes a class the frozen dataclass of the command with this type code and enters it in the table.
+    """Make the class a frozen dataclass for the command with this type code, and add it to the table.
 
-    `optional_from` names the first of the trailing fields that older peers do not send.
+    `optional_from` is the name of the first trailing field that older peers do not send.
     """
 
     def declare(kind: type[K]) -> type[K]:

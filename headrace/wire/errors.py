@@ -1,5 +1,7 @@
-"""Replies that say that a request failed. `server_stack_trace` is part of the layout; our servers leave it empty,
-but for one word in InvalidEventNumber."""
+"""Replies to failed requests.
+
+`server_stack_trace` is a field of the protocol. Headrace leaves it empty, except for one word in InvalidEventNumber.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from headrace.wire.fields import I32, I64, Text, Uuid
 ERROR_CODE_UNSPECIFIED = -1
 ERROR_CODE_ILLEGAL_ARGUMENT = 0
 ERROR_CODE_SOURCE_INCOMPLETE = 1
-"""Our own: a client that does not know it takes it for ERROR_CODE_UNSPECIFIED. `segment` is the source then."""
+"""Headrace's own code, with the source as `segment`. Other clients treat it as ERROR_CODE_UNSPECIFIED."""
 
 TOKEN_CHECK_FAILED = 0
 TOKEN_EXPIRED = 1
@@ -18,7 +20,7 @@ WRITER_FORGOTTEN = "writer_forgotten"
 
 @command(50, optional_from="server_stack_trace")
 class WrongHost(WireCommand):
-    """The segment's container is not here: ask the controller."""
+    """This store does not own the segment's container. The client must ask the controller for the owner."""
 
     request_id: I64
     segment: Text
@@ -51,7 +53,7 @@ class NoSuchSegment(WireCommand):
 
 @command(55, optional_from="server_stack_trace")
 class InvalidEventNumber(WireCommand):
-    """`server_stack_trace` is WRITER_FORGOTTEN if the store no longer knows what it has of the writer."""
+    """`server_stack_trace` is WRITER_FORGOTTEN if the store no longer has the writer's last event number."""
 
     writer_id: Uuid
     request_id: I64
@@ -61,7 +63,7 @@ class InvalidEventNumber(WireCommand):
 
 @command(56, optional_from="server_stack_trace")
 class SegmentIsTruncated(WireCommand):
-    """`start_offset` is the first byte that is left."""
+    """`start_offset` is the offset of the first byte that was not truncated."""
 
     request_id: I64
     segment: Text

@@ -35,7 +35,7 @@ class WireFormatError(CorruptError):
 
 
 class Sink:
-    """Collects the parts of one payload; counts bytes, joins small neighbours, keeps data as it is."""
+    """Collects the parts of one payload: it counts bytes, joins adjacent small parts, and does not copy data."""
 
     __slots__ = ("_small", "length_bytes", "parts")
 
@@ -49,18 +49,18 @@ class Sink:
         self.length_bytes += len(small)
 
     def put_data(self, data: Buffer) -> None:
-        """Data without a length of its own."""
+        """Add data without its length."""
         self.flush()
         self.parts.append(data)
         self.length_bytes += len(data)
 
     def put_counted_data(self, data: Buffer) -> None:
-        """Data after its length."""
+        """Add data, preceded by its length."""
         self.put(_INT32.pack(len(data)))
         self.put_data(data)
 
     def flush(self) -> None:
-        """Moves what is pending to `parts`, even nothing: small and data parts alternate."""
+        """Move the pending small parts to `parts`, even if there are none, so that small and data parts alternate."""
         self.parts.append(b"".join(self._small))
         self._small.clear()
 
@@ -86,7 +86,7 @@ class Fixed:
 
 
 class FixedRun:
-    """Neighbouring fixed fields as one struct."""
+    """Adjacent fields of fixed size as one struct."""
 
     def __init__(self, run: Sequence[Fixed]) -> None:
         self._struct = Struct(">" + "".join(field.format for field in run))
@@ -310,7 +310,7 @@ class Layout:
         self._get = attrgetter(*names) if names else None
 
     def read(self, payload: memoryview) -> Any:
-        """The command; bytes behind its last field are ignored, missing optional fields get their defaults."""
+        """Read a command. Bytes after its last field are ignored, and missing optional fields get their defaults."""
         values: list[Any] = []
         position = 0
         for step in self._required:
@@ -322,7 +322,7 @@ class Layout:
         return self._command(*values)
 
     def write(self, command: Any, sink: Sink) -> None:
-        """Every field of the current version, always."""
+        """Write all fields, the optional ones included."""
         if self._get is None:
             return
         found = self._get(command)

@@ -17,7 +17,7 @@ FRAME_HEADER = struct.Struct(">ii")
 FRAME_PAYLOAD_BYTES_MAX = WIRE_FRAME_PAYLOAD_BYTES_MAX
 _STAGING_BYTES = 256 * 1024
 _REUSED_BYTES_MAX = 2 * 1024 * 1024 + 4096
-"""Of a payload whose buffer is used again: what one read answers. Larger ones are rare."""
+"""The largest payload whose buffer is reused: the reply of one read. Larger payloads are rare."""
 
 _REUSED_BUFFERS_MAX = 3
 
@@ -98,13 +98,13 @@ class FrameReceiver:
         self._large_filled = 0
 
     def writable(self) -> memoryview:
-        """Where the next received bytes belong; never empty."""
+        """The buffer for the next received bytes; never empty."""
         if self._large is not None:
             return self._large[self._large_filled :]
         return self._view[self._filled :]
 
     def received(self, count: int) -> list[tuple[int, memoryview]]:
-        """Takes note of `count` new bytes in `writable()`; the complete frames as (type code, payload).
+        """Note `count` new bytes in `writable()`; return the frames that are complete as (type code, payload).
 
         Raises:
             WireFormatError: a frame header with an impossible length.
@@ -153,7 +153,7 @@ class FrameReceiver:
 
 
 class _PayloadBuffers:
-    """Buffers for long payloads. Fresh memory costs more than all the copying: each of its pages is a fault."""
+    """Buffers for long payloads. They are reused, because the page faults of fresh memory cost more than copying."""
 
     __slots__ = ("_kept",)
 

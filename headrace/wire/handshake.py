@@ -6,14 +6,14 @@ from headrace.wire.commands import WireCommand, command
 from headrace.wire.fields import I32
 
 WIRE_VERSION = 17
-"""The version that this code speaks: every field of it is always sent."""
+"""The protocol version of this code, which always sends all fields of that version."""
 
 OLDEST_COMPATIBLE_VERSION = 5
 
 
 @command(-127)
 class Hello(WireCommand):
-    """Both sides send the highest and the lowest version that they speak."""
+    """Both sides send the highest and the lowest version that they support."""
 
     high_version: I32
     low_version: I32
@@ -21,4 +21,4 @@ class Hello(WireCommand):
 
 @command(100)
 class KeepAlive(WireCommand):
-    """Echoed by the server; its body, should it have one, means nothing."""
+    """The server echoes it. A body is ignored."""

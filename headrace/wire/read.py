@@ -13,7 +13,7 @@ from headrace.wire.fields import I32, I64, Bool, Data, Text, Token
 
 @command(9, optional_from="request_id")
 class ReadSegment(WireCommand):
-    """Held by the server while there is nothing to read at `offset`.
+    """The server holds the request while there is no data at `offset`.
 
     `token` is that of the `SegmentRead` that ended at `offset`, and only saves the server a look-up.
     """

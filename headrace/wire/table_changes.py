@@ -1,4 +1,4 @@
-"""Updates and removals of table entries read a few at a time: one command may carry as many as a frame holds."""
+"""Reads the changes of a table command a few at a time, because one command may fill a whole frame with them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Change = tuple[bytes, int, Buffer | None]
 class TableChanges:
     """The payload of an UpdateTableEntries or a RemoveTableKeys, which may be in several parts.
 
-    It is copied window by window, so that what was read may be overwritten.
+    It is copied window by window, so that the caller may overwrite the part that was read.
     """
 
     def __init__(self, type_code: int, parts: Sequence[memoryview]) -> None:
-        """Raises WireFormatError: the payload does not begin as its type demands."""
+        """Read the fields before the changes. Raises WireFormatError if they do not have the format of the type."""
         self._parts = parts
         self._length = sum(map(len, parts))
         self._removes = type_code == RemoveTableKeys.TYPE
@@ -56,19 +56,19 @@ class TableChanges:
         if count > TABLE_LIST_ELEMENTS_MAX:
             raise WireFormatError(f"a table command has {count} keys, at most {TABLE_LIST_ELEMENTS_MAX}")
         self.left = count
-        """Changes that are to be read."""
+        """The number of changes that were not read yet."""
 
     @property
     def table_segment_offset(self) -> int:
-        """What comes behind the last change; NO_TABLE_OFFSET if it is missing."""
+        """The field after the last change; NO_TABLE_OFFSET if it is missing. Valid when all changes were read."""
         view = self._look(_TABLE_OFFSET.size)
         return int(_TABLE_OFFSET.unpack_from(view)[0]) if len(view) >= _TABLE_OFFSET.size else NO_TABLE_OFFSET
 
     def read(self) -> Change:
-        """The next change; its value is a view of a copy of the payload.
+        """Read the next change. Its value is a view of a copy of the payload.
 
         Raises:
-            WireFormatError: no change is there.
+            WireFormatError: the next bytes do not decode as a change.
         """
         wanted_bytes = ENTRY_BYTES_MIN
         while True:
@@ -90,7 +90,7 @@ class TableChanges:
             return change
 
     def _look(self, wanted_bytes: int) -> memoryview:
-        """What comes next: `wanted_bytes` at least, or all that is left."""
+        """The next bytes of the payload: at least `wanted_bytes`, or all that are left."""
         left = self._length - self._position - self._used
         if len(self._window) - self._used < min(wanted_bytes, left):
             self._position += self._used

@@ -7,7 +7,7 @@ from headrace.wire.fields import I32, I64, Bool, Data, Text
 from headrace.wire.table_fields import TableEntries, TableKeys, Versions
 
 NO_TABLE_OFFSET = -1
-"""`table_segment_offset` of an update that does not ask for a length of the table."""
+"""The value of `table_segment_offset` in an update that has no condition on the table's length."""
 
 
 @command(68)
@@ -29,7 +29,7 @@ class TableSegmentInfo(WireCommand):
 
 @command(70, optional_from="sorted_deprecated")
 class CreateTableSegment(WireCommand):
-    """`key_length` 0 allows keys of any length; else all have this one and are sorted by their unsigned bytes."""
+    """If `key_length` is 0, keys may have any length. Otherwise all keys have this length, and are sorted as bytes."""
 
     request_id: I64
     segment: Text
@@ -49,7 +49,7 @@ class DeleteTableSegment(WireCommand):
 
 @command(74, optional_from="table_segment_offset")
 class UpdateTableEntries(WireCommand):
-    """All or nothing; each version is a condition (NO_VERSION, NOT_EXISTS or the one that must be there)."""
+    """Updates all entries or none. Each version is a condition: NO_VERSION, NOT_EXISTS or the current version."""
 
     request_id: I64
     segment: Text
@@ -91,7 +91,7 @@ class ReadTable(WireCommand):
 
 @command(79)
 class TableRead(WireCommand):
-    """One entry per key of the request, in its order; NOT_EXISTS and no value for one that is not there."""
+    """One entry per key of the request, in its order. A missing key has the version NOT_EXISTS and no value."""
 
     request_id: I64
     segment: Text
@@ -140,7 +140,7 @@ class TableEntriesRead(WireCommand):
 
 @command(88)
 class ReadTableEntriesDelta(WireCommand):
-    """Asks for what was written at `from_position` or behind."""
+    """Requests the entries that were written at or after `from_position`."""
 
     request_id: I64
     segment: Text
@@ -151,7 +151,7 @@ class ReadTableEntriesDelta(WireCommand):
 
 @command(87)
 class TableEntriesDeltaRead(WireCommand):
-    """`last_position` is where the next request goes on; `should_clear`: what was read before may be removed by now."""
+    """`last_position` is the position for the next request. `should_clear`: entries read before may be removed."""
 
     request_id: I64
     segment: Text
