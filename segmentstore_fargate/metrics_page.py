@@ -258,9 +258,9 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
 def _flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
     """Whole rounds of the storage writer pass before a segment that was stored is no longer dirty."""
     since = [
-        segment.unstored_since_s
+        segment.untiered_since_s
         for segment in owned.container.dirty.values()
-        if segment.unstored_since_s is not None and not segment.is_stored
+        if segment.untiered_since_s is not None and not segment.is_stored
     ]
     return max(0.0, store.clock.monotonic_s() - min(since)) if since else 0.0
 

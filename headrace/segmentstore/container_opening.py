@@ -14,10 +14,10 @@ from headrace.model.container_opening import OpeningProgress, OpeningStep
 from headrace.model.containers import FIRST_EPOCH, SnapshotPointer
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.ports.ledger import Ledger, LedgerStore
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.recovery import Recovery
-from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.restoration import restore_container
@@ -40,7 +40,7 @@ class ContainerOpening:
         self._on_failure = on_failure
         self._ledger: Ledger | None = None
         self._recovery: Recovery | None = None
-        self._unstored: UnstoredLoad | None = None
+        self._backfill: Backfill | None = None
         self._snapshot_store: SnapshotStore | None = None
         self._restored = False
         self._started_s = 0.0
@@ -85,7 +85,7 @@ class ContainerOpening:
             self.owned.container.log.on_failure = None  # it is none
             self.owned.container.log.close()
             await self.owned.stop()
-        recovery, self._recovery, self.owned, self._unstored = self._recovery, None, None, None
+        recovery, self._recovery, self.owned, self._backfill = self._recovery, None, None, None
         self._restored = False
         if self._ledger is not None:
             self._ledger = None
@@ -99,8 +99,8 @@ class ContainerOpening:
             raise AssertionError("a container is served before it was opened")
         segment_container = self.owned.container
         segment_container.metrics.recovery_s = self._parts.clock.monotonic_s() - self._started_s
-        if self._unstored is not None:
-            self._unstored.start(segment_container.log)
+        if self._backfill is not None:
+            self._backfill.start(segment_container.log)
         self.owned.writer.start()
         self.owned.maintenance.start()
         _log.info(
@@ -123,7 +123,7 @@ class ContainerOpening:
         await asyncio.get_running_loop().run_in_executor(self._parts.log_thread, ledgers.prepare, self.container)
         self._ledger = ledger = ledgers.open(self.container, epoch)
         recovery = Recovery(self.container, self._parts.pool, self._parts.clock)
-        self._unstored = await recovery.run(ledger)
+        self._backfill = await recovery.run(ledger)
         self._recovery = recovery
         _log.info(
             "event=recovered container=%d seconds=%.3f log_bytes=%d operations=%d",
@@ -154,7 +154,7 @@ class ContainerOpening:
 
     async def _checkpoint(self) -> None:
         parts, recovery = self._parts, self._recovered
-        if self._ledger is None or self._unstored is None:
+        if self._ledger is None or self._backfill is None:
             raise AssertionError("a container is built before its log was opened")
         log = OperationLog(self._ledger, parts.ordering_clock, recovery.frames.next_sequence, parts.gate)
         container = SegmentContainer(
@@ -169,7 +169,7 @@ class ContainerOpening:
         )
         container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
-        self.owned = assemble(parts, container, self._directory(), self._snapshots, self._unstored, covered=covered)
+        self.owned = assemble(parts, container, self._directory(), self._snapshots, self._backfill, covered=covered)
         if self._restored:
             # Before any client is served: the log must tell this before it tells anything else.
             await self.owned.writer.checkpoint()

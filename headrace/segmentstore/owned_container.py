@@ -10,10 +10,10 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
-from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table_memory import TableMemory
@@ -66,14 +66,14 @@ class OwnedContainer:
     tables: TableStore
     evictor: Evictor
     maintenance: MaintenanceTasks
-    unstored: UnstoredLoad
+    backfill: Backfill
 
     async def stop(self) -> None:
         """End what works for the container; it must not be served any more."""
         await self.maintenance.stop()
         await self.tables.stop()
         await self.writer.stop()
-        await self.unstored.stop()
+        await self.backfill.stop()
 
 
 def assemble(
@@ -81,7 +81,7 @@ def assemble(
     container: SegmentContainer,
     directory: ChunkDirectory,
     snapshots: SnapshotStore,
-    unstored: UnstoredLoad,
+    backfill: Backfill,
     *,
     covered: bool,
 ) -> OwnedContainer:
@@ -99,7 +99,7 @@ def assemble(
         snapshot_writer,
         names,
         small_runs,
-        unstored,
+        backfill,
     )
     collector = GarbageCollector(directory, parts.chunk_storage, names, clock, limits)
     compactor = Compactor(
@@ -118,6 +118,6 @@ def assemble(
     read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
     reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
     index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, container.epoch)
-    tables = TableStore(container, reader, index_store, parts.table_memory, unstored)
+    tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
     container.idle.find_record, container.idle.forget = records.find, tables.forget
-    return OwnedContainer(container, writer, reader, tables, evictor, maintenance, unstored)
+    return OwnedContainer(container, writer, reader, tables, evictor, maintenance, backfill)

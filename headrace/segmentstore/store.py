@@ -213,7 +213,7 @@ class SegmentStore:
             _log.error("event=hand_over_failed container=%d error=%r", container, error)
             clean = False
         await owned.writer.stop()
-        await owned.unstored.stop()
+        await owned.backfill.stop()
         segment_container.log.on_failure = None  # it is none
         segment_container.log.fail(FencedError(f"container {container} was handed over: ask again who has it"))
         owned.tables.cancel()
@@ -285,7 +285,7 @@ class SegmentStore:
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()
-            await each.unstored.stop()
+            await each.backfill.stop()
             each.container.log.close()
         self._owned.clear()
         self._parts.reading_threads.shutdown(wait=False, cancel_futures=True)

@@ -76,8 +76,8 @@ def test_only_what_tier_2_lacks_is_loaded(world, run):
         async with world.running() as running:
             client = await running.connect()
             assert running.store.pool.untiered_bytes == 140_000
-            await running.store.owned[0].unstored.wait()
-            assert running.store.owned[0].unstored.loaded_bytes == 140_000
+            await running.store.owned[0].backfill.wait()
+            assert running.store.owned[0].backfill.loaded_bytes == 140_000
             assert running.store.pool.untiered_bytes == 140_000
             assert await client.read_all(SEGMENTS[0]) == stored[0] + stored[3] + lacking[0]
             assert await client.read_all(SEGMENTS[1]) == stored[1] + lacking[1]
@@ -101,7 +101,7 @@ def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world, run):
         async with world.running() as running:
             client = await running.connect()
             assert await client.read_all(SEGMENTS[0]) == data + b"end"
-            assert sum(owned.unstored.loaded_bytes for owned in running.store.owned.values()) == len(data) + 3
+            assert sum(owned.backfill.loaded_bytes for owned in running.store.owned.values()) == len(data) + 3
             await running.flush()
             assert await client.read_all(SEGMENTS[0]) == data + b"end"
 

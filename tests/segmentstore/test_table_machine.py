@@ -274,7 +274,7 @@ class TableMachine(StoreUnderAMachine):
             if resident is not None and not resident.table.users and not self.sync.armed:
                 memory.drop(0, name)
         for segment in self.owned.container.metadata.segments.values():
-            if not segment.unstored_bytes and not self.sync.armed:
+            if not segment.untiered_bytes and not self.sync.armed:
                 segment.index.release_all()
 
     @rule()

@@ -138,7 +138,7 @@ class ReadProcessor:
     def _answer(self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment) -> None:
         length = min(READ_BYTES_MAX, max(READ_BYTES_MIN, command.suggested_length))
         length = min(length, segment.readable_length - command.offset)
-        loads = command.offset >= segment.storage_length and not owned.unstored.is_done
+        loads = command.offset >= segment.storage_length and not owned.backfill.is_done
         if not loads:
             parts, blocks = segment.index.read(command.offset, length)
             if parts:
@@ -158,7 +158,7 @@ class ReadProcessor:
 
     async def _read_loaded(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
         try:
-            await owned.unstored.wait()
+            await owned.backfill.wait()
         except HeadraceError as error:
             self._fail(command, error)
             return

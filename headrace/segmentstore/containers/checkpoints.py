@@ -61,7 +61,7 @@ class Checkpoints:
     def truncate_log(self) -> bool:
         """Give up what lies before the newest checkpoint that needs nothing before itself; whether there was one."""
         dirty = self._container.dirty.values()
-        needed = [entry for segment in dirty if (entry := segment.oldest_unstored_entry()) is not None]
+        needed = [entry for segment in dirty if (entry := segment.oldest_untiered_entry()) is not None]
         oldest_needed = min(needed, default=None)
         usable: int | None = None
         while self._durable and (oldest_needed is None or self._durable[0] <= oldest_needed):

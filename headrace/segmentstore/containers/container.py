@@ -181,8 +181,8 @@ class SegmentContainer:
         if segment.times.newest != self.log.current_ordering:
             segment.times.note(offset, self.log.current_ordering)
         self.dirty[segment.number] = segment
-        if segment.unstored_since_s is None:
-            segment.unstored_since_s = self.clock.monotonic_s()
+        if segment.untiered_since_s is None:
+            segment.untiered_since_s = self.clock.monotonic_s()
 
     def leave(self) -> None:
         """Take nothing more from clients: another store is about to go on with the container."""

@@ -124,6 +124,6 @@ def _operations(
         container.dirty.pop(source.number, None)
         container.count_change(source.name)
     container.dirty[target.number] = target
-    if target.unstored_since_s is None:
-        target.unstored_since_s = container.clock.monotonic_s()
+    if target.untiered_since_s is None:
+        target.untiered_since_s = container.clock.monotonic_s()
     return tuple(operations)

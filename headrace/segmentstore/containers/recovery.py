@@ -2,7 +2,7 @@
 
 Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. Which ones
 these are is known only when the whole log was replayed, so that it is read twice, the second time from the first such
-byte on, when the container takes appends already (`unstored_load`).
+byte on, when the container takes appends already (`backfill`).
 
 The log is read and decoded in another thread and applied on the loop, a slice at a time: the store's heartbeats and the
 containers that are served already go on meanwhile.
@@ -22,10 +22,10 @@ from headrace.model.errors import CorruptError
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 
 OPERATIONS_PER_SLICE: Final = 1000
 """Applied without a pause: some 5 ms. That is how long an acknowledgement of another container may wait for it."""
@@ -65,7 +65,7 @@ class Recovery:
         """
         return bool(self._snapshot_parts) and not self._restored
 
-    async def run(self, ledger: Ledger) -> UnstoredLoad:
+    async def run(self, ledger: Ledger) -> Backfill:
         """Replay the ledger; the load of what tier 2 lacks, which is not done yet.
 
         Raises:
@@ -73,7 +73,7 @@ class Recovery:
         """
         try:
             await self._replay_all(ledger)
-            load = UnstoredLoad(self.metadata, self._pool, ledger)
+            load = Backfill(self.metadata, self._pool, ledger)
         except BaseException:
             self.metadata.release_memory()  # no container will have these segments: their room belongs to the others
             raise
@@ -156,9 +156,9 @@ class Recovery:
     def _collect_dirty(self) -> None:
         now_s = self._clock.monotonic_s()
         for segment in self.metadata.segments.values():
-            if segment.unstored_bytes or segment.start_offset:
+            if segment.untiered_bytes or segment.start_offset:
                 self.dirty[segment.number] = segment
-                segment.unstored_since_s = now_s
+                segment.untiered_since_s = now_s
 
 
 def _next_slice(found: Iterator[_ReadOperation]) -> list[_ReadOperation]:

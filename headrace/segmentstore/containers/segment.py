@@ -74,7 +74,7 @@ class Segment:
         "times",
         "told_start",
         "trimmed_offset",
-        "unstored_since_s",
+        "untiered_since_s",
         "used_s",
         "waiters",
         "watched",
@@ -109,7 +109,7 @@ class Segment:
         self.rehomed_end = 0
         self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
-        self.unstored_since_s: float | None = None
+        self.untiered_since_s: float | None = None
         self.watched: WatchedSegment | None = None
         self.whole_length: int | None = None
         self.may_lack_bytes = False
@@ -240,7 +240,7 @@ class Segment:
         )
 
     @property
-    def unstored_bytes(self) -> int:
+    def untiered_bytes(self) -> int:
         """Durable bytes that the chunk directory does not have."""
         return self.readable_length - self.storage_length
 
@@ -298,7 +298,7 @@ class Segment:
             if inside > source.storage_length:
                 source.advance_storage(inside)
 
-    def oldest_unstored_entry(self) -> int | None:
+    def oldest_untiered_entry(self) -> int | None:
         """The first log entry whose loss would lose bytes of this segment; None if tier 2 has everything."""
         oldest = min((merge.oldest_entry() for merge in self.merges), default=None)
         for entry in self.index.entries_behind(self.storage_length):

@@ -231,7 +231,7 @@ class Table:
     def hurry(self) -> None:
         """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
         if not self._room.is_set() and self.segment.storage_length < self.tails[0].start:
-            self.segment.unstored_since_s = -math.inf
+            self.segment.untiered_since_s = -math.inf
             self.container.tell_news()
 
     def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:

@@ -22,9 +22,9 @@ from headrace.model.errors import (
 )
 from headrace.model.limits import TABLE_KEY_BYTES_MAX
 from headrace.segmentstore.containers import attributes
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.table_memory import Resident, TableMemory
@@ -43,13 +43,13 @@ class TableStore:
         reader: StorageReader,
         index_store: IndexStore,
         memory: TableMemory,
-        unstored: UnstoredLoad,
+        backfill: Backfill,
     ) -> None:
         self._container = container
         self._reader = reader
         self._index_store = index_store
         self._memory = memory
-        self._unstored = unstored
+        self._backfill = backfill
         self._stopped = False
         container.on_stored = self._stored
 
@@ -62,7 +62,7 @@ class TableStore:
             InvalidRequestError: the segment is not a table.
             ThrottledError, UnavailableError, CorruptError: as `Table.ready`.
         """
-        await self._unstored.wait()
+        await self._backfill.wait()
         segment = await self._segment(name)
         resident = self._memory.get(self._container.container, name)
         if resident is None or resident.table.segment is not segment or resident.is_useless:

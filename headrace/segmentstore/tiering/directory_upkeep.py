@@ -185,7 +185,7 @@ class DirectoryUpkeep:
             )
         ]
         for number in resting:
-            self._container.dirty.pop(number).unstored_since_s = None
+            self._container.dirty.pop(number).untiered_since_s = None
 
     def _is_gone(self, segment: Segment) -> bool:
         """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""

@@ -14,11 +14,11 @@ from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
+from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
-from headrace.segmentstore.containers.unstored_load import UnstoredLoad
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -44,7 +44,7 @@ class StorageWriter:
         snapshots: SnapshotWriter,
         names: ObjectNames,
         small_runs: SmallRuns,
-        unstored: UnstoredLoad,
+        backfill: Backfill,
     ) -> None:
         self._container = container
         self._directory = directory
@@ -57,7 +57,7 @@ class StorageWriter:
         self._draining = False
         self._names = names
         self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max)
-        self._load = unstored
+        self._backfill = backfill
         self._retrying = False
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -145,7 +145,7 @@ class StorageWriter:
                 await self._rest()
 
     async def _rest(self) -> None:
-        if self._drained is not None and not self._unstored():
+        if self._drained is not None and not self._untiered():
             resolve(self._drained)
         # Not asyncio.wait_for: before Python 3.12 it may swallow a cancellation that meets a wake-up.
         timer = asyncio.get_running_loop().call_later(self._limits.tick_s, self._woken.set)
@@ -165,7 +165,7 @@ class StorageWriter:
             FencedError: the container has another owner.
             CorruptError: the directory contradicts the log.
         """
-        await self._load.wait()
+        await self._backfill.wait()
         upkeep = self._upkeep
         more = await upkeep.forget_removed()
         if self._flush_due():
@@ -186,26 +186,26 @@ class StorageWriter:
         if self._hurried:
             return True
         now_s = self._clock.monotonic_s()
-        unstored_bytes = 0
+        untiered_bytes = 0
         for segment in self._container.dirty.values():
-            unstored_bytes += segment.unstored_bytes
-            since_s = segment.unstored_since_s
+            untiered_bytes += segment.untiered_bytes
+            since_s = segment.untiered_since_s
             if since_s is not None and now_s - since_s >= self._limits.flush_age_s:
                 return True
-        return unstored_bytes >= self._limits.flush_bytes
+        return untiered_bytes >= self._limits.flush_bytes
 
-    def _unstored(self) -> list[Segment]:
+    def _untiered(self) -> list[Segment]:
         """Segments with durable bytes to store, the longest waiting first."""
         dirty = self._container.dirty.values()
-        unstored = [segment for segment in dirty if segment.unstored_bytes and not segment.removed]
-        return sorted(unstored, key=lambda segment: segment.unstored_since_s or 0.0)
+        untiered = [segment for segment in dirty if segment.untiered_bytes and not segment.removed]
+        return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
 
     async def _flush(self) -> bool:
         """Store one object; whether something is left."""
         pool = self._container.pool
         started_s = self._clock.monotonic_s()
         with self._names.new() as object_name:
-            packed = pack(self._unstored(), object_name, self._limits.object_bytes_max)
+            packed = pack(self._untiered(), object_name, self._limits.object_bytes_max)
             if not packed.runs:
                 return False
             pool.pin(packed.blocks)
@@ -243,7 +243,7 @@ class StorageWriter:
                     home = place.home[0]
                     self._upkeep.take_as_stored(place, run)
                     if not found:  # what is left came after this flush had begun
-                        home.unstored_since_s = packed_at_s
+                        home.untiered_since_s = packed_at_s
                 stored = [waiting[index][0] for index, _ in entered]
                 self._container.note_stored([(place.number, place.storage_length) for place in stored])
             finally:

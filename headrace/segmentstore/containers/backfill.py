@@ -30,7 +30,7 @@ _Place = tuple[int, int]
 """Log entry, and position in it."""
 
 
-class UnstoredLoad:
+class Backfill:
     """One load of one container; made before its log takes anything, which is when the log can still be read."""
 
     def __init__(self, metadata: ContainerMetadata, pool: BlockPool, ledger: Ledger) -> None:

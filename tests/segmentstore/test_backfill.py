@@ -12,7 +12,7 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
-from headrace.segmentstore.containers import unstored_load
+from headrace.segmentstore.containers import backfill
 
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
@@ -31,7 +31,7 @@ class HeldLoads:
     def __init__(self, monkeypatch):
         self._released = threading.Event()
         self.error = None
-        honest = unstored_load.UnstoredLoad._read_slice
+        honest = backfill.Backfill._read_slice
 
         def held(load):
             assert self._released.wait(WAIT_S)
@@ -39,8 +39,8 @@ class HeldLoads:
                 raise self.error
             return honest(load)
 
-        monkeypatch.setattr(unstored_load, "SLICE_BYTES", 1)
-        monkeypatch.setattr(unstored_load.UnstoredLoad, "_read_slice", held)
+        monkeypatch.setattr(backfill, "SLICE_BYTES", 1)
+        monkeypatch.setattr(backfill.Backfill, "_read_slice", held)
 
     def release(self):
         self._released.set()
@@ -95,11 +95,11 @@ def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, r
             answer = asyncio.ensure_future(reader.receive())
             await client.call(wire.SealSegment(6, SEGMENT))
             assert not answer.done()
-            assert not running.store.owned[0].unstored.is_done
+            assert not running.store.owned[0].backfill.is_done
             loads.release()
             assert (await answer).data == expected[: len((await answer).data)]
             assert await client.read_all(SEGMENT) == expected
-            assert next(running.store.owned[0].unstored._entries, None) is None  # nothing of the old log is held
+            assert next(running.store.owned[0].backfill._entries, None) is None  # nothing of the old log is held
             await running.flush()
             running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
             assert await client.read_all(SEGMENT) == expected
@@ -107,7 +107,7 @@ def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, r
     run(scenario())
 
 
-def test_a_round_of_the_storage_writer_waits_for_the_bytes_that_it_is_to_store(world, run, loads):
+def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, run, loads):
     async def scenario():
         await killed(world)
         async with world.running() as running:
@@ -145,7 +145,7 @@ def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, run, loads):
                 read += (await reader.call(wire.ReadSegment(SEGMENT, len(read), 1 << 20, "", 12))).data
             assert read == stored
             answer = asyncio.ensure_future(waiting.receive())
-            assert not running.store.owned[0].unstored.is_done
+            assert not running.store.owned[0].backfill.is_done
             await reader.create(OTHER)
             assert not answer.done()
             loads.release()
@@ -215,7 +215,7 @@ def test_a_store_that_ends_amid_a_load_loses_nothing(world, run, loads, end):
             if end == "killed":
                 world.disk = world.disk.cut_power(2)
         async with world.running() as running:
-            assert running.store.owned[0].unstored.is_done == (end == "stopped")
+            assert running.store.owned[0].backfill.is_done == (end == "stopped")
             assert await (await running.connect()).read_all(SEGMENT) == b"".join(APPENDS) + b"new"
 
     run(scenario())
