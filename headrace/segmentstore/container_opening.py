@@ -174,7 +174,7 @@ class ContainerOpening:
             # Before any client is served: the log must tell this before it tells anything else.
             await self.owned.writer.checkpoint()
 
-    # Inside
+    # Internal
 
     @property
     def _claimed_epoch(self) -> int:

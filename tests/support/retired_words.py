@@ -70,6 +70,7 @@ CLEAN = (
     "headrace/ports",
     "headrace/spark",
     "headrace/segmentstore/cache",
+    "headrace/segmentstore/containers",
     "headrace/segmentstore/log",
     "headrace/topology",
     "headrace/wire",

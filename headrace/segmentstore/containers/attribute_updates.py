@@ -23,7 +23,7 @@ class UpdateKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttributeUpdate:
-    """`expected` counts for REPLACE_IF_EQUALS only; NO_VALUE there means "not set"."""
+    """A change of one attribute. Only REPLACE_IF_EQUALS uses `expected`, where NO_VALUE means "not set"."""
 
     key: int
     kind: int
@@ -32,11 +32,11 @@ class AttributeUpdate:
 
 
 def updated_attributes(segment: Segment, updates: Iterable[AttributeUpdate]) -> tuple[tuple[int, int], ...]:
-    """The new values, none of them written yet.
+    """Compute the new values of the updated attributes; the segment does not change.
 
     Raises:
         ConflictError: a condition does not hold (code "attribute").
-        InvalidRequestError: the kind of an update is unknown, or the attribute is what makes a segment a table.
+        InvalidRequestError: the kind of an update is unknown, or clients may not set the attribute.
         ThrottledError: the segment would have too many attributes.
     """
     values: dict[int, int] = {}

@@ -1,8 +1,9 @@
-"""Brings what tier 2 lacks of a recovered container back into memory while the container takes appends already.
+"""Loads the bytes that tier 2 lacks of a recovered container into memory, while the container accepts appends.
 
-The metadata stands once the log was replayed; the bytes follow, read from the log in another thread and copied on the
-loop, a slice at a time. Whoever needs bytes waits for all of them: readers, tables, and the storage writer, so that the
-log keeps them until they are here. What is truncated or deleted meanwhile is not waited for, what is merged is found.
+After the replay of the log the metadata is complete, but the bytes are missing. Another thread reads them from the log;
+the event loop copies one slice at a time. Readers, tables and the storage writer wait for the whole load. Since the
+storage writer waits, the log is not truncated before. Bytes that are truncated or deleted meanwhile are skipped; those
+of merged segments are loaded.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from headrace.segmentstore.containers.operation_log import OperationLog, resolve
 _log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 1 << 20
-"""For so long an append may have to wait for a copy."""
+"""Copied in one turn of the loop, for which appends wait."""
 
 _Place = tuple[int, int]
 """Log entry, and position in it."""
 
 
 class Backfill:
-    """One load of one container; made before its log takes anything, which is when the log can still be read."""
+    """The backfill of one container. It must be created before the container logs anything, to read the old log."""
 
     def __init__(self, metadata: ContainerMetadata, pool: BlockPool, ledger: Ledger) -> None:
         self._container = metadata.container
@@ -54,7 +55,7 @@ class Backfill:
         return not self._promised
 
     def start(self, log: OperationLog) -> None:
-        """Load in the background. A failure is one of the container's `log`: what it acknowledged cannot be read."""
+        """Load in the background. A failure fails the container's `log`, since acknowledged bytes cannot be read."""
         if not self.is_done:
             self._log = log
             self._task = asyncio.ensure_future(self._run(log))
@@ -66,7 +67,7 @@ class Backfill:
             self._task = None
 
     async def wait(self) -> None:
-        """Return once all bytes are here.
+        """Return when all bytes are loaded.
 
         Raises:
             UnavailableError, FencedError, CorruptError: the container has stopped.
@@ -74,17 +75,17 @@ class Backfill:
         if self.is_done:
             return
         if self._log is None:
-            raise AssertionError("bytes are waited for that nobody loads")
+            raise AssertionError("the backfill is waited for before it was started")
         future = self._log.expect()
         self._waiting.append(future)
         await future
 
     async def load(self) -> None:
-        """Bring all of it back.
+        """Load all bytes.
 
         Raises:
-            CorruptError: the log lacks what it had when it was replayed.
-            OSError: it cannot be read.
+            CorruptError: the log lacks appends that it had when it was replayed.
+            OSError: the log cannot be read.
         """
         while self._promised:
             found = await asyncio.to_thread(self._read_slice)
@@ -92,13 +93,13 @@ class Backfill:
                 raise CorruptError(f"the log of container {self._container} lacks {len(self._promised)} appends")
             for place, content in found:
                 self._place(place, content)
-        self._entries = iter(())  # they hold a window of the log, and where each entry lies in it
+        self._entries = iter(())  # release the mapped part of the log and the positions of its entries
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             resolve(future)
 
     def _read_slice(self) -> list[tuple[_Place, memoryview]]:
-        """The next operations of the log; nothing at its end."""
+        """Read the next operations of the log; none at its end."""
         found: list[tuple[_Place, memoryview]] = []
         read_bytes = 0
         for stored in self._entries:
@@ -120,7 +121,7 @@ class Backfill:
             await self.load()
         except HeadraceError as error:
             log.fail(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was: bytes that were acknowledged cannot be served
+        except Exception as error:  # noqa: BLE001 - after any error acknowledged bytes cannot be served
             _log.exception("event=load_failed container=%d", self._container)
             log.fail(UnavailableError(f"the log of container {self._container} cannot be read: {error}"))
         else:

@@ -1,7 +1,7 @@
-"""Snapshots of a container's metadata in its log: where a recovery may start, and so how much log must be kept.
+"""Snapshots of a container's metadata in its log. A recovery starts at one, so the log before it can be truncated.
 
-A checkpoint becomes the truncation point once tier 2 has every byte that was logged before it. That is what lets a
-recovery take all lengths of the snapshot as stored.
+A checkpoint becomes the truncation point once tier 2 has every byte that was logged before it. A recovery can therefore
+assume that tier 2 has each segment up to its length in the snapshot.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headrace.segmentstore.containers.container import SegmentContainer
 
 CHECKPOINT_EVERY_BYTES: Final = 64 << 20
 CHECKPOINTS_PER_SHARE: Final = 4
-"""On a small volume a container's share of the log is small: it must not be full before there is a checkpoint."""
+"""On a small volume a container's share of the log is small. It must not fill up before the first checkpoint."""
 
 CHECKPOINTS_KEPT_MAX: Final = 64
-"""While tier 2 is away the older ones are worth nothing once there are newer ones to be waited for."""
+"""Bounds the memory for checkpoints that cannot become the truncation point while tier 2 does not answer."""
 
 
 class Checkpoints:
-    """The checkpoints of one container that are in its log but not its truncation point yet."""
+    """The checkpoints in one container's log that are later than its truncation point."""
 
     def __init__(self, container: SegmentContainer, every_bytes: int = CHECKPOINT_EVERY_BYTES) -> None:
         self._container = container
@@ -35,18 +35,18 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether enough was logged since the last one, or the log needs space that only this container holds."""
+        """Whether enough was logged since the last one, or this container keeps the journal from freeing space."""
         ledger = self._container.log.ledger
         every_bytes = min(self._every_bytes, self._container.log_room.container_bytes_max // CHECKPOINTS_PER_SHARE)
         if ledger.held_bytes - self._held_bytes_after >= every_bytes:
             return True
-        # An idle container moves its checkpoint on too, but never has two of them under way for that.
+        # Space may also be kept by an idle container. One checkpoint at a time is enough for it.
         return ledger.wants_truncation and self._newest <= self._truncated_before
 
     def write(self) -> None:
-        """Log a checkpoint of this moment."""
+        """Log a checkpoint of the current state."""
         container = self._container
-        first = container.log.flush()  # a truncation point has to be the begin of a frame
+        first = container.log.flush()  # a truncation point must be the start of a frame
         parts = list(encode_snapshot(container.metadata.snapshot()))
         for part, snapshot in enumerate(parts):
             last = part == len(parts) - 1
@@ -56,10 +56,10 @@ class Checkpoints:
         self._newest = first
         self._held_bytes_after = container.log.ledger.held_bytes
         while len(self._durable) > CHECKPOINTS_KEPT_MAX:
-            del self._durable[1]  # the oldest is the first to become usable, the rest of them are near each other
+            del self._durable[1]  # not the oldest: it is the first that becomes usable
 
     def truncate_log(self) -> bool:
-        """Give up what lies before the newest checkpoint that needs nothing before itself; whether there was one."""
+        """Truncate the log to the newest checkpoint before which tier 2 lacks nothing. Returns whether there is one."""
         dirty = self._container.dirty.values()
         needed = [entry for segment in dirty if (entry := segment.oldest_untiered_entry()) is not None]
         oldest_needed = min(needed, default=None)

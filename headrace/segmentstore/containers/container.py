@@ -1,9 +1,11 @@
-"""A segment container: accepts or refuses operations, gives them their place, and answers once the log has them.
+"""A segment container: checks operations, assigns their offsets, logs them, and replies when they are durable.
 
-Everything runs on the event loop. An operation is checked against what was accepted before it, not against what is
-durable, so that operations never wait for each other; in return nothing is told to anyone before the log has caught
-up with what it was based on. When the log fails or another owner takes over, the container stops for good: nothing is
-acknowledged any more, and what was in flight has an unknown outcome.
+Everything runs on the event loop. The container checks an operation against the accepted state, not the durable one,
+so that operations never wait for each other. In return it replies only when the log has made durable what the reply
+is based on.
+
+When the log fails or another owner takes over, the container stops for good. It acknowledges nothing more, and the
+outcome of operations in flight is unknown.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from headrace.wire import WRITER_FORGOTTEN
 _log = logging.getLogger(__name__)
 
 Keep = Callable[[Segment], bool]
-"""Whether a change must not be made to this segment; asked at the moment at which it would be logged."""
+"""Whether a segment must not be changed. The container calls it right before it logs the change."""
 
 
 def never(_segment: Segment) -> bool:
@@ -76,13 +78,13 @@ class SegmentContainer:
         self.dirty: dict[int, Segment] = {}
         self.on_news: Callable[[], None] | None = None
         self.on_stored: Callable[[], None] | None = None
-        """Called when tier 2 has more than before."""
+        """Called when tier 2 has received more data of the container."""
         self.metrics = ContainerMetrics()
         self.rates = ContainerRates(metadata, clock)
         self.writers = WriterExpiry(epoch, metadata, self.log, clock, self._check_log_space)
         self.idle = IdleSegments(metadata, self.log, self.dirty, self.writers, self._check_log_space)
         self.changes = 0
-        """Grows when a segment comes, goes, or changes its bounds otherwise than by an append."""
+        """Counts creations, removals, seals and truncations of segments; appends do not count."""
         self._noted_sequence = -1
         self._left: FencedError | None = None
         self.clock = clock
@@ -91,19 +93,20 @@ class SegmentContainer:
 
     @property
     def failure(self) -> HeadraceError | None:
-        """Why the container has stopped for good; None while it works."""
+        """The error that stopped the container; None while it works."""
         return self.log.failure
 
-    # Questions
+    # Look-ups
 
     async def find(self, name: str) -> Segment | None:
-        """The segment, brought back if it had left memory; at once if it is there.
+        """Find a segment by name, and activate it if it was evicted. Does not wait if it is in memory.
 
-        The answer may rest on a removal that is not durable yet, and what it says on operations that are not.
+        The result shows the accepted state: None may mean a removal that is not durable yet.
 
         Raises:
-            CorruptError: its record is none, or contradicts the chunk directory.
-            ThrottledError, UnavailableError, FencedError: nobody knows; the container may have stopped.
+            CorruptError: the segment's record cannot be read, or contradicts the chunk directory.
+            ThrottledError, UnavailableError, FencedError: the metadata store does not answer, or the container has
+                stopped.
         """
         while True:
             segment = self.metadata.segments.get(name)
@@ -116,10 +119,10 @@ class SegmentContainer:
                 return None
 
     async def existing(self, name: str) -> Segment:
-        """Raises NotFoundError, once that is durable; raises and answers as `find` else."""
+        """Find a segment that must exist; as `find`, but raises NotFoundError once the absence is durable."""
         segment = await self.find(name)
         if segment is None:
-            await self.log.durable()  # a removal must not be told before it is durable
+            await self.log.durable()  # a client must not learn of a removal before it is durable
             raise NotFoundError(f"there is no segment {name}", details={"segment": name}, code="segment_not_found")
         return segment
 
@@ -137,20 +140,22 @@ class SegmentContainer:
         *,
         expected_offset: int | None = None,
     ) -> int:
-        """Accept an append of a writer whose last event number was `previous_number`; the offset behind it.
+        """Accept an append of a writer whose last event number was `previous_number`. Returns the offset of its end.
 
-        `done` is called when it is durable (None) or its outcome has become unknown (the error). `data` belongs to the
-        container from here on, unless this raises.
+        The log calls `done` with None when the append is durable, or with an error when its outcome is unknown. The
+        container owns `data` from now on, unless this raises.
 
         Raises:
-            NotFoundError, SealedError: the segment is gone or takes no more.
-            ConflictError: another connection of this writer was faster (code "event_number"), the segment's length is
-                not `expected_offset` (code "offset"), or the writer's number has expired (code "writer_forgotten").
+            NotFoundError, SealedError: the segment was removed or is sealed.
+            ConflictError: the writer's last event number is another one, since another connection of the writer was
+                faster (code "event_number"); the segment's length is not `expected_offset` (code "offset"); or the
+                writer's number has expired (code "writer_forgotten").
             ThrottledError: too many writers have written to this segment.
             UnavailableError, FencedError: the container has stopped.
         """
         if segment.forgot_writers and previous_number == NO_VALUE and expected_offset is None:
-            # First: told that the segment is sealed, the writer would write to the successors what may be stored here.
+            # Before the check for a seal: after that error the writer would append these events to the successors,
+            # although this segment may have them.
             self._check_is_new(segment, writer_id, event_number, event_count)
         self._check_appendable(segment, writer_id, previous_number)
         if expected_offset is not None and segment.length != expected_offset:
@@ -173,7 +178,7 @@ class SegmentContainer:
         return end
 
     def index_data(self, segment: Segment, offset: int, data: Reservation, entry: int, mark: WriterMark) -> None:
-        """Let the indexes and the storage writer know the bytes logged last, which the log entry `entry` holds."""
+        """Index the bytes that were logged last, in the log entry `entry`, and mark the segment for the next flush."""
         if not data.length:
             self.pool.release(data)
             return
@@ -185,16 +190,16 @@ class SegmentContainer:
             segment.untiered_since_s = self.clock.monotonic_s()
 
     def leave(self) -> None:
-        """Take nothing more from clients: another store is about to go on with the container."""
-        self._left = FencedError(f"container {self.container} moves to another store: ask again who has it")
+        """Refuse all further operations of clients, since another store is about to take the container over."""
+        self._left = FencedError(f"container {self.container} moves to another store: look up its owner again")
 
     def _check_log_space(self) -> None:
-        """Data is bounded by the cache; this bounds operations without data while tier 2 is away."""
+        """Refuse operations when the log is full. The cache bounds data; this also bounds operations without data."""
         if self._left is not None:
             raise self._left
         ledger = self.log.ledger
         if self.log_room.refuses(ledger) and (reason := self.log_room.refusal(ledger)) is not None:
-            raise ThrottledError(f"container {self.container} takes nothing: {reason}; try again later")
+            raise ThrottledError(f"container {self.container} accepts no operations: {reason}; try again later")
 
     def _check_appendable(self, segment: Segment, writer_id: int, previous_number: int) -> None:
         self._check_log_space()
@@ -209,41 +214,46 @@ class SegmentContainer:
             )
         if stored == NO_VALUE and len(segment.attributes) >= ATTRIBUTES_PER_SEGMENT_MAX:
             raise ThrottledError(
-                f"segment {segment.name} knows {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; those "
-                f"that are gone expire after {WRITER_KEPT_S_MIN:g} s: use a writer for longer, or scale the stream"
+                f"segment {segment.name} has {ATTRIBUTES_PER_SEGMENT_MAX} writers, which is the limit; disconnected "
+                f"writers expire after {WRITER_KEPT_S_MIN:g} s: use each writer for longer, or scale the stream"
             )
 
     def _check_is_new(self, segment: Segment, writer_id: int, event_number: int, event_count: int) -> None:
-        """Refuse an append of a writer that is not known but has appended before: whether it is stored is unknown.
+        """Refuse an append of a writer whose number has expired: the segment may have the same events already.
 
-        Writers count their events from 1. An append on condition of an offset needs no number to happen only once.
+        Writers count their events from 1, so a new writer is recognised by its first event number. Appends with an
+        expected offset are not checked, since the offset prevents duplicates.
         """
         known = segment.removed or writer_id in segment.attributes or is_core(writer_id)
         if not known and event_number != event_count:
             raise ConflictError(
-                f"the event numbers of writer {writer_id:032x} in segment {segment.name} have expired: it comes back "
-                f"with event {event_number}",
+                f"the event number of writer {writer_id:032x} in segment {segment.name} has expired, and the writer "
+                f"continues with event {event_number}",
                 code=WRITER_FORGOTTEN,
             )
 
-    # Life of a segment
+    # Changes of segments
 
     async def create(self, name: str, attributes: Sequence[tuple[int, int]]) -> None:
-        """Raises AlreadyExistsError; waits while tier 2 still forgets a removed segment of this name."""
+        """Create a segment. Waits while tier 2 still has data of a removed segment with this name.
+
+        Raises:
+            AlreadyExistsError: there is a segment with this name.
+        """
         while True:
             while name in self.metadata.deletions:
                 await self._removed_from_storage(name)
             if await self.find(name) is not None:
                 await self.log.durable()
                 raise AlreadyExistsError(f"segment {name} exists", details={"segment": name})
-            if name not in self.metadata.deletions:  # again: time may have passed
+            if name not in self.metadata.deletions:  # again: `find` may have waited
                 break
         number = self.metadata.next_number
         self.count_change(name)
         await self.apply(data_frames.CreateOperation(number, name, tuple(attributes), self.clock.now_ms()))
 
     async def seal(self, name: str) -> None:
-        """Raises NotFoundError, or SealedError if it is sealed already."""
+        """Seal a segment; raises NotFoundError, or SealedError if it is sealed already."""
         segment = await self.existing(name)
         if segment.sealed:
             await self.log.durable()
@@ -252,12 +262,12 @@ class SegmentContainer:
         await self.apply(data_frames.SealOperation(segment.number, self.clock.now_ms()))
 
     async def truncate(self, name: str, offset: int, keep: Keep = never) -> None:
-        """Bytes before `offset` are gone; nothing happens if it lies before the start.
+        """Remove the bytes before `offset`. Does nothing if the segment starts there or later.
 
         Raises:
             NotFoundError: there is no such segment.
-            TruncatedError: the offset lies behind the end.
-            ConflictError: the segment is kept as it is (code "attribute").
+            TruncatedError: the offset is behind the end of the segment.
+            ConflictError: `keep` forbids the change (code "attribute").
         """
         segment = await self.existing(name)
         await self._check_not_kept(segment, keep)
@@ -273,11 +283,11 @@ class SegmentContainer:
         self.tell_news()
 
     async def delete(self, name: str, keep: Keep = never) -> None:
-        """Remove the segment unless it is to be kept.
+        """Remove the segment.
 
         Raises:
             NotFoundError: there is no such segment.
-            ConflictError: it is kept (code "attribute").
+            ConflictError: `keep` forbids the removal (code "attribute").
         """
         segment = await self.settled_for_removal(name)
         await self._check_not_kept(segment, keep)
@@ -287,7 +297,7 @@ class SegmentContainer:
         self.tell_news()
 
     async def update_attributes(self, name: str, updates: Iterable[AttributeUpdate], keep: Keep = never) -> None:
-        """Raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
+        """Change attributes; raises NotFoundError, or ConflictError (code "attribute") if a condition does not hold."""
         segment = await self.existing(name)
         await self._check_not_kept(segment, keep)
         try:
@@ -297,21 +307,21 @@ class SegmentContainer:
             raise
         await self.apply(data_frames.AttributesOperation(segment.number, attributes, self.clock.now_ms()))
 
-    # What changes of segments have in common
+    # Shared parts of the changes
 
     async def _check_not_kept(self, segment: Segment, keep: Keep) -> None:
-        """Lets no time pass unless it raises, so that the answer holds when the change is logged."""
+        """Raise ConflictError if `keep` says so. Otherwise do not wait, so that the condition holds at the change."""
         if keep(segment):
-            await self.log.durable()  # what the condition met must not be told before it is durable
+            await self.log.durable()  # the client learns of the attribute that `keep` saw, which must be durable first
             raise ConflictError(
-                f"segment {segment.name} is kept as it is: the condition does not hold", code="attribute"
+                f"segment {segment.name} is not changed: the condition of the request does not hold", code="attribute"
             )
 
     async def apply(self, operation: Operation) -> None:
-        """Log an operation that was found good, and return when it is durable.
+        """Log a checked operation, and return when it is durable.
 
         Raises:
-            ThrottledError: too much of the log is held for tier 2; nothing was logged.
+            ThrottledError: the log holds too much that tier 2 lacks; nothing was logged.
             UnavailableError, FencedError: the container has stopped.
         """
         self._check_log_space()
@@ -321,12 +331,12 @@ class SegmentContainer:
         await pending.future
 
     def count_change(self, name: str) -> None:
-        """A segment that ends with its connection is no such change: a large event is one, and comes as an append."""
+        """Count a change. Transient segments do not count: there is one for each large event, like an append."""
         if not is_transient_segment_name(name):
             self.changes += 1
 
     async def settled_for_removal(self, name: str) -> Segment:
-        """The segment at a moment when no write of its chunk directory is under way."""
+        """Find a segment that must exist, and wait until no write of its chunk directory is in progress."""
         segment = await self.existing(name)
         while writing := self.directory_write(segment):
             await asyncio.wait([writing])
@@ -334,18 +344,18 @@ class SegmentContainer:
         return segment
 
     def directory_write(self, segment: Segment) -> asyncio.Future[None] | None:
-        """The write of the segment's chunk directory that is under way."""
+        """The write of the segment's chunk directory that is in progress; None if there is none."""
         return segment.flushing or self.idle.recording.get(segment.number)
 
     def tell_news(self) -> None:
-        """Wake the storage writer: there is something that does not wait for its next round."""
+        """Wake the storage writer, for work that must not wait for its next tick."""
         if self.on_news is not None:
             self.on_news()
 
-    # What the storage writer tells
+    # Progress of the storage writer
 
     def note_stored(self, storage_lengths: Sequence[tuple[int, int]]) -> None:
-        """Log how far tier 2 is; nobody waits for it."""
+        """Log how much of the segments is in tier 2. No caller waits for this operation."""
         self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), unwatched)
         if self.on_stored is not None:
             self.on_stored()
@@ -353,18 +363,18 @@ class SegmentContainer:
 
     @property
     def stored_is_durable(self) -> bool:
-        """Whether a recovery would know all that `note_stored` was told."""
+        """Whether everything that `note_stored` has logged is durable, so that a recovery finds it."""
         return self.log.durable_sequence >= self._noted_sequence
 
     def note_deletion_stored(self, name: str) -> None:
-        """Tier 2 has nothing of the removed segment any more; its name is free again."""
+        """Log that tier 2 has nothing of a removed segment any more, so that its name is free again."""
         operation = data_frames.DeletionStoredOperation(self.metadata.deleted_numbers[name])
         entry = self.log.append(data_frames.encode_operation(operation), unwatched)
         self.metadata.apply(operation, entry, self.log.current_ordering)
         for waiter in self._removal_waiters.pop(name, []):
             resolve(waiter)
 
-    # Inside
+    # Internal
 
     def _stopped(self, error: HeadraceError) -> None:
         _log.critical(

@@ -1,7 +1,7 @@
-"""How fast the segments of one container are written to, and who is told when that does not fit their stream's policy.
+"""Measures the write rates of one container's segments, and reports those that do not fit their scaling policy.
 
-Only segments with a scaling policy by rate are watched; any other costs a look at None for each append. Watching costs
-an append an addition: clocks and rules come at ticks, and only for segments that were written to since the last one.
+Only segments with a scaling policy by rate are watched. For a watched segment an append costs one addition, for others
+one check for None. Clocks are read and rules evaluated at ticks, only for segments written to since the last tick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES_PER_KILOBYTE: Final = 1024
 
 
 class WatchedSegment:
-    """What is known of one segment; outlives its being in memory. `pending`: units since its last tick."""
+    """The rates of one segment, also while the segment is evicted. `pending` counts units since its last tick."""
 
     __slots__ = (
         *("_touched", "counts_events", "is_touched", "name", "pending", "rates", "retired", "target", "touched_s"),
@@ -41,16 +41,16 @@ class WatchedSegment:
         self._touched = touched
 
     def record(self, byte_count: float, event_count: float) -> None:
-        """An append."""
+        """Count an append."""
         if not self.is_touched:
             self.is_touched = True
             self._touched.append(self)
         self.pending += event_count if self.counts_events else byte_count
 
-    def record_merge(self, byte_count: int, event_count: int, life_ms: int) -> None:
-        """A transaction, which counts at its merge."""
-        life_s = life_ms / 1000
-        self.record(amortized(byte_count, life_s), amortized(event_count, life_s))
+    def record_merge(self, byte_count: int, event_count: int, open_ms: int) -> None:
+        """Count a merged transaction that was open for `open_ms`."""
+        open_s = open_ms / 1000
+        self.record(amortized(byte_count, open_s), amortized(event_count, open_s))
 
 
 class ContainerRates:
@@ -70,14 +70,14 @@ class ContainerRates:
         return len(self._watched)
 
     def start(self, reports: ScalingReports) -> None:
-        """From now on watch what is in memory, and what comes."""
+        """Watch the segments in memory and those that enter it later."""
         self._reports = reports
         self._metadata.on_policy = self.watch
         for segment in self._metadata.segments.values():
             self.watch(segment)
 
     def watch(self, segment: Segment) -> None:
-        """A segment has come into memory, or something has changed that decides whether it is watched."""
+        """Start, update or end the watch of a segment that entered memory or changed its policy, seal or existence."""
         scale_type, target = segment.attribute(SCALE_POLICY_TYPE), segment.attribute(SCALE_POLICY_RATE)
         by_rate = target > 0 and scale_type in (wire.SCALE_TYPE_KBYTES_PER_SEC, wire.SCALE_TYPE_EVENTS_PER_SEC)
         if not by_rate or segment.sealed or segment.removed or parent_segment_name(segment.name) is not None:
@@ -99,7 +99,7 @@ class ContainerRates:
             watched.retired = True
 
     def tick(self) -> None:
-        """To be called about every TICK_S."""
+        """Evaluate the rates of segments written to since the last tick; call it about every TICK_S."""
         now_s = self._clock.monotonic_s()
         touched = self._touched[:]
         self._touched.clear()
@@ -125,7 +125,7 @@ class ContainerRates:
             self._report(report)
 
     def _report_silent(self, now_s: float) -> None:
-        """A silent segment is not kept; it is as if seen for the first time when somebody writes to it again."""
+        """Report silent segments as cold and stop watching them. The next append starts a new watch."""
         silent = [each for each in self._watched.values() if now_s - each.touched_s >= SILENT_S]
         for watched in silent:
             del self._watched[watched.name]

@@ -1,4 +1,4 @@
-"""Reads operations back from the entries of a container's log, whole again if they were split, and none missing."""
+"""Reads the operations of a container's log, joins those that were split, and checks that none is missing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from headrace.codec import data_frames
 from headrace.model.errors import CorruptError
 
 OPERATION_BYTES_MAX: Final = 17 << 20
-"""An append of two whole wire frames with its fields fits. A longer operation is refused, or damage."""
+"""Large enough for an append of two wire frames with its fields. A longer operation in the log means damage."""
 
 
 class LoggedOperation(NamedTuple):
-    """The first byte is that at `position` of `entry`; `ordering` is that of the frame with the last one, 0 before
-    there were frames. `content` is valid as long as somebody has it."""
+    """An operation and its place in the log: its first byte is at `position` of `entry`.
+
+    `ordering` is that of the frame with its last byte, 0 in logs of versions without frames.
+    """
 
     entry: int
     position: int
@@ -23,9 +25,9 @@ class LoggedOperation(NamedTuple):
 
 
 class FrameReader:
-    """`next_sequence` is the sequence number behind the last whole operation, `last_ordering` the greatest found.
+    """`next_sequence` is the sequence number after the last whole operation, `last_ordering` the greatest one read.
 
-    A reader that `resumes` may start in the middle of the log: the rest of an operation that began before is skipped.
+    A reader that `resumes` may start in the middle of the log. It skips the rest of an operation that began earlier.
     """
 
     def __init__(self, container: int, *, resumes: bool = False) -> None:
@@ -39,14 +41,15 @@ class FrameReader:
         self._unfinished_at = (0, 0)  # entry and position
 
     def read(self, entry: int, payload: memoryview) -> Iterator[LoggedOperation]:
-        """The operations that end in this entry; entries must come in their order.
+        """Read the operations that end in this entry. Entries must be passed in their order.
 
-        An operation whose end never came is dropped when the log goes on without it: its owner died, and told nobody.
+        The reader drops an operation whose end was never written. Its owner ended before it was durable, so no client
+        got an acknowledgement.
 
         Raises:
-            CorruptError: the entry is no frame, or does not continue the one before.
+            CorruptError: the entry is not a frame, or does not continue the one before.
         """
-        if not data_frames.is_frame(payload):  # as long as there were no frames, an operation was an entry
+        if not data_frames.is_frame(payload):  # versions without frames wrote one operation per entry
             self._unfinished = None
             self.next_sequence += 1
             yield LoggedOperation(entry, 0, 0, payload)
@@ -79,12 +82,12 @@ class FrameReader:
             self.next_sequence = header.first_sequence
             return
         elif self._unfinished is None:
-            raise self._corrupt(entry, "continues an operation whose begin is missing")
+            raise self._corrupt(entry, "continues an operation whose start is missing")
         if header.ordering <= self.last_ordering:
             raise self._corrupt(entry, f"has ordering {header.ordering} behind {self.last_ordering}")
         expected = self.next_sequence + continues
         if self._started and header.first_sequence != expected:
-            raise self._corrupt(entry, f"goes on with operation {header.first_sequence}, expected {expected}")
+            raise self._corrupt(entry, f"continues with operation {header.first_sequence}, expected {expected}")
         self._started = True
         self.next_sequence = header.first_sequence - continues
 

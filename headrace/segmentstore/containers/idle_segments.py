@@ -1,8 +1,8 @@
-"""Segments leave a container's memory when nobody uses them, and come back when somebody asks.
+"""Evicts idle segments from a container's memory, and activates them when they are needed again.
 
-One that leaves has its exact state in a record of the metadata store, and then an operation in the log that says so;
-one that comes back is logged with its whole state, so that the log can speak of it by number. What is in a record of a
-segment in memory is out of date and is never looked at. Which segments leave, and when, `storage/evictor.py` decides.
+To evict a segment, its exact state is written to a record of the metadata store; then the log gets an operation. An
+activation logs the whole state of the segment, so that later operations can refer to it by number. The record of a
+segment in memory is out of date and is never read. `tiering/evictor.py` decides which segments are evicted, and when.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.segmentstore.containers.writer_expiry import WriterExpiry
 
 @dataclass(frozen=True, slots=True)
 class EvictedSegment:
-    """A segment as its record has it, and what to compare with when it leaves memory again."""
+    """The state in the record of an evicted segment, and what to compare with at its next eviction."""
 
     state: SegmentSnapshot
     recorded: RecordedState
@@ -35,11 +35,11 @@ FindEvicted = Callable[[str], Awaitable[EvictedSegment | None]]
 
 
 class IdleSegments:
-    """The ways out of and into the memory of one container.
+    """Evictions and activations of one container's segments.
 
-    Whoever opens the container sets `find_record`, which looks up the record of a segment that is not in memory, and
-    `forget`, which lets go of what others keep of a segment, or answers False while they need it.
-    `recording` has, by number, the segments whose record is being written: their removal waits for that.
+    The code that opens the container sets `find_record`, which looks up the record of an evicted segment. It also sets
+    `forget`, which discards what tables keep of a segment, or returns False while they need it.
+    `recording` maps the numbers of segments to the write of their record; their removal waits for that write.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class IdleSegments:
         self._activations: set[asyncio.Task[None]] = set()
 
     def may_leave(self, segment: Segment) -> bool:
-        """Whether nothing is under way on the segment, here or in tier 2."""
+        """Whether no operation on the segment is in progress, here or in tier 2."""
         return (
             segment.at_rest
             and segment.number not in self._dirty
@@ -71,13 +71,13 @@ class IdleSegments:
         )
 
     def state_of(self, segment: Segment) -> SegmentSnapshot:
-        """What the record of a segment has to tell when the segment leaves memory."""
+        """The state to write to the record of a segment before it is evicted."""
         return replace(without_number(segment.snapshot()), writers_gone=self._writers.gone_of(segment))
 
     def evict(self, segment: Segment, state: bytes) -> bool:
-        """Let go of a segment whose record is written; False if it is in use, or not what the record tells any more.
+        """Evict a segment whose record is written. Returns False if it is in use, or has changed since.
 
-        `state` is what `encode_segment` made of its `state_of`.
+        `state` is the encoded `state_of` that the record contains.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
@@ -91,12 +91,12 @@ class IdleSegments:
         return True
 
     def announce_records(self) -> None:
-        """Have it in the log that there may be records before the first one is written: it would never be removed."""
+        """Log that there may be records, before the first one is written. Otherwise deletions would not remove it."""
         if not self._metadata.has_records:
             self._apply(data_frames.EvictOperation(data_frames.NO_SEGMENT))
 
     async def activated(self, name: str) -> bool:
-        """Bring a segment back that is not in memory, once for all who ask; whether there was one.
+        """Activate a segment that is not in memory; concurrent callers share one look-up. Returns whether it exists.
 
         Raises as `SegmentContainer.find`.
         """
@@ -110,10 +110,10 @@ class IdleSegments:
         return await future
 
     async def _activate(self, name: str) -> None:
-        """Those who wait go on in the order in which they asked, and before anybody who asks later."""
+        """Activate a segment, and resume its waiting callers in the order of their calls, before any later caller."""
         try:
             found: bool | Exception = await self._look_up(name)
-        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - the waiting callers must get every error
             found = error
         for future in self._waiting.pop(name):
             if future.done():
@@ -125,12 +125,12 @@ class IdleSegments:
 
     async def _look_up(self, name: str) -> bool:
         if self.find_record is None:
-            raise UnavailableError(f"nobody can look up the segments of container {self._metadata.container} yet")
+            raise UnavailableError(f"container {self._metadata.container} is not ready to look up segments")
         found = await self.find_record(name)
         if found is None:
             return False
         self._check_log_space()
-        # A new number: after the loss of a log others may have got the one that it had.
+        # A new number: after the loss of a log another segment may have got the old one.
         state = encode_segment(replace(found.state, number=self._metadata.next_number, writers_gone=None))
         self._apply(data_frames.ActivateOperation(memoryview(state)))
         segment = self._metadata.segments[name]
@@ -139,6 +139,6 @@ class IdleSegments:
         return True
 
     def _apply(self, operation: data_frames.EvictOperation | data_frames.ActivateOperation) -> None:
-        """Nobody waits for these to be durable: without them a recovery finds the segment where it was."""
+        """Log and apply an operation without waiting: if it is lost, a recovery finds the segment as it was before."""
         entry = self._log.append(data_frames.encode_operation(operation), unwatched)
         self._metadata.apply(operation, entry, self._log.current_ordering)()

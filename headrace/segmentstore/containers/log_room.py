@@ -1,6 +1,6 @@
-"""How much of the log the containers of a store may hold, as of the last look at the volume.
+"""Limits how much log the containers of a store may hold, by the free space of the volume.
 
-A container has its share of the room, whatever the others do; all of them have what the volume has left
+Each container has a share of its own, which other containers cannot use up. Together they are limited by the volume
 (`headrace/model/log_space.py`).
 """
 
@@ -13,18 +13,18 @@ from headrace.model.log_space import LogSpace
 from headrace.ports.ledger import Ledger
 
 HELD_LOG_BYTES_MAX: Final = 4 << 30
-"""Of one container, however large the volume is: a recovery has to read it."""
+"""The limit of one container on a volume of any size, since a recovery has to read all of it."""
 
 REFUSED_FROM_FILL: Final = 1.25
-"""Connections wait from 1 on. Beyond is what they had received by then, and what does not come by appends."""
+"""Connections wait from 1 on. The rest is for commands that they had received by then, and for other operations."""
 
 LOOKED_AT_EVERY_S: Final = 0.1
 
 
 class LogRoom:
-    """`fill` is that of the log of the store, `fill_of` that of one container's share: at 1 clients wait.
+    """`fill` is the fill of the store's log, `fill_of` that of one container's share. At 1 clients wait.
 
-    `container_bytes_max` is a container's share, `greatest_fill` that of the log or of the fullest container.
+    `container_bytes_max` is the share of a container, `greatest_fill` the maximum over the log and all containers.
     """
 
     def __init__(self, space: Callable[[], LogSpace], ledgers: Callable[[], Iterable[Ledger]]) -> None:
@@ -38,7 +38,7 @@ class LogRoom:
         self._refused_bytes = int(REFUSED_FROM_FILL * HELD_LOG_BYTES_MAX)
 
     def look(self, now_s: float) -> None:
-        """Look at the volume if the last time is long ago."""
+        """Measure the volume, unless that was done less than LOOKED_AT_EVERY_S ago."""
         if now_s >= self._due_s:
             self._due_s = now_s + LOOKED_AT_EVERY_S
             self._look()
@@ -47,16 +47,16 @@ class LogRoom:
         return ledger.held_bytes / self.container_bytes_max
 
     def refuses(self, ledger: Ledger) -> bool:
-        """Whether nothing more is logged for clients of this container; this is asked for each operation."""
+        """Whether operations of clients are refused for this container. It is called for each operation."""
         return self.is_exhausted or ledger.held_bytes > self._refused_bytes
 
     def refusal(self, ledger: Ledger) -> str | None:
-        """Why nothing more is logged for them, by a new look: nothing is refused on old news."""
+        """Measure the volume again. Returns why operations are refused, or None if there is room by now."""
         self._look()
         if self.is_exhausted:
             return "the volume has no room for its log"
         if self.refuses(ledger):
-            return f"it keeps {ledger.held_bytes} bytes of log that tier 2 has not taken"
+            return f"it holds {ledger.held_bytes} bytes of log that are not in tier 2"
         return None
 
     def _look(self) -> None:

@@ -1,7 +1,7 @@
-"""Moves all bytes of segments behind those of another one of their container, atomically.
+"""Merges segments into another segment of their container, atomically.
 
-Nobody but this may change a source in between: it must be one whose chunk directory is not being written, at the very
-moment at which the merge is logged.
+When the merge is logged, no write of a source's chunk directory may be in progress. Otherwise tier 2 could get bytes
+under the source's name after the merge.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 async def merge(
     container: SegmentContainer, target_name: str, source_name: str, updates: Iterable[AttributeUpdate] = ()
 ) -> int:
-    """Merge one source and update attributes of the target with it; the target's length after it.
+    """Merge one source and update attributes of the target. Returns the target's length after the merge.
 
     Raises:
         NotFoundError: one of them does not exist; `details["segment"]` names it.
@@ -39,7 +39,7 @@ async def merge(
     try:
         attributes = updated_attributes(target, updates)
     except ConflictError:
-        await container.log.durable()  # the value that the condition met must not be told before it is durable
+        await container.log.durable()  # the client learns of the attribute's value, which must be durable first
         raise
     (operation,) = _operations(container, target, [source], attributes)
     await container.apply(operation)
@@ -48,9 +48,9 @@ async def merge(
 
 
 async def merge_batch(container: SegmentContainer, target_name: str, source_names: Sequence[str]) -> list[int]:
-    """Merge all of the sources in their order, or none; the target's length after each.
+    """Merge all sources in their order, or none. Returns the target's length after each of them.
 
-    A source that does not exist counts as merged: an earlier attempt may have done that. Raises as `merge`.
+    A source that does not exist counts as merged, since an earlier attempt may have merged it. Raises as `merge`.
     """
     found = await _settled_sources(container, target_name, source_names)
     sources = list(dict.fromkeys(source for source in found if source is not None))
@@ -72,7 +72,7 @@ async def merge_batch(container: SegmentContainer, target_name: str, source_name
 async def _settled_sources(
     container: SegmentContainer, target_name: str, source_names: Sequence[str]
 ) -> list[Segment | None]:
-    """The sources, None for those that do not exist, when no write of their directories is under way."""
+    """Find the sources, None for those that do not exist. Waits until no write of their directories is in progress."""
     while True:
         target = await container.existing(target_name)
         sources: list[Segment | None] = []
@@ -82,13 +82,13 @@ async def _settled_sources(
             except NotFoundError:
                 sources.append(None)
         there = [source for source in sources if source is not None]
-        # Each of them may have changed while the next one was waited for.
+        # Each of them may have changed during the wait for the next one.
         if not target.removed and not any(source.removed or container.directory_write(source) for source in there):
             return sources
 
 
 async def _open_target(container: SegmentContainer, name: str, sources: Sequence[Segment]) -> Segment:
-    """The target of a merge that may happen; does not wait if it may."""
+    """Check that the sources can be merged, and return the target. Does not wait unless it raises."""
     target = container.metadata.segments[name]
     if target.sealed:
         await container.log.durable()

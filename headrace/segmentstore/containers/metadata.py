@@ -1,7 +1,7 @@
-"""The segments of a container, and how each operation of the log changes them.
+"""The segments of a container, and how each logged operation changes them.
 
-The same functions run when an operation is accepted and when it is read back in a recovery, so that both end in the
-same state. Nothing is checked here: `SegmentContainer` accepts or refuses before.
+The same functions apply an operation when it is accepted and when a recovery reads it, so that both produce the same
+state. This module checks no conditions; `SegmentContainer` does so before it logs an operation.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ NAME_BYTES_MAX: Final = 2032
 _POLICY_ATTRIBUTES: Final = frozenset({SCALE_POLICY_TYPE, SCALE_POLICY_RATE})
 
 Settle = Callable[[], None]
-"""Makes the effect of an operation visible to readers; to be called when it is durable."""
+"""Makes the effect of an operation visible to readers; called when the operation is durable."""
 
 
 class ContainerMetadata:
-    """`deletions` maps the names of removed segments to the log entry that removed them, until tier 2 forgot them.
+    """`deletions` maps the names of removed segments to the log entries that removed them, until tier 2 has no data
+    of them.
 
-    `on_policy` is told of each segment that comes, and of what may change whether its rate matters.
+    `on_policy` is called for each segment that enters memory, and for changes that may start or end its rate watch.
 
     `segments` are those in memory; `has_records` and `doubtful_before` are as in `ContainerSnapshot`.
     """
@@ -53,7 +54,7 @@ class ContainerMetadata:
         self._deleted_numbers: dict[str, int] = {}
         self._by_number: dict[int, Segment] = {}
         self._merging: WeakValueDictionary[int, Segment] = WeakValueDictionary()
-        """Sources of merges that tier 2 does not have yet, which are what keeps them."""
+        """Sources of merges that tier 2 does not have yet. The pending merges hold the only strong references."""
         self._pool = pool
 
     @property
@@ -61,14 +62,16 @@ class ContainerMetadata:
         return self._deleted_numbers
 
     def by_number(self, number: int) -> Segment:
-        """Raises CorruptError: the log speaks of a segment that is not there."""
+        """The segment with this number; raises CorruptError if there is none, since the log refers to it."""
         segment = self._by_number.get(number)
         if segment is None:
-            raise CorruptError(f"the log of container {self.container} names segment {number}, which is not there")
+            raise CorruptError(
+                f"the log of container {self.container} refers to segment {number}, which does not exist"
+            )
         return segment
 
     def release_memory(self) -> None:
-        """Give back what the pool has of all segments, and let those know who wait for more: nobody is served now."""
+        """Release the memory of all segments and wake their waiters; the container must not be served any more."""
         for segment in list(self.segments.values()):
             _settle_removal(segment)
 
@@ -96,7 +99,7 @@ class ContainerMetadata:
         return self._snapshot_of(segments, self._deleted_numbers)
 
     def stored_snapshot(self) -> ContainerSnapshot:
-        """What is left if nothing but tier 2 survives this moment; it does not change when this object does."""
+        """The state that a restoration from tier 2 alone would find now. Later changes do not affect the snapshot."""
         segments = [segment.stored_snapshot() for segment in self.segments.values()]
         sources = [source for segment in self.segments.values() for source in segment.sources_behind_tier_2()]
         there_again = {source.name for source in sources}
@@ -107,9 +110,9 @@ class ContainerMetadata:
         return ContainerSnapshot(self.next_number, dict(deletions), segments, self.has_records, self.doubtful_before)
 
     def apply(self, operation: Operation, ledger_entry: int, ordering: int) -> Settle:
-        """Change the state as accepted; what is returned changes what readers see.
+        """Apply an operation to the accepted state. The returned function makes it visible to readers.
 
-        The operation is in the log entry `ledger_entry`, and its place in time is `ordering`.
+        `ledger_entry` is the log entry with the operation, `ordering` the number of its frame.
         """
         match operation:
             case data_frames.CreateOperation():
@@ -178,7 +181,7 @@ class ContainerMetadata:
 
         def settle() -> None:
             segment.durable_start_offset = max(segment.durable_start_offset, operation.offset)
-            # What tier 2 lacks is still stored: skipping it could leave runs that overlap after a crash.
+            # Truncated bytes that tier 2 lacks are still flushed: without them, runs could overlap after a crash.
             segment.index.release_before(min(segment.start_offset, segment.storage_length))
             segment.wake_waiters()
 
@@ -193,7 +196,7 @@ class ContainerMetadata:
             length = operation.length
             target.add_merge(PendingMerge(offset, length, source, ordering, ledger_entry, undo, events))
             self._merging[source.number] = source
-            target.times.note(offset, ordering)  # one point: what came in a transaction came when it was merged
+            target.times.note(offset, ordering)  # one point: all bytes of a transaction have the time of its merge
         source.index.move_to(target.index, offset)
         target.length = offset + operation.length
         target.rehomed_end = target.length
@@ -213,7 +216,7 @@ class ContainerMetadata:
         return settle
 
     def _note_stored(self, operation: data_frames.StoredOperation) -> None:
-        """Only a recovery has something to do: the storage writer moved on before it wrote the operation."""
+        """Advance the storage lengths in a recovery. Otherwise the storage writer did so before it logged this."""
         for number, storage_length in operation.storage_lengths:
             segment = self._by_number.get(number) or self._merging.get(number)
             if segment is not None and storage_length > segment.storage_length:
@@ -258,7 +261,7 @@ class ContainerMetadata:
 
 
 def _nothing() -> None:
-    """Readers see no difference."""
+    """Make nothing visible: the operation has no effect for readers."""
 
 
 def _in_turn(settles: Sequence[Settle]) -> Settle:

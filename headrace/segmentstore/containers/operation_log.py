@@ -1,9 +1,11 @@
-"""What a container has put into its ledger, how much of that is durable, and who waits for it.
+"""Writes a container's operations to its ledger, and reports when they are durable.
 
-Operations that are accepted in one turn of the event loop gather in one data frame, which is one ledger entry; no timer
-holds it back. An operation that is larger than a frame is split over several. Any number of frames may be under way;
-the ledger reports them in their order, and an operation is done with the frame that has its last byte. After a failure
-nobody is told success any more, and while the store's lease may have ended nobody is told anything.
+Operations that are accepted in one turn of the event loop share a data frame, which is one ledger entry. The frame is
+written at the end of the turn; there is no timer. An operation that is larger than a frame is split over several.
+
+Any number of frames may be in flight, and the ledger reports them in their order. An operation is durable with the
+frame that has its last byte. After a failure the log reports no success any more. While the store's lease may have
+ended, it reports nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from headrace.segmentstore.lease_gate import LeaseGate
 _log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX: Final = (1 << 20) + (64 << 10)
-"""A block of 1 MiB is whole in one frame."""
+"""Large enough for an append of 1 MiB in one frame."""
 
 FRAME_BYTES_MIN: Final = 256
-"""The fields of an append are never split."""
+"""Large enough for the fields of an append."""
 
 Parts = Sequence[bytes | memoryview]
 Reached = Callable[[HeadraceError | None], None]
 
 
 class OperationLog:
-    """`next_sequence` is that of the first operation. `on_failure` is called once, with the first error.
+    """`next_sequence` is the sequence number of the first operation. `on_failure` is called once, with the first error.
 
-    `current_ordering` is that of the frame with the last byte of the operation logged last. An entry up to
-    `durable_entry` holds no begin of an operation that is not durable.
+    `current_ordering` is that of the frame with the last byte of the newest operation. Every operation that begins in
+    an entry up to `durable_entry` is durable.
     """
 
     def __init__(
@@ -67,11 +69,12 @@ class OperationLog:
     def append(self, parts: Parts, reached: Reached) -> int:
         """Log an operation and return the number of the entry with its first byte.
 
-        `reached` gets None when the operation is durable, else why it may not be. The parts must not change until then.
+        `reached` is called with None when the operation is durable, or with an error when its outcome is unknown. The
+        parts must not change until then.
 
         Raises:
             InvalidRequestError: the operation is too large; nothing was logged.
-            UnavailableError, FencedError: the log has failed or was taken over; it stays so.
+            UnavailableError, FencedError: the log has failed for good, or another owner has taken over.
         """
         length = sum(map(len, parts))
         framed = [data_frames.encode_operation_length(length), *parts]
@@ -98,25 +101,25 @@ class OperationLog:
         return entry
 
     def flush(self) -> int:
-        """End the frame that gathers; the number of the entry that begins with the next operation."""
+        """Submit the open frame. Returns the number of the entry that the next operation will begin."""
         frame, self._open = self._open, None
         if frame is not None:
             self._submit(frame)
         return self.ledger.next_entry
 
     def truncate(self, before_entry: int) -> None:
-        """Entries before this one are not needed any more; raises as `append` does."""
+        """Let the ledger discard the entries before this one; raises as `append`."""
         self.flush()
         self.ledger.truncate(before_entry)
 
     def close(self) -> None:
-        """Let what was accepted go its way, and take no more."""
+        """Submit what was accepted, and close the ledger."""
         self.flush()
         self.ledger.close()
 
     @property
     def upcoming_ordering(self) -> int:
-        """That of an operation logged now: not below any before, not above any later."""
+        """The ordering of an operation logged now: at least all earlier ones, at most all later ones."""
         return self._ordering_clock.upcoming if self._open is None else self.current_ordering
 
     @property
@@ -125,9 +128,9 @@ class OperationLog:
         return self._youngest is None
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything logged so far is durable, and before anything logged later is told.
+        """Call `callback` when everything logged so far is durable, before later operations are reported.
 
-        At once if it is durable now, never if the log fails.
+        Calls it at once if all is durable now, and never if the log fails.
         """
         if self.failure is not None:
             return
@@ -147,7 +150,7 @@ class OperationLog:
         await future
 
     def expect(self) -> asyncio.Future[None]:
-        """A future that gets the failure if there is one; somebody else resolves it otherwise."""
+        """A future that gets the error if the log fails. Otherwise the caller resolves it."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
@@ -157,13 +160,13 @@ class OperationLog:
         return future
 
     def fail(self, error: HeadraceError) -> None:
-        """Stop for good; everyone who waits gets the error."""
+        """Stop for good. All waiting callers get the error."""
         if self.failure is not None:
             return
         self.failure = error
         self.ledger.close()
         frame, self._open = self._open, None
-        if frame is not None:  # not from here: those who wait in it may be in the middle of something
+        if frame is not None:  # in a later turn: the callbacks must not run inside the code that called this
             self._loop.call_soon(frame, error)
         for future in list(self._waiting):
             if not future.done():
@@ -172,14 +175,14 @@ class OperationLog:
             self.on_failure(error)
 
     def frame_durable(self, frame: _Frame) -> None:
-        """For frames only: everything up to this one is durable, but an operation that it does not end."""
+        """Note that the frames up to this one are durable. Only frames call this."""
         self.durable_entry = max(self.durable_entry, frame.durable_entry)
         self.durable_sequence = max(self.durable_sequence, frame.last_sequence)
         if self._youngest is frame:
             self._youngest = None
 
     def _next_frame(self, continued_bytes: int = 0) -> _Frame:
-        """Open a frame, which begins with the rest of an operation."""
+        """Open a frame that begins with the rest of an operation, of `continued_bytes`."""
         entry = self.flush()
         if self.failure is not None:
             raise self.failure
@@ -192,7 +195,7 @@ class OperationLog:
         return frame
 
     def _split(self, frame: _Frame, parts: Parts, pending_bytes: int) -> _Frame:
-        """Fill frames with an operation that none could hold; the one with its end, which is still open."""
+        """Split an operation over several frames. Returns the frame with its end, which is still open."""
         for whole in parts:
             part = memoryview(whole)
             while len(part):
@@ -226,7 +229,7 @@ def resolve(future: asyncio.Future[None]) -> None:
 
 
 class _Frame:
-    """A frame on its way, and who waits for it. After a failure all are told so, durable or not."""
+    """A submitted or open frame, and the callbacks for it. After a failure all of them get the error."""
 
     __slots__ = ("durable_entry", "entry", "last_sequence", "length", "log", "parts", "reached")
 
@@ -250,6 +253,6 @@ class _Frame:
         for reached in self.reached:
             try:
                 reached(log.failure)
-            except Exception as defect:  # noqa: BLE001 - the others wait too, and must not wait for ever
+            except Exception as defect:  # noqa: BLE001 - the other callbacks must run in any case
                 _log.exception("event=report_failed entry=%d", self.entry)
-                log.fail(HeadraceError(f"what is durable could not be reported: {defect!r}"))
+                log.fail(HeadraceError(f"a durable operation could not be reported: {defect!r}"))

@@ -1,4 +1,4 @@
-"""The numbers that order the data frames of a store in time."""
+"""Increasing numbers that order the data frames of a store by time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from headrace.ports.clock import Clock
 
 
 class OrderingClock:
-    """One per store, shared by its containers. Numbers are wall time in microseconds where that goes up, and go up by
-    one where it does not: they never stand still and never go back."""
+    """One per store, shared by its containers.
+
+    A number is the wall time in microseconds, or the last number plus one if the time has not increased since.
+    """
 
     __slots__ = ("_clock", "_last")
 
@@ -22,9 +24,9 @@ class OrderingClock:
 
     @property
     def upcoming(self) -> int:
-        """What `next` would answer now: above all numbers so far, not above any later one."""
+        """The number that `next` would return now: above all earlier ones, at most all later ones."""
         return max(self._last + 1, self._clock.now_ms() * 1000)
 
     def observe(self, ordering: int) -> None:
-        """A recovery has found this number: `next` stays above it."""
+        """Note a number that a recovery has found, so that `next` returns greater ones."""
         self._last = max(self._last, ordering)

@@ -1,4 +1,4 @@
-"""What waits in the log for an operation to become durable, and what it does then."""
+"""Callbacks that the log calls when an operation is durable or has failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AppendDone = Callable[[HeadraceError | None], None]
 
 
 class PendingAppend:
-    """An append on its way through the log."""
+    """Makes an append readable and reports it."""
 
     __slots__ = ("_done", "_end", "_segment")
 
@@ -33,7 +33,7 @@ class PendingAppend:
 
 
 class PendingOperation:
-    """Any other operation on its way through the log."""
+    """Makes any other operation visible to readers and resolves its future."""
 
     __slots__ = ("future", "settle")
 
@@ -52,4 +52,4 @@ class PendingOperation:
 
 
 def unwatched(_error: HeadraceError | None) -> None:
-    """Nobody waits for this entry, and a failure stops the container anyway."""
+    """For operations without a waiting caller. A failure of the log stops the container in any case."""

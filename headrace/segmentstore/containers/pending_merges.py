@@ -1,8 +1,8 @@
-"""Merges that tier 2 does not have yet: what each of them brings, and what is left of a segment without them.
+"""Merges that tier 2 does not have yet.
 
-Tier 2 takes a merge as a whole or not at all. Bytes that are only in memory enter the target's directory in one run.
-What has reached tier 2 under the source's name already is completed there first, and then moved; until then the source
-goes on as a segment of tier 2 alone, without a place among the container's segments.
+Tier 2 gets a merge as a whole or not at all. Bytes that are only in memory enter the target's directory in one run. If
+tier 2 has a part under the source's name, the rest is flushed under that name first, and then all runs are moved. Until
+then the source exists in tier 2, but not among the container's segments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AttributeUndo(NamedTuple):
-    """What an attribute was before; NO_VALUE if it was not there."""
+    """The value of an attribute before the merge; NO_VALUE if it was not set."""
 
     key: int
     value: int
@@ -26,10 +26,10 @@ class AttributeUndo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingMerge:
-    """`length` bytes at `offset` of a segment that came from `source`. The log from `ledger_entry` on tells of it.
+    """`length` bytes at `offset` of a segment that came from `source`, by an operation in log entry `ledger_entry`.
 
-    `ordering` is its place in time, `undo` what the attributes that it changed were before, and `event_count` how many
-    events it brought.
+    `ordering` is the number of the operation's frame. `undo` has the values of the changed attributes before the merge,
+    and `event_count` the number of merged events.
     """
 
     offset: int
@@ -46,41 +46,42 @@ class PendingMerge:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether no byte of it has reached tier 2 under another name than the target's."""
+        """Whether tier 2 has no byte of it under the name of a source."""
         return not self.source.storage_length and all(inner.is_in_memory for inner in self.source.merges)
 
     @property
     def is_complete(self) -> bool:
-        """Whether tier 2 has all of it, under whatever names."""
+        """Whether tier 2 has all of it, under any names."""
         return self.source.tiered_end == self.source.length
 
     def enters_directly(self, object_bytes_max: int) -> bool:
-        """Whether it goes to tier 2 in one run of the target.
+        """Whether it is flushed in one run of the target.
 
-        If it is larger than an object should be, then only when the source's name may be in use again.
+        A merge that is larger than an object should be is flushed under its source's name, unless that name is free
+        for a new segment.
         """
         return self.is_in_memory and (self.length <= object_bytes_max or self.source.name_is_free)
 
     def oldest_entry(self) -> int:
-        """The first log entry without which a recovery could not tell where its bytes came from."""
+        """The first log entry that a recovery needs in order to find the sources of its bytes."""
         return min([self.ledger_entry, *(inner.oldest_entry() for inner in self.source.merges)])
 
     def sources(self) -> Iterator[Segment]:
-        """All segments under whose names tier 2 may have bytes of it."""
+        """The segments under whose names tier 2 may have bytes of it."""
         yield self.source
         for inner in self.source.merges:
             yield from inner.sources()
 
     def merged_range(self) -> MergedRange:
-        """What a restoration needs to know to complete it."""
+        """The description with which a restoration can complete the merge."""
         inner = tuple(each.merged_range() for each in self.source.merges)
         return MergedRange(self.offset, self.length, DirectoryPlace(self.source.name, 0), self.ordering, inner)
 
 
 class FlushPlace(NamedTuple):
-    """What goes to tier 2 next of a segment: under the name of `segment`, which is itself or one that it came from.
+    """The bytes of a segment to flush next, under the name of `segment`: that segment or a source of its merges.
 
-    Bytes of `segment` are found in memory `shift` bytes further, up to `end` there.
+    In memory the bytes of `segment` are `shift` bytes further, and end at `end`.
     """
 
     segment: Segment
@@ -89,7 +90,7 @@ class FlushPlace(NamedTuple):
 
 
 def flush_place(segment: Segment, object_bytes_max: int) -> FlushPlace:
-    """Where the flush of a segment goes on. Nothing is left there if a move in the directory comes first."""
+    """Where the flush of a segment continues. The place is empty if runs must be moved in the directory first."""
     place, shift, end = segment, 0, segment.readable_length
     while (merge := _next_merge(place)) is not None:
         if merge.enters_directly(object_bytes_max) or shift + merge.end > segment.readable_length:
@@ -103,14 +104,14 @@ def flush_place(segment: Segment, object_bytes_max: int) -> FlushPlace:
 
 
 class DueMove(NamedTuple):
-    """A merge into `target` whose bytes tier 2 has, under the name of its source."""
+    """A merge into `target` whose bytes tier 2 has under the name of the source."""
 
     target: Segment
     merge: PendingMerge
 
 
 def due_move(segment: Segment, object_bytes_max: int) -> DueMove | None:
-    """The next merge to move in the chunk directory, the innermost first; None if bytes have to be flushed before."""
+    """The next merge to move in the chunk directory, the innermost first; None if bytes must be flushed first."""
     due: DueMove | None = None
     target, durable_end = segment, segment.readable_length
     while (merge := _next_merge(target)) is not None:
@@ -122,17 +123,17 @@ def due_move(segment: Segment, object_bytes_max: int) -> DueMove | None:
 
 
 def _next_merge(segment: Segment) -> PendingMerge | None:
-    """The merge whose bytes are the next ones that tier 2 lacks under the segment's name."""
+    """The merge with the next bytes that tier 2 lacks under the segment's name; None if these are no merged bytes."""
     if segment.merges and segment.merges[0].offset <= segment.storage_length:
         return segment.merges[0]
     return None
 
 
 def places_of(segment: Segment, offset: int, length: int) -> list[tuple[str, int, int]]:
-    """Under which names and at which offsets the directory may have the bytes, and how many of them at most.
+    """The names and offsets under which the directory may have the bytes, and the maximum length at each.
 
-    Bytes that came by a merge lie under another name until the storage writer moves them, which may be done before it
-    knows: when the answer of the directory was lost, or after a crash.
+    Merged bytes are under the name of their source until the storage writer moves them. A move may be done without its
+    knowledge, if the reply of the directory was lost or after a crash.
     """
     inner: list[tuple[str, int, int]] = []
     for merge in segment.merges:

@@ -1,11 +1,11 @@
-"""Brings a container back from its log: the snapshot at the truncation point, then every operation after it.
+"""Rebuilds a container from its log: the checkpoint at the truncation point, then every operation after it.
 
-Bytes that tier 2 does not have come back into memory, whatever the budget says: they were acknowledged. Which ones
-these are is known only when the whole log was replayed, so that it is read twice, the second time from the first such
-byte on, when the container takes appends already (`backfill`).
+Bytes that tier 2 lacks are loaded into memory even beyond the budget, since they were acknowledged. Which ones these
+are is known only after the replay of the whole log. The log is therefore read a second time from the first such byte
+on, while the container accepts appends already (`backfill`).
 
-The log is read and decoded in another thread and applied on the loop, a slice at a time: the store's heartbeats and the
-containers that are served already go on meanwhile.
+Another thread reads and decodes the log; the event loop applies one slice of operations at a time. Heartbeats and other
+containers run in between.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
 
 OPERATIONS_PER_SLICE: Final = 1000
-"""Applied without a pause: some 5 ms. That is how long an acknowledgement of another container may wait for it."""
+"""Applied in one turn of the loop, in about 5 ms, which delay the acknowledgements of other containers."""
 
 SLICE_BYTES: Final = 4 << 20
-"""Read ahead at most, and one operation more."""
+"""At most so much is read at once, plus one operation."""
 
 
 class _ReadOperation(NamedTuple):
-    """An operation, and where the log has it."""
+    """An operation, and its place in the log."""
 
     logged: LoggedOperation
     operation: Operation
 
 
 class Recovery:
-    """One recovery of one container. `dirty` are the segments that have bytes to store or directories to edit."""
+    """One recovery of one container. `dirty` are the segments with bytes to flush or directories to change."""
 
     def __init__(self, container: int, pool: BlockPool, clock: Clock) -> None:
         self.metadata = ContainerMetadata(container, pool)
@@ -54,19 +54,19 @@ class Recovery:
         self._restored = False
         self.operations = 0
         self.told_nothing = True
-        """The log is new, or a restoration from tier 2 did not come to its end: nothing was ever served from it."""
+        """The log is new, or a restoration from tier 2 was interrupted: nothing was ever served from this log."""
 
     @property
     def has_cut_checkpoint(self) -> bool:
-        """Whether the log is nothing but the begin of a checkpoint.
+        """Whether the log contains only the start of a checkpoint.
 
-        A log is truncated to a checkpoint only when that is whole. So this is the first one of a restoration that did
-        not come to its end, whatever number its first entry has: numbers continue when a log was forgotten.
+        A log is truncated to a checkpoint only when the checkpoint is complete. So this one comes from an interrupted
+        restoration. The number of its first entry does not matter, since numbers continue after a discarded log.
         """
         return bool(self._snapshot_parts) and not self._restored
 
     async def run(self, ledger: Ledger) -> Backfill:
-        """Replay the ledger; the load of what tier 2 lacks, which is not done yet.
+        """Replay the ledger. Returns the backfill of the bytes that tier 2 lacks, which is not started.
 
         Raises:
             CorruptError: the log contradicts itself; nothing may be served from it.
@@ -75,7 +75,7 @@ class Recovery:
             await self._replay_all(ledger)
             load = Backfill(self.metadata, self._pool, ledger)
         except BaseException:
-            self.metadata.release_memory()  # no container will have these segments: their room belongs to the others
+            self.metadata.release_memory()  # these segments are discarded, so other containers need the room
             raise
         self._collect_dirty()
         return load
@@ -95,7 +95,7 @@ class Recovery:
             self.told_nothing = False
 
     def _read(self, ledger: Ledger) -> Iterator[_ReadOperation]:
-        """All operations of the log; for a thread other than the loop's: it blocks while it reads."""
+        """Read all operations of the log. Blocks, so it must not run on the event loop."""
         for stored in ledger.recover():
             for logged in self.frames.read(stored.entry, stored.payload):
                 yield _ReadOperation(logged, data_frames.decode_operation(logged.content))
@@ -110,7 +110,7 @@ class Recovery:
             self.metadata.apply(operation, logged.entry, logged.ordering)()
 
     def restore(self, snapshot: ContainerSnapshot) -> None:
-        """Start from a snapshot of tier 2 instead of a log that told nothing; every length in it is a stored one."""
+        """Start from a snapshot of tier 2, if the log told nothing. Tier 2 has all bytes up to the lengths in it."""
         self.metadata.restore(snapshot)
         for segment in self.metadata.segments.values():
             segment.told_start = segment.start_offset
@@ -121,14 +121,14 @@ class Recovery:
         return f"container {self.metadata.container}"
 
     def _take_checkpoint(self, operation: CheckpointOperation, *, starts_log: bool) -> bool:
-        """Only the checkpoint at the truncation point counts; to any later one the replay leads by itself.
+        """Collect the checkpoint at the truncation point. Later checkpoints are skipped: the replay has their state.
 
-        Whether its snapshot is complete with this part.
+        Returns whether the snapshot is complete with this part.
         """
         if self._restored or not (starts_log or self._snapshot_parts):
             return False
         if operation.part == 0:
-            self._snapshot_parts = []  # what came before is of a restoration that did not come to its end
+            self._snapshot_parts = []  # the parts before are from an interrupted restoration
         if operation.part != len(self._snapshot_parts):
             raise CorruptError(f"the checkpoint of {self._name} lacks part {len(self._snapshot_parts)}")
         self._snapshot_parts.append(bytes(operation.snapshot))
@@ -162,7 +162,7 @@ class Recovery:
 
 
 def _next_slice(found: Iterator[_ReadOperation]) -> list[_ReadOperation]:
-    """The next operations, as many as are applied at once; none at the end of the log."""
+    """Read the operations to apply at once; none at the end of the log."""
     read: list[_ReadOperation] = []
     read_bytes = 0
     for each in islice(found, OPERATIONS_PER_SLICE):

@@ -1,8 +1,8 @@
-"""One segment as its container knows it.
+"""The state of one segment in memory.
 
-Most fields run ahead of the log: they show what was accepted, so that the next operation is checked against it.
-`readable_length`, `durable_start_offset` and `sealed_durably` follow the log, and readers see nothing else. Whoever
-answers a client from a field that runs ahead waits until the log has caught up (`SegmentContainer.when_durable`).
+Most fields show the accepted state, against which the next operation is checked. `readable_length`,
+`durable_start_offset` and `sealed_durably` show the durable state, and readers see only these. Before code replies to a
+client with a field of the accepted state, it waits until the log is durable (`OperationLog.durable`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from headrace.segmentstore.containers.pending_merges import AttributeUndo, Pendi
 
 
 class RecordedState(NamedTuple):
-    """What the segment's record in the metadata store holds: its version, and a digest of the state in it."""
+    """The version of the segment's record in the metadata store, and a digest of the state in it."""
 
     version: int
     digest: bytes
 
 
 class Segment:
-    """Offsets and lengths are in bytes. `storage_length` is up to where the chunk directory has the segment.
+    """Offsets and lengths are in bytes. The chunk directory has the segment up to `storage_length`.
 
-    `removed`: this object speaks for no segment any more, whoever still holds it looks the name up again. The segment
-    was deleted, merged, or (`evicted`) has left memory and may be back as another object.
+    `removed`: this object does not represent the segment any more, and code that keeps it must look the name up again.
+    The segment was deleted, merged, or evicted (`evicted`), and may have been activated as another object.
 
     `client_attributes`, `forgot_writers`, `whole_length` and `may_lack_bytes` are as in `SegmentSnapshot`.
     """
@@ -99,13 +99,13 @@ class Segment:
         self.sealed_durably = False
         self.removed = False
         self.evicted = False
-        self.name_is_free = False  # once a removed segment is forgotten by tier 2
-        self.used_s = 0.0  # when somebody asked for it last, other than by an append
+        self.name_is_free = False  # once tier 2 has nothing of the removed segment
+        self.used_s = 0.0  # the last use other than an append
         self.recorded: RecordedState | None = None
         self.index = ReadIndex(pool)
         self.times = TimePoints()
         self.merges: deque[PendingMerge] | tuple[PendingMerge, ...] = ()
-        self.merged_into: tuple[Segment, int] | None = None  # and at which offset, as long as that is pending
+        self.merged_into: tuple[Segment, int] | None = None  # and the offset there, while the merge is pending
         self.rehomed_end = 0
         self.waiters: list[Callable[[], None]] = []
         self.flushing: asyncio.Future[None] | None = None
@@ -116,7 +116,7 @@ class Segment:
 
     @classmethod
     def restored(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
-        """The segment at the truncation point of the log: everything that it had then is in tier 2."""
+        """The segment in a snapshot: at the truncation point of the log, tier 2 has all of its bytes."""
         attributes = dict(snapshot.attributes)
         segment = cls(snapshot.number, snapshot.name, attributes, snapshot.last_modified_ms, pool)
         segment.start_offset = segment.durable_start_offset = snapshot.start_offset
@@ -130,7 +130,7 @@ class Segment:
 
     @classmethod
     def activated(cls, snapshot: SegmentSnapshot, pool: BlockPool) -> Segment:
-        """The segment back from its record, which was written when there was nothing left to trim."""
+        """The segment in its record. A record is written only when there is nothing to trim."""
         segment = cls.restored(snapshot, pool)
         segment.told_start = segment.trimmed_offset = snapshot.start_offset
         return segment
@@ -151,10 +151,10 @@ class Segment:
         )
 
     def stored_snapshot(self) -> SegmentSnapshot:
-        """The segment as it is if nothing but tier 2 survives this moment.
+        """The segment that a restoration from tier 2 alone would find now.
 
-        It ends in front of the first append or merge that tier 2 lacks. Writers' numbers are those before it: a writer
-        that resumes must not hear that an event is stored which is not.
+        It ends before the first append or merge that tier 2 lacks, and has the writers' event numbers at that point.
+        With later numbers, a writer that resumes would not send lost events again.
         """
         end = self.tiered_end
         return SegmentSnapshot(
@@ -173,7 +173,7 @@ class Segment:
         )
 
     def _attributes_at(self, end: int) -> dict[int, int]:
-        """The attributes without what came with bytes behind `end`."""
+        """The attributes without the changes by appends and merges behind `end`."""
         attributes = dict(self.attributes)
         undone = [(merge.offset, merge.undo, merge.event_count) for merge in self.merges if merge.end > end]
         for entry in self.index.entries_behind(end):
@@ -190,10 +190,10 @@ class Segment:
         return attributes
 
     def sources_behind_tier_2(self) -> Iterator[SegmentSnapshot]:
-        """The sources of merges that `stored_snapshot` leaves out, as long as tier 2 has all of their bytes.
+        """The sources of merges that `stored_snapshot` leaves out, if tier 2 has all of their bytes.
 
-        Without the merge they are segments again, so that it can be repeated. A source that is not complete stays
-        removed: a part of a transaction would be merged.
+        Without the merge these sources exist again, so that the merge can be repeated. An incomplete source stays
+        removed; otherwise a part of a transaction could be merged.
         """
         end = self.tiered_end
         for merge in self.merges:
@@ -202,7 +202,7 @@ class Segment:
 
     @property
     def tiered_end(self) -> int:
-        """Up to where tier 2 has the segment if it completes the moves of merges whose bytes it has."""
+        """The end of the segment's bytes in tier 2, including merged bytes under the names of their sources."""
         end = self.storage_length
         for merge in self.merges:
             if merge.offset > end or not merge.is_complete:
@@ -216,19 +216,19 @@ class Segment:
 
     @property
     def table_mark(self) -> TableMark | None:
-        """What the segment's runs say of it if it is a table."""
+        """The table mark for the segment's runs; None if it is not a table."""
         if not self.is_table:
             return None
         return TableMark(self.attribute(TABLE_KEY_LENGTH), self.attribute(CREATION_TIME))
 
     @property
     def is_stored(self) -> bool:
-        """Whether the chunk directory has all that was accepted."""
+        """Whether the chunk directory has everything that was accepted."""
         return self.storage_length == self.length and not self.merges
 
     @property
     def at_rest(self) -> bool:
-        """Whether tier 2 has all of it, and nobody waits for it or works on it."""
+        """Whether tier 2 has all of it, and no reader or operation is waiting for it."""
         return (
             self.storage_length == self.length == self.readable_length
             and self.trimmed_offset >= self.start_offset == self.durable_start_offset
@@ -248,7 +248,7 @@ class Segment:
         return self.attributes.get(key, NO_VALUE)
 
     def set_by_client(self, updates: Sequence[tuple[int, int]]) -> None:
-        """Set attributes as a client asked for. They stay until it asks for something else."""
+        """Set attributes at a client's request. They do not expire as those of writers do."""
         self.attributes.update(updates)
         own = [key for key, _ in updates if not is_core(key)]
         if own:
@@ -257,13 +257,13 @@ class Segment:
             self.client_attributes.update(own)
 
     def forget_writers(self, writer_ids: Iterable[int]) -> None:
-        """Drop event numbers; a writer that comes back later is one that the segment does not know."""
+        """Drop the event numbers of writers. The segment treats a writer that returns later as unknown."""
         self.forgot_writers = True
         for writer_id in writer_ids:
             self.attributes.pop(writer_id, None)
 
     def add_merge(self, merge: PendingMerge) -> None:
-        """Note a merge into this segment, which tier 2 does not have yet."""
+        """Add a merge into this segment that tier 2 does not have yet."""
         if not isinstance(self.merges, deque):  # most segments never have any
             self.merges = deque()
         self.merges.append(merge)
@@ -271,7 +271,7 @@ class Segment:
 
     @property
     def home(self) -> tuple[Segment, int]:
-        """The segment whose memory has the bytes, and how much further they are there: the target of pending merges."""
+        """The segment whose index has the bytes, which is the target of pending merges, and their offset in it."""
         home, shift = self, 0
         while home.merged_into is not None:
             home, offset = home.merged_into
@@ -282,7 +282,7 @@ class Segment:
         self.attributes[EVENT_COUNT] = self.attributes.get(EVENT_COUNT, 0) + event_count
 
     def advance_storage(self, storage_length: int) -> None:
-        """The chunk directory has the segment up to here, also what had come by merges."""
+        """Note that the chunk directory has the segment up to `storage_length`, merged bytes included."""
         home, shift = self.home
         home.index.mark_tiered(shift + self.storage_length, shift + storage_length)
         self.storage_length = storage_length
@@ -293,22 +293,22 @@ class Segment:
             self.merges.popleft().source.merged_into = None
             self.merges = self.merges or ()
         if self.merges and self.merges[0].offset < storage_length:
-            # Stores up to 0.1.0 let a merge enter in parts: the rest goes on where they stopped.
+            # Stores up to 0.1.0 flushed a merge in parts. Continue where they stopped.
             source, inside = self.merges[0].source, storage_length - self.merges[0].offset
             if inside > source.storage_length:
                 source.advance_storage(inside)
 
     def oldest_untiered_entry(self) -> int | None:
-        """The first log entry whose loss would lose bytes of this segment; None if tier 2 has everything."""
+        """The first log entry with bytes that tier 2 lacks of this segment; None if tier 2 has everything."""
         oldest = min((merge.oldest_entry() for merge in self.merges), default=None)
         for entry in self.index.entries_behind(self.storage_length):
             oldest = entry.ledger_entry if oldest is None else min(oldest, entry.ledger_entry)
-            if entry.offset >= self.rehomed_end:  # from here on log order is offset order
+            if entry.offset >= self.rehomed_end:  # behind this offset entries are in the order of offsets
                 break
         return oldest
 
     def wake_waiters(self) -> None:
-        """Let everyone who waits for news of this segment look again."""
+        """Call every callback that waits for a change of this segment."""
         if self.waiters:
             waiters, self.waiters = self.waiters, []
             for waiter in waiters:

@@ -1,9 +1,9 @@
-"""Lets a segment forget the event numbers of writers that are gone, so that new writers always find room.
+"""Drops the event numbers of disconnected writers from segments, so that there is room for new writers.
 
-Every writer leaves its last event number in the segment, which makes its appends exactly once across reconnects. A
-number expires when no connection has had its writer set up for long. Time counts from the moment at which the
-container opened: what survives a crash is the operation in the log that names the writers that were dropped. While a
-segment is not in memory, its record has the times.
+A segment keeps the last event number of every writer, which makes appends exactly-once across reconnects. A number
+expires when no connection has set its writer up for a long time. Times are counted from the opening of the container
+and do not survive a crash; the log has only the operations that dropped numbers. While a segment is evicted, its record
+has the times.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from headrace.segmentstore.containers.segment import Segment
 _log = logging.getLogger(__name__)
 
 WRITER_KEPT_S: Final = 24 * 3_600.0
-"""After so long without a connection a writer's number expires."""
+"""A writer's number expires after so long without a connection."""
 
 CROWDED_AT: Final = ATTRIBUTES_PER_SEGMENT_MAX // 2
 """Attributes of a segment beyond which numbers expire after WRITER_KEPT_S_MIN, the oldest first."""
 
 NEVER_EXPIRES_BELOW: Final = 1_000
-"""A segment with no more attributes forgets no writer: their numbers cost nothing worth a limit."""
+"""In a segment with no more attributes than this, no number expires, since few numbers cost little."""
 
 SWEEP_EVERY_S: Final = 1_800.0
-"""With WRITER_KEPT_S_MIN this bounds how many new writers a segment takes for ever: 18 in a second."""
+"""With WRITER_KEPT_S_MIN this bounds the rate of new writers that a segment can accept for ever: 18 per second."""
 
 PERIOD_S: Final = SWEEP_EVERY_S
-"""How exactly the record of a segment that is not in memory tells when a writer was gone: some bytes for each."""
+"""The resolution of the times in the record of an evicted segment, which keeps them small."""
 
 _CONNECTED: Final = -1
 
 WRITERS_PER_TURN: Final = 10_000
-"""Looked at, or dropped by one operation of 160 KB, before others get their turn of the loop."""
+"""Checked in one turn of the loop, or dropped by one operation of 160 KB."""
 
 
 class WriterExpiry:
-    """The writers of one container's segments: who is connected, who left when, and a periodic task that drops numbers.
+    """Tracks the connected and disconnected writers of one container's segments, and drops expired numbers.
 
-    Segments are known by name: a writer that is set up stays so while its segment leaves memory and comes back.
+    Writers are tracked by the name of their segment, so that a connection survives the segment's eviction.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class WriterExpiry:
         self._check_log_space = check_log_space
         self._connected: dict[str, dict[int, int]] = {}
         self._gone_since: dict[str, dict[int, float]] = {}
-        """By segment and writer, the oldest first. One that has never been seen here counts from the next sweep."""
+        """By segment and writer, the oldest first. The time of a writer that never connected starts at a sweep."""
         self._opened_s = clock.monotonic_s()
         self._due_s = self._opened_s + SWEEP_EVERY_S
 
     def connect(self, segment: str, writer_id: int) -> None:
-        """A connection has set the writer up: its number stays until as many calls of `disconnect`."""
+        """Note that a connection has set the writer up. Its number stays until `disconnect` was called as often."""
         connections = self._connected.setdefault(segment, {})
         connections[writer_id] = connections.get(writer_id, 0) + 1
         gone = self._gone_since.get(segment)
@@ -82,7 +82,7 @@ class WriterExpiry:
             gone.pop(writer_id, None)
 
     def disconnect(self, segment: str, writer_id: int) -> None:
-        """A connection that had set the writer up has ended, or has set it up for another segment."""
+        """Note that a connection that had set the writer up has ended, or has set it up for another segment."""
         connections = self._connected[segment]
         connections[writer_id] -= 1
         if connections[writer_id]:
@@ -95,7 +95,7 @@ class WriterExpiry:
             gone[writer_id] = self._clock.monotonic_s()
 
     async def run_pass(self) -> bool:
-        """A sweep if one is due; nothing is left to do at once after it. Raises as `sweep`."""
+        """Sweep if a sweep is due. Always returns False, since nothing is left to do then. Raises as `sweep`."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + SWEEP_EVERY_S
@@ -103,10 +103,10 @@ class WriterExpiry:
         return False
 
     async def sweep(self) -> int:
-        """Drop the numbers that have expired; how many.
+        """Drop the expired numbers of all segments in memory. Returns their count.
 
         Raises:
-            ThrottledError: too much of the log is held for tier 2; try again.
+            ThrottledError: the log holds too much that tier 2 lacks; try again.
             UnavailableError, FencedError: the container has stopped.
         """
         for name in [name for name in self._gone_since if name not in self._metadata.segments]:
@@ -119,7 +119,7 @@ class WriterExpiry:
         return dropped
 
     async def expire(self, segment: Segment) -> int:
-        """Drop the numbers of one segment that have expired; how many. Raises as `sweep`."""
+        """Drop the expired numbers of one segment. Returns their count. Raises as `sweep`."""
         if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
             self._gone_since.pop(segment.name, None)
             return 0
@@ -140,10 +140,10 @@ class WriterExpiry:
             )
         return dropped
 
-    # Segments that leave memory and come back
+    # Evictions and activations
 
     def gone_of(self, segment: Segment) -> WritersGone | None:
-        """What the segment's record has to tell of its writers; None if the segment forgets none."""
+        """The times for the segment's record; None if the segment has too few attributes for numbers to expire."""
         if len(segment.attributes) <= NEVER_EXPIRES_BELOW:
             return None
         gone, now_s = self._gone_since.setdefault(segment.name, {}), self._clock.monotonic_s()
@@ -153,21 +153,21 @@ class WriterExpiry:
                 periods.append(_CONNECTED)
                 continue
             since_s = gone.setdefault(writer_id, now_s)
-            # Rounded up: a writer may be kept too long, never too short. What was rounded once stays as it is.
+            # Rounded up, so that a number never expires too early. Rounding the result again does not change it.
             periods.append(math.ceil((since_s - self._opened_s) / PERIOD_S))
         return WritersGone(self._epoch, tuple(periods))
 
     def evicted(self, segment: Segment) -> None:
-        """The segment has left memory; its record has what `gone_of` told."""
+        """Forget the times of a segment that was evicted; its record has those that `gone_of` returned."""
         self._gone_since.pop(segment.name, None)
 
     def activated(self, segment: Segment, recorded: WritersGone | None) -> None:
-        """The segment is in memory again. Time that another opening of the container counted is not taken over."""
+        """Take the times of an activated segment from its record, unless they are from another epoch."""
         if recorded is None or recorded.epoch != self._epoch:
             return
         writer_ids = _writer_ids(segment)
         if len(writer_ids) != len(recorded.periods):
-            return  # the segment is not what the record told
+            return  # the segment has changed since the record was written
         connected = self._connected.get(segment.name, ())
         gone = [
             (self._opened_s + period * PERIOD_S, writer_id)
@@ -176,13 +176,13 @@ class WriterExpiry:
         ]
         self._gone_since[segment.name] = {writer_id: since_s for since_s, writer_id in sorted(gone)}
 
-    # Inside
+    # Internal
 
     async def _note_unseen(self, segment: Segment, now_s: float) -> None:
-        """Let time count for writers that came with the log, or left while the segment had few."""
+        """Start the time of writers that were recovered from the log, or left while the segment had few attributes."""
         gone = self._gone_since.setdefault(segment.name, {})
         for looked_at, key in enumerate(list(segment.attributes), 1):
-            # Looked up again: others have had their turns since.
+            # Check again: the attributes may have changed during a sleep.
             if key not in gone and key in segment.attributes and self._may_expire(segment, key):
                 gone[key] = now_s
             if looked_at % WRITERS_PER_TURN == 0:
@@ -193,7 +193,7 @@ class WriterExpiry:
         return not connected and not is_core(key) and key not in segment.client_attributes
 
     def _expired(self, segment: Segment, now_s: float) -> list[int]:
-        """The next writers to drop, at most WRITERS_PER_TURN."""
+        """The writers to drop next, at most WRITERS_PER_TURN."""
         gone = self._gone_since.get(segment.name)
         if segment.removed or gone is None:
             return []
@@ -218,5 +218,5 @@ class WriterExpiry:
 
 
 def _writer_ids(segment: Segment) -> list[int]:
-    """The ids that may be of writers, in order."""
+    """The attribute ids that can be writer ids, in order."""
     return sorted(key for key in segment.attributes if not is_core(key) and key not in segment.client_attributes)

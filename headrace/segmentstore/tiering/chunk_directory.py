@@ -236,7 +236,7 @@ class ChunkDirectory:
         for first in range(0, len(records), size):
             await self._write_or_look_again([Delete(each.key, each.version) for each in records[first : first + size]])
 
-    # Inside
+    # Internal
 
     async def _entered(self, writes: Sequence[Write], entry_count: int) -> bool:
         """Write, unless there is something where one of the first `entry_count` writes wants to create an entry."""
