@@ -72,7 +72,7 @@ async def serve(process: SegmentStoreProcess, config: StoreConfig) -> int:
         await asyncio.wait([starting])
     code = await ended
     if code:
-        # What is in memory cannot be told from what the failure left behind: the log has it, the next start reads it.
+        # No graceful shutdown: the state in memory may be wrong now. The next start recovers from the log.
         _log.critical("event=failed exit_code=%d", code)
         return code
     try:
@@ -83,9 +83,9 @@ async def serve(process: SegmentStoreProcess, config: StoreConfig) -> int:
 
 
 class _Signals:
-    """Whoever asks again does not want to wait: what was acknowledged is in the log, as after a crash.
+    """The first signal starts a graceful shutdown; a later one ends the process at once, as a crash would.
 
-    Signals that come together are one: Ctrl-C reaches a process from the terminal and from its supervisor.
+    Signals within SIGNALS_TOGETHER_S count as one: Ctrl-C reaches a process from the terminal and its supervisor.
     """
 
     def __init__(self, process: SegmentStoreProcess) -> None:
@@ -106,7 +106,7 @@ def _cut_short(reason: str) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """Threads that wait for AWS must not delay the end of a process that has nothing left to do."""
+    """End the process without waiting for threads that wait for AWS."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

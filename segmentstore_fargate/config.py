@@ -77,8 +77,8 @@ class StoreConfig:
     """One process. `advertised_host` None: ask the platform. `health_port` None: no pages.
     `scaling_reports_queue_url` None: reports are logged only.
 
-    `data_dir` belongs to all processes of the store, `layout` says which containers' logs lie where in it. `process` is
-    this one's number among them.
+    All processes of the store share `data_dir`; `layout` maps its journal directories to containers. `process` is the
+    number of this process among them.
     """
 
     store_id: str

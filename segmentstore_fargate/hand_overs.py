@@ -1,7 +1,7 @@
-"""Hands containers over to the stores that the map gives them to, each in the background and by itself.
+"""Hands containers over to the stores that the map assigns them to, each in a background task of its own.
 
-A hand-over that tier 2 does not let end leaves the container without a store until its deadline. The container is then
-opened here from its log again, and served during a back-off before the next attempt.
+While tier 2 is too slow, no store serves the container until the deadline of its hand-over. Then this store opens it
+from its log again, and serves it during a back-off before the next attempt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 60.0
 RETRY_FIRST_S: Final = DEADLINE_S
-"""As long as the attempt that failed: the container is served at least half of the time."""
+"""As long as a failed attempt, so that the container is served at least half of the time."""
 RETRY_MAX_S: Final = 600.0
-"""Tier 2 is away for long: its return must not be noticed much later."""
+"""Bounds the delay until a hand-over succeeds after a long outage of tier 2."""
 
 
 class HandOvers:
-    """`on_end` is called when a hand-over has ended, whether tier 2 has everything or not."""
+    """The hand-overs of one store. `on_end` is called when one has ended, successfully or not."""
 
     def __init__(self, store: SegmentStore, clock: Clock, on_end: Callable[[], None]) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class HandOvers:
         self._tasks[container] = asyncio.ensure_future(self._run(container))
 
     def may_begin(self, container: int) -> bool:
-        """Whether no attempt is under way, and the pause after one that failed is over."""
+        """Whether no attempt is in progress, and the pause after a failed one is over."""
         _, retry_at_s = self._failed.get(container, (0, 0.0))
         return container not in self._tasks and self._clock.monotonic_s() >= retry_at_s
 

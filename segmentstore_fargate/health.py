@@ -1,7 +1,6 @@
-"""The pages of a store over plain HTTP: GET /health, /ready and /metrics, and nothing else.
+"""Serves the pages of a store over plain HTTP: GET /health, /ready and /metrics.
 
-Whoever asks is bounded: in the bytes of its request, in the time it takes, in how many ask at once. One request a
-connection.
+The server bounds the size of a request, its duration and the number of connections. A connection has one request.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CONNECTIONS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`well` False: 503, with the same content."""
+    """The reply with a page. `well` False makes its status 503."""
 
     well: bool
     content_type: str
@@ -34,7 +33,7 @@ def json_answer(well: bool, shown: Mapping[str, Any]) -> Answer:
 
 
 class HealthServer:
-    """Serves `pages` by path; each is made anew for each request."""
+    """Serves `pages` by path. Each request renders its page again."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = dict(pages)
@@ -66,7 +65,7 @@ class HealthServer:
                 writer.write(self._answer(request))
                 await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return  # whoever asked is gone, too slow or no HTTP client
+            return  # the client disconnected, was too slow, or does not speak HTTP
         finally:
             self._connections -= 1
             writer.close()

@@ -1,9 +1,10 @@
-"""The lease of this store: registered once, renewed with every heartbeat, and followed by a look at the store's claims.
+"""The lease of this store: registered once, and renewed with every heartbeat, which then checks the store's claims.
 
-The claim of a container is the only authority over who owns it. A heartbeat renews the lease, then reads the claims of
-everything that this store serves or opens, in one batch with the container map, and only then lets acknowledgements
-out. While the lease runs no other store can claim from this one (`claim_free_container`), so what that read says holds
-for as long as the renewed lease does, which is counted from before the renewal.
+Only the claim of a container decides who owns it. A heartbeat renews the lease, then reads the claims of all containers
+that this store serves or opens, in one batch with the container map. Only then does it release acknowledgements.
+
+During the lease no other store can claim these containers (`claim_free_container`), so the result of the read is valid
+until the renewed lease ends. The lease is counted from before its renewal.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from headrace.segmentstore.store import SegmentStore
 _log = logging.getLogger(__name__)
 
 FORMER_SELF_PATIENCE_S: Final = 180.0
-"""A former self that goes on renewing its lease for longer is no former self; a task has 120 s to stop."""
+"""A lease that is renewed for longer belongs to another process with this name, since a task has 120 s to stop."""
 
 START_RETRY_S: Final = 3.0
 """Between two attempts to start while the metadata store does not answer."""
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 class Heartbeat:
-    """`identity` is the lease without its times. `on_map` is called after every look; `map` is what it saw.
+    """`identity` is the lease without its times. `on_map` is called after every heartbeat; `map` is the map it read.
 
     `serves_something` says whether this store serves a container, or has none to open.
     """
@@ -77,14 +78,15 @@ class Heartbeat:
         self._gave_way = False
         self._beating: asyncio.Task[None] | None = None
         self.map = StoredMap(ContainerMap(), None)
-        # Its own: a heartbeat must not wait behind reads and writes of tier 2 that do not answer.
+        # A thread of its own, so that heartbeats do not wait behind requests to tier 2 that do not answer.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
 
     async def register(self) -> None:
-        """Take this store's place in the cluster.
+        """Register this store's lease.
 
-        Waits for a former self on another disk, for others to take over from one that served nothing for long, and for
-        as long as the metadata store does not answer: the end of this process would help in none of these cases.
+        Waits for the lease of a former process with this name on another disk, for other stores to take over from a
+        store that served nothing for long, and while the metadata store does not answer. In none of these cases would
+        it help to restart the process.
 
         Raises:
             UnavailableError: another process has this store's name.
@@ -99,7 +101,7 @@ class Heartbeat:
                 )
             wait_s = await until_answered("lease", lambda: self.in_thread(self._try_to_register))
             if not wait_s:
-                self._extend_gate(started_s)  # there is no claim of this process yet
+                self._extend_gate(started_s)  # this process has no claims to check yet
                 _log.info("event=registered incarnation=%d", self._lease.incarnation)
                 return
             _log.warning("event=former_lease_waited_for seconds=%.1f", wait_s)
@@ -137,9 +139,9 @@ class Heartbeat:
             self.map = found
 
     async def confirm(self, container: int, epoch: int) -> None:
-        """Look whether a container that is about to be served is still this store's.
+        """Check that this store still owns a container that it is about to serve.
 
-        Its claim may have been written long before its answer came, under a lease that was ended since.
+        Its claim may have been written long ago, under a lease that has ended since.
 
         Raises:
             FencedError: another store has claimed it.
@@ -150,12 +152,12 @@ class Heartbeat:
             raise taken_over(container, epoch, found[container])
 
     async def announce_leaving(self) -> None:
-        """Have the lease say that this store stops; raises as `beat`."""
+        """Mark the lease as that of a store that is stopping; raises as `beat`."""
         self._leaving = True
         await self.in_thread(lambda: self._write_lease(leaving(self._lease, self._clock.now_ms()), self._version))
 
     async def mark_left(self) -> None:
-        """Have the lease say that this store has stopped; raises as `beat`."""
+        """Mark the lease as that of a store that has stopped; raises as `beat`."""
         await self.in_thread(lambda: self._write_lease(left(self._lease, self._clock.now_ms()), self._version))
 
     async def in_thread(self, call: Callable[[], T]) -> T:
@@ -213,7 +215,7 @@ class Heartbeat:
             self._take_stock()
 
     def _take_stock(self) -> None:
-        """The lease is not as this store left it: a write whose answer was lost, an end, or another process."""
+        """Find out why the lease has changed: a lost reply to a write, its end by another store, or a second process."""
         found = self._records.lease(self._identity.store_id)
         if found is not None and not self._is_own(found.lease):
             store_id = self._identity.store_id
@@ -227,13 +229,13 @@ class Heartbeat:
         self._take_up_again()
 
     def _is_own(self, found: StoreLease) -> bool:
-        """Whether this process wrote a lease, perhaps without learning that; no other process has its disk."""
+        """Whether this process wrote the lease, perhaps without getting the reply. No other process has its disk."""
         taken_up = self._taken_up
         is_taken_up = (found.incarnation, found.volume) == (taken_up.incarnation, taken_up.volume)
         return is_taken_up or found.incarnation == self._lease.incarnation
 
     def _take_up_again(self) -> None:
-        """Start a new lease, or raise UnavailableError: without one the gate must not be extended."""
+        """Register a new lease. Raises UnavailableError if that must wait, so that the gate is not extended."""
         wait_s = self._try_to_register()
         if wait_s:
             raise UnavailableError(
@@ -244,7 +246,7 @@ class Heartbeat:
     # The claims
 
     async def _check_claims(self) -> None:
-        """Read the map, and every claim that this store counts as its own when this returns; drop what is not."""
+        """Read the map and all claims of this store, and stop the containers that another store has claimed."""
         checked: dict[int, int] = {}
         unchecked = dict(self._store.claims)
         while True:
@@ -255,14 +257,14 @@ class Heartbeat:
                 if found[container] != epoch:
                     self._store.lose_claim(container, epoch, taken_over(container, epoch, found[container]))
             checked |= unchecked
-            # The answer about a claim may have come meanwhile: the gate does not open for what was not looked at.
+            # A claim may have been added meanwhile. The gate must not open before it was checked.
             unchecked = {each: epoch for each, epoch in self._store.claims.items() if checked.get(each) != epoch}
             if not unchecked:
                 return
 
 
 async def until_answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask as often as needed: while the metadata store does not answer, a new start of the process would not help."""
+    """Repeat `ask` until it succeeds: while the metadata store does not answer, a restart would not help."""
     while True:
         try:
             return await ask()

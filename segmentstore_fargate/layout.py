@@ -1,8 +1,8 @@
-"""Which containers' logs lie in which journal directory of a volume, written down beside them.
+"""The layout of a volume: a file next to the journals that records which journal directory has which containers' logs.
 
-Another number of processes or of stores gives containers to other journals. A process that started then would find no
-log of theirs where it looks, take the containers for unwritten ones or go back to what tier 2 has, and leave
-acknowledged events behind. So a volume with logs is only taken by the settings that it was written with.
+Another number of processes or stores assigns containers to other journals. A process with such settings would not find
+the logs of its containers, would open them empty or from tier 2, and would lose acknowledged events. Therefore a store
+uses a volume with logs only with the settings under which they were written.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def journal_directory(process: int, processes: int) -> str:
 
 
 def settle_layout(data_dir: Path, layout: Layout) -> None:
-    """Write the layout of a volume down before there are logs on it, or find that they are laid out like that.
+    """Record the layout of a volume without logs, or check that the volume has this layout.
 
     Raises:
-        IllegalStateError: there are logs, and they are laid out otherwise.
-        CorruptError: what was written down cannot be read.
-        OSError: the volume does not take it.
+        IllegalStateError: there are logs in another layout.
+        CorruptError: the recorded layout cannot be read.
+        OSError: the volume cannot be written.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     wanted = {name: list(containers) for name, containers in layout.items()}
@@ -54,10 +54,10 @@ def settle_layout(data_dir: Path, layout: Layout) -> None:
         of_older_version = found is None and list(wanted) == logs == [_SINGLE_PROCESS]
         if logs and not of_older_version:
             raise IllegalStateError(
-                f"{data_dir} has logs laid out as {found or 'nobody wrote down'}, but the settings ask for {wanted}: "
+                f"{data_dir} has logs laid out as {found or 'in an unknown way'}, but the settings ask for {wanted}: "
                 "start with the old numbers of processes and stores (HEADRACE_PROCESSES, HEADRACE_STORE_COUNT, "
-                "HEADRACE_STORE_INDEX, HEADRACE_CONTAINER_COUNT), or stop in good order with them and then move "
-                f"{', '.join(logs)} away: a store with an empty volume starts from tier 2",
+                "HEADRACE_STORE_INDEX, HEADRACE_CONTAINER_COUNT), or shut the store down gracefully with "
+                f"them and then move {', '.join(logs)} away: a store with an empty volume starts from tier 2",
                 details={"found": found, "wanted": wanted},
             )
         _write(data_dir, wanted)
@@ -123,7 +123,7 @@ def _read(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise CorruptError(f"{path} does not say which logs lie where: restore it or take the volume away") from error
+        raise CorruptError(f"{path} does not tell the layout of the logs: restore it or replace the volume") from error
 
 
 def _write(data_dir: Path, layout: Mapping[str, list[int]]) -> None:

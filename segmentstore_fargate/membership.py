@@ -1,9 +1,11 @@
-"""This store as a member of the cluster: it has a lease, follows the container map, and does what the map says.
+"""This store as a member of the cluster: it keeps a lease and follows the container map.
 
-A container is opened when tier 2 has all of it, when its log is here, or when the log was given up; one that belongs to
-another store is brought to tier 2 and closed. The claim is written under the version that was looked at, so that of two
-stores that may open a container one does. A store that cannot renew its lease stops acknowledging before it ends; one
-whose lease was ended meanwhile starts a new one, and drops the containers whose claim is another store's.
+The store opens a container when tier 2 has all of it, when its log is here, or when the map has discarded the log. It
+hands over a container that the map assigns to another store. A claim is written under the version that was read, so
+that only one of several stores succeeds.
+
+A store that cannot renew its lease stops acknowledging before the lease ends. A store whose lease was ended registers a
+new one, and stops the containers that other stores have claimed.
 """
 
 from __future__ import annotations
@@ -37,17 +39,17 @@ from segmentstore_fargate.registration import claim_free_container
 _log = logging.getLogger(__name__)
 
 WAITING_POLL_S: Final = 0.5
-"""Between two looks while a container that belongs here is still with another store."""
+"""Interval of the checks while another store still has a container that the map assigns to this one."""
 
 LEAVING_DEADLINE_S: Final = 2.0
-"""For telling the cluster that this store stops; without an answer its lease runs out instead."""
+"""To announce that this store stops. If the metadata store does not answer, the lease runs out instead."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the map says and is looked at for: `share` are the containers that this store takes if nobody has them."""
+    """The number of containers, and the `share` of them that this store takes if no store has them."""
 
     container_count: int
     share: tuple[int, ...]
@@ -84,13 +86,13 @@ class Membership:
 
     @property
     def missing(self) -> list[int]:
-        """Containers that the map gives this store and that it does not serve."""
+        """Containers that the map assigns to this store and that it does not serve."""
         return [each for each in self._map.map.containers_of(self.identity.store_id) if each not in self._store.owned]
 
     async def register(self) -> None:
-        """Take this store's place in the cluster, and keep it from now on; waits as long as DynamoDB does not answer.
+        """Register this store's lease and start to renew it. Waits while the metadata store does not answer.
 
-        To be called before anything that takes long: others wait for a store that has a lease.
+        Call it before long work: other stores wait only for a store with a lease.
 
         Raises:
             UnavailableError: another process has this store's name.
@@ -99,9 +101,9 @@ class Membership:
         self.heartbeat.start()
 
     async def join(self) -> None:
-        """Open what belongs here and may be opened, and go on in the background.
+        """Start to follow the container map in the background.
 
-        Returns when each of these containers is served or has failed for the first time.
+        Returns when each container that can be opened now is served or has failed for the first time.
         """
         self.heartbeat.take_map(await until_answered("place", lambda: self._in_thread(self._find_place)))
         await until_answered("containers", self._settle_once)
@@ -109,9 +111,9 @@ class Membership:
         await self._openings.first_attempts()
 
     async def announce_leaving(self) -> None:
-        """Have the map give this store's containers to others, which wait until tier 2 has them.
+        """Assign this store's containers to other stores, which wait until tier 2 has them.
 
-        From here on this store opens nothing; what it was opening or handing over is brought to an end.
+        This store opens no container from now on, and cancels its openings.
         """
         self._leaving = True
         self._news.set()
@@ -125,7 +127,7 @@ class Membership:
             _log.warning("event=leaving_not_announced error=%r", error)
 
     async def end(self) -> None:
-        """Stop renewing, and say that this store has left."""
+        """Stop renewing the lease, and mark it as that of a store that has stopped."""
         self.heartbeat.stop()
         try:
             await asyncio.wait_for(self.heartbeat.mark_left(), LEAVING_DEADLINE_S)
@@ -146,7 +148,7 @@ class Membership:
         return self.heartbeat.map
 
     def _find_place(self) -> StoredMap:
-        """Take what no store has; if that leaves this store without containers, compute the whole map; the map then."""
+        """Take unassigned containers of the share, or else recompute the whole map. Returns the map."""
         found = take_unassigned(self._records, self.identity.store_id, self._place.share)
         if not found.containers_of(self.identity.store_id):
             assign_containers(self._records, self._place.container_count, self._clock.now_ms())
@@ -178,9 +180,9 @@ class Membership:
         self._news.set()
 
     async def _settle_once(self) -> None:
-        """Do what the map says about each container, or begin to.
+        """Open and hand over containers as the map says, or start to do so.
 
-        Costs nothing while the map is as it was, and every container of this store is served or being opened.
+        Sends no request while the map is unchanged and every container of this store is served or being opened.
         """
         if self._leaving:
             return
@@ -203,7 +205,7 @@ class Membership:
         return action_when_closed(self.identity.store_id, state.container, state.hold, container_map)
 
     async def _claim(self, seen: ContainerState | int) -> int | None:
-        """Claim a container; None if it is not free, or does not have to be opened here any more."""
+        """Claim a container; None if it is not free, or must not be opened here any more."""
         if isinstance(seen, int):
             (found,) = await self._in_thread(lambda: self._records.containers([seen]))
             if self._action(found, self._map.map) is not ContainerAction.OPEN:
@@ -214,7 +216,7 @@ class Membership:
         return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:
-        """Close what belongs to others, as far as they are there to go on with it."""
+        """Hand over containers that the map assigns to other stores, if those stores can take over."""
         own = self.identity.store_id
         self._hand_overs.keep_failures([each for each, store in container_map.stores.items() if store != own])
         due: dict[str, list[int]] = {}
@@ -230,7 +232,7 @@ class Membership:
                         self._hand_overs.begin(each)
 
     def container_failed(self, container: int, error: HeadraceError) -> None:
-        """A container has stopped, and is to be opened from its log again."""
+        """Note that a container has stopped, so that it is opened from its log again."""
         self._openings.note_failure(container, error)
         self._news.set()
 

@@ -1,4 +1,4 @@
-"""What a metric of the page is, and how its values become a family of samples for Prometheus."""
+"""The definition of a metric, and the conversion of its values to a family of Prometheus samples."""
 
 from __future__ import annotations
 

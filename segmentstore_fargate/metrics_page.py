@@ -1,7 +1,7 @@
-"""GET /metrics: what a store counts, as Prometheus reads it. The two tables here are all there is to see; the page
-docs/operating/metrics.md lists the same.
+"""GET /metrics: the metrics of a store in the text format of Prometheus.
 
-Values are taken when somebody asks. The reserved label `container` is on every metric of a container.
+The two tables in this module define all metrics; docs/operating/metrics.md lists them. Values are read at each scrape.
+Every metric of a container has the reserved label `container`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStore:
-    """Everything that is asked at a scrape. `serves` says whether the store is ready."""
+    """The sources of the metrics. `serves` says whether the store is ready."""
 
     store: SegmentStore
     listener: WireListener
@@ -53,7 +53,7 @@ def _by_source(all_of_them: int, from_tier_2: int) -> Mapping[tuple[str, ...], V
 
 
 def _oldest_file_bytes(measured: MeasuredStore) -> Mapping[tuple[str, ...], Value]:
-    """Also of containers that are not served here any more, but have a log here."""
+    """By container, including those that are not served here any more but have a log here."""
     needed = measured.journal.oldest_needed_bytes
     return {(str(number),): needed.get(number, 0) for number in sorted(needed.keys() | measured.store.owned.keys())}
 
@@ -256,7 +256,7 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
 
 
 def _flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
-    """Whole rounds of the storage writer pass before a segment that was stored is no longer dirty."""
+    """The age of the oldest byte to flush. Flushed segments are skipped: they stay dirty for some passes."""
     since = [
         segment.untiered_since_s
         for segment in owned.container.dirty.values()
@@ -394,7 +394,7 @@ class MetricsPage(Collector):
         return generate_latest(self._registry)
 
     def describe(self) -> Iterator[MetricFamily]:
-        """Nothing is collected before somebody asks."""
+        """Describe no metric, so that registration does not collect them."""
         return iter(())
 
     def collect(self) -> Iterator[MetricFamily]:

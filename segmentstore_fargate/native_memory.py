@@ -1,11 +1,12 @@
-"""Keeps the C library from holding on to memory that nobody uses.
+"""Configures the C library so that it returns unused memory to the system.
 
-glibc gives every thread an arena of its own and returns little of what is freed there. A store has a dozen threads that
-move objects of 32 MiB: after some minutes of saturated load their arenas alone took 130 MB, here. Since one thread runs
-Python at a time, they get along with few.
+glibc gives every thread an arena and returns little of the memory that is freed there. A store has a dozen threads that
+move objects of 32 MiB. After some minutes of saturated load their arenas took 130 MB. Few arenas suffice, since only
+one thread runs Python at a time.
 
-Large pieces are mapped one by one and given back at once, but only until the first of them is freed: from then on glibc
-takes pieces of that size from the arenas, where a small one behind them keeps them. A threshold that is set stays.
+glibc maps large pieces one by one and returns them at once, but only until the first of them is freed. Then it raises
+its threshold and takes such pieces from the arenas, where a small piece behind them prevents their return. A threshold
+that is set explicitly does not change.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 ARENAS_MAX: Final = 2
 MAPPED_BYTES_MIN: Final = 1 << 20
-"""Bodies of S3, not blocks of appends: those lie in buffers that are used again, since a fresh page costs time."""
+"""Maps S3 bodies, but not blocks of appends. Blocks are in buffers that are reused, since a new page costs time."""
 
 FREE_TOP_BYTES_MAX: Final = 4 << 20
 _M_TRIM_THRESHOLD: Final = -1  # these of <malloc.h>
@@ -24,7 +25,7 @@ _M_ARENA_MAX: Final = -8
 
 
 def give_back_memory() -> bool:
-    """To be called before there are threads; False where the C library has no such settings."""
+    """Apply the settings; call it before threads start. Returns False if the C library does not have them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -1,8 +1,8 @@
-"""Opens the containers that the map gives this store: each by itself, step by step, until it is served.
+"""Opens the containers that the map assigns to this store, each independently and step by step, until it is served.
 
-A step that fails is tried again with a back-off of its own; the claim is kept meanwhile. A container whose log or tier
-2 is damaged is quarantined: it is tried again rarely, and no other one waits for it. When the claim is lost, or was
-never got, the opening ends, and the next look at the map decides.
+A failed step is retried with a back-off of its own, under the same claim. A container with a damaged log or damaged
+data in tier 2 is quarantined: it is retried rarely, and other containers do not wait for it. If the claim is lost or
+refused, the opening ends. The next check of the map decides what happens then.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Claim = Callable[[ContainerState | int], Awaitable[int | None]]
 """Claims a container as it was looked at, or after another look (its number); the epoch, or None if it is not free."""
 
 STOPPED_FORGOTTEN_S: Final = 600.0
-"""A container that was served for longer since it stopped is opened without a pause when it stops again."""
+"""A container that stops after having been served for longer than this is opened again without a pause."""
 
 STOP_S: Final = 2.0
-"""For what an opening has begun to be taken back; what takes longer ends with the process."""
+"""To undo openings at a shutdown. Those that take longer end with the process."""
 
 
 class ContainerOpenings:
@@ -65,7 +65,7 @@ class ContainerOpenings:
             self._tasks[state.container] = asyncio.ensure_future(self._run(opening, state))
 
     def note_failure(self, container: int, error: HeadraceError) -> None:
-        """A container has stopped while it was served: what stops again soon is opened ever more rarely."""
+        """Note that a served container has stopped. If it stops again soon, it is opened after longer pauses."""
         now_s = self._clock.monotonic_s()
         former, failed_s = self._stopped.get(container, (OpeningProgress(), -STOPPED_FORGOTTEN_S))
         if now_s - failed_s >= STOPPED_FORGOTTEN_S:
@@ -99,21 +99,21 @@ class ContainerOpenings:
                     _log.warning("event=opening_ended container=%d error=%r", opening.container, error.message)
                     return
                 except Exception as error:  # noqa: BLE001 - a defect with one container must not stop the others
-                    seen = opening.container  # whether it was claimed is not known: look again
+                    seen = opening.container  # the claim may have been written: read it again
                     await self._pause(opening, error)
         finally:
             del self._tasks[opening.container]
-            self._store.abandon(opening)  # unless it is served
+            self._store.cancel_opening(opening)  # unless it is served
             self._tried.set()
             self._on_end()
 
     async def _advance(self, opening: ContainerOpening, seen: ContainerState | int) -> bool:
-        """One step; whether there is another one."""
+        """Do one step. Returns whether there is another one."""
         step = opening.progress.step
         if step is OpeningStep.CLAIM:
             epoch = await self._claim(seen)
             if epoch is None:
-                return False  # the next look finds out whose it is
+                return False  # the next check of the map reads the new owner
             opening.claimed(epoch)
         elif step is OpeningStep.CONFIRM and opening.epoch is not None:
             await self._confirm(opening.container, opening.epoch)

@@ -25,11 +25,11 @@ _HTTP_OK: Final = 200
 
 
 def problems(configs: Sequence[StoreConfig]) -> list[str]:
-    """What is wrong with a store, told the settings of each of its processes."""
+    """Describe what is wrong with a store, given the settings of its processes."""
     known = [each.health_port for each in configs if each.health_port]
     found = dead_processes(known) + unsettled_processes(configs)
     if len(known) < len(configs):
-        found.append("HEADRACE_HEALTH_PORT does not say where to ask")
+        found.append("HEADRACE_HEALTH_PORT names no port to check")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Claims: this store tells the cluster which containers it has, under which address, and deposes whoever had them."""
+"""Claims of containers: each records the owner and its address, and fences the former owner."""
 
 from __future__ import annotations
 
@@ -44,25 +44,26 @@ def claim_if_unchanged(
 def claim_free_container(
     records: ClusterRecords, state: ContainerState, claim: ContainerClaim, now_ms: int
 ) -> int | None:
-    """Claim a container as it was looked at; its epoch, or None if it is not free (any more).
+    """Claim a container in the state that was read. Returns its epoch, or None if it is not free.
 
-    What a store holds that may still acknowledge is not free: the claim is one transaction with a check that the
-    holder's lease is the ended one that was read. So a store that reads its claims under a new lease can rely on them.
+    A container is not free while its owner may still acknowledge. The transaction of the claim therefore checks that
+    the owner's lease has not changed since it was read as ended. A store that reads its claims under a new lease can
+    rely on them.
 
     Raises:
         UnavailableError: the metadata store does not answer.
     """
     checks = []
     if state.hold is None and state.pointer is not None:
-        # The mark says that the last one to claim it has told nothing: it must still be there.
+        # The clean snapshot says that no owner has acknowledged anything since. It must still be there.
         claim = replace(claim, from_clean=True)
         checks.append(check_snapshot(state))
     elif state.hold is not None and state.hold.store_id != claim.store_id:
-        holder = records.lease(state.hold.store_id)
-        if not may_be_taken_over(holder.lease if holder else None, now_ms):
+        owner = records.lease(state.hold.store_id)
+        if not may_be_taken_over(owner.lease if owner else None, now_ms):
             _log.info("event=holder_waited_for container=%d store=%s", state.container, state.hold.store_id)
             return None
-        checks.append(check_lease(state.hold.store_id, holder))
+        checks.append(check_lease(state.hold.store_id, owner))
     return claim_if_unchanged(records.store, state.container, claim, state.epoch, *checks)
 
 

@@ -1,15 +1,15 @@
-"""`python -m segmentstore_fargate.supervised`: keeps the processes of a segment store running while its task lives.
+"""`python -m segmentstore_fargate.supervised`: keeps the processes of a segment store running in their task.
 
-The volume with the journals is deleted with its task, and a task ends with its process: a store that died, or could not
-start because the metadata table did not answer, would lose acknowledged events. (ECS can restart a process in its task,
-but not one that dies in its first minute.) So this parent starts each process again, whatever it died of and without
-the others, until it is told to stop. A store that lives but does not serve is judged by the health check.
+ECS deletes the volume with the journals when the task ends, and a task ends with its main process. If that were the
+store, a crash, or a start while the metadata table does not answer, would lose acknowledged events. (ECS can restart a
+process in its task, but not one that ends in its first minute.) Therefore this parent restarts each process after any
+exit, independently of the others, until it gets a signal. The health check judges stores that run but do not serve.
 
-With one exception: a task that began with an empty volume, and in which no process has ever accepted a connection,
-holds nothing that could be lost. If its processes keep dying, or none gets that far, the task ends. So ECS notices a
-bad image after a minute and rolls back, where the health check would wait for ten with each of three tasks.
+There is one exception. A task that began with an empty volume, and in which no process has ever accepted a connection,
+has no data to lose. If its processes keep exiting, or none accepts connections in time, the task ends. ECS then notices
+a bad image after a minute and rolls back. The health check would take ten minutes for each of three tasks.
 
-There is one process for each core, HEADRACE_PROCESSES of them, and they share nothing but the volume.
+There are HEADRACE_PROCESSES processes, one for each core, which share only the volume.
 """
 
 from __future__ import annotations
@@ -33,56 +33,59 @@ _log = logging.getLogger(__name__)
 
 RESTART_PAUSE_S: Final = 5.0
 EARLY_DEATHS_MAX: Final = 12
-"""Of processes that never served, before their task is given up: with the pauses, a minute of trouble that may pass,
-such as a metadata table that does not answer."""
+"""Exits of processes that never served, before the task ends. With the pauses this allows for a minute of a passing
+failure, such as a metadata table that does not answer."""
 FIRST_SERVICE_S: Final = 600.0
-"""For a process to accept connections. Waiting for its former self and for others to bring their data to S3 takes up to
-half of it."""
-GIVEN_UP: Final = 3
+"""The time for a process to accept connections. Up to half of it may be spent waiting for the former process's lease,
+and for other stores to flush their data to S3."""
+NEVER_SERVED: Final = 3
 """Exit code of a task that never served."""
 STORE_COMMAND: Final = (sys.executable, "-m", "segmentstore_fargate")
 
 
 class Supervisor:
-    """Runs one command in each of several environments again and again; SIGTERM and SIGINT are passed on to all, and
-    then their end is the end. `may_give_up` says whether nothing is lost if all of them end."""
+    """Runs one command in each of several environments, and restarts it when it exits.
+
+    SIGTERM and SIGINT are passed on to all processes, which are not restarted then. `may_end` says whether no data is
+    lost if all of them end.
+    """
 
     def __init__(
         self,
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        may_give_up: Callable[[], bool] = lambda: False,
+        may_end: Callable[[], bool] = lambda: False,
         *,
         pause_s: float = RESTART_PAUSE_S,
         first_service_s: float = FIRST_SERVICE_S,
     ) -> None:
         self._command = list(command)
         self._environments = environments
-        self._may_give_up = may_give_up
+        self._may_end = may_end
         self._pause_s = pause_s
         self._first_service_s = first_service_s
         self._deaths = 0
-        self._given_up = False
+        self._ended_unserved = False
         self._stopping = threading.Event()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: SimpleQueue[int] = SimpleQueue()
 
     def run(self) -> int:
-        """0 if all processes ended with 0, told to or by themselves; else the exit code of one that did not.
+        """Run until all processes have ended. Returns 0 if all ended with 0, else the exit code of one that did not.
 
-        GIVEN_UP if none of them ever served and nothing is lost by ending them.
+        Returns NEVER_SERVED if none of them ever served and no data is lost.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
         for process in range(len(self._environments)):
             threading.Thread(target=self._keep, args=(process,), daemon=True).start()
-        first_service = threading.Timer(self._first_service_s, self._give_up_if_allowed)
+        first_service = threading.Timer(self._first_service_s, self._end_if_allowed)
         first_service.daemon = True
         first_service.start()
         codes = [self._ended.get() for _ in self._environments]
         first_service.cancel()
-        if self._given_up:
-            return GIVEN_UP
+        if self._ended_unserved:
+            return NEVER_SERVED
         return next((code for code in codes if code), 0)
 
     def _keep(self, process: int) -> None:
@@ -97,16 +100,16 @@ class Supervisor:
             _log.error("event=store_died process=%d exit_code=%d restart_in_s=%.1f", process, code, self._pause_s)
             self._deaths += 1
             if self._deaths >= EARLY_DEATHS_MAX:
-                self._give_up_if_allowed()
+                self._end_if_allowed()
             if self._stopping.wait(self._pause_s):
                 break
         self._ended.put(code)
 
-    def _give_up_if_allowed(self) -> None:
-        if self._stopping.is_set() or not self._may_give_up():
+    def _end_if_allowed(self) -> None:
+        if self._stopping.is_set() or not self._may_end():
             return
         _log.critical("event=never_served deaths=%d", self._deaths)
-        self._given_up = True
+        self._ended_unserved = True
         self._stopping.set()
         for child in list(self._children.values()):
             child.terminate()

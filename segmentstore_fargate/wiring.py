@@ -38,11 +38,11 @@ from segmentstore_fargate.scaling import StoreScalingReports
 _log = logging.getLogger(__name__)
 
 LISTEN_AFTER_S: Final = 10.0
-"""A container that takes longer to recover does not keep clients from the others."""
+"""The port opens after so long, so that clients reach the other containers while one is slow to recover."""
 
 
 class SegmentStoreProcess:
-    """Starts, serves until `stop` or a failure that it cannot survive, and stops."""
+    """A segment store process: starts, serves until `stop` or a fatal failure, and stops."""
 
     def __init__(self, config: StoreConfig, environment: Mapping[str, str]) -> None:
         self._config = config
@@ -103,12 +103,12 @@ class SegmentStoreProcess:
         self._collector = QuietCollector(lambda: self._journal.synced_commits)
 
     async def start(self) -> str:
-        """Register, read the journal, claim, recover and listen; the line that says so.
+        """Register, read the journal, claim, recover and listen. Returns the `ready` line.
 
-        The socket is bound before the claims, which name its port. Containers are served one by one as they are
-        recovered; this returns when each that needs nothing of another store is served or has failed once. The port
-        opens at that moment or after LISTEN_AFTER_S: Pravega's Rust client connects again when a port is closed, but
-        its reader groups end for good when a table request is answered with WrongHost.
+        The socket is bound before the claims, which contain its port. Each container is served as soon as it is
+        recovered. This returns when each container that can be opened now is served or has failed once. The port opens
+        then, or after LISTEN_AFTER_S. It does not open earlier, because reader groups of Pravega's Rust client end for
+        good when a table request gets WrongHost, while a closed port makes the client connect again.
 
         Raises:
             HeadraceError: the log, the metadata store or the platform does not allow it.
@@ -139,10 +139,9 @@ class SegmentStoreProcess:
         return f"ready store={own.store_id} host={own.host} port={own.port} containers={containers}"
 
     async def _register(self, port: int) -> Membership:
-        """Be alive for the health check, and take this store's place in the cluster.
+        """Open the health port, and register this store's lease.
 
-        Before anything that takes long: others wait for a store with a lease, and a journal takes as long to read as it
-        is large.
+        This comes before the journal is read, which may take long: other stores wait only for a store with a lease.
         """
         config = self._config
         if config.health_port is not None:
@@ -168,22 +167,22 @@ class SegmentStoreProcess:
         return self._membership
 
     def _check_container_count(self) -> None:
-        """Before the lease: a store that would look for data in the wrong containers takes none."""
+        """Check the number of containers, before the lease: another number would map segments to wrong containers."""
         check_fixed_setting(self._metadata_store, FixedSetting.CONTAINERS, self._config.container_count)
 
     async def ended(self) -> int:
-        """The exit code, once there is one."""
+        """Wait for the end of the process. Returns the exit code."""
         return await asyncio.shield(self._ended)
 
     def request_stop(self) -> bool:
-        """End in good order; False if that was asked for before."""
+        """Request a graceful shutdown. Returns False if it was requested before or the process has failed."""
         if self._ended.done():
             return False
         self._ended.set_result(0)
         return True
 
     async def stop(self) -> None:
-        """Take nothing more, answer what was taken, bring to tier 2 what the deadline allows, close the log."""
+        """Accept no more requests, reply to accepted ones, flush what the deadline allows, and close the journal."""
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
@@ -224,7 +223,7 @@ class SegmentStoreProcess:
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
 
     def _note_settled(self) -> None:
-        """Close the latch of the health check (probe.py): from now on only a dead process may end the task."""
+        """Set the latch of the health check (probe.py). From now on only a failed process makes the check fail."""
         try:
             mark_settled(self._config.data_dir, self._config.process)
         except OSError as error:
@@ -235,12 +234,12 @@ class SegmentStoreProcess:
 
     @property
     def _serves(self) -> bool:
-        """Whether every container that belongs here is served, under a lease that stands."""
+        """Whether every container of this store is served under a valid lease."""
         complete = self._membership is not None and not self._membership.missing and self._store.gate.is_open
         return self._started and not self._ended.done() and complete
 
     def _alive(self) -> Answer:
-        """That there is an answer says that the loop turns; the journal has a thread of its own."""
+        """The page /health. A reply shows that the event loop runs; the status also shows whether the journal works."""
         well = self._journal.failure is None
         return json_answer(well, {"status": "ok" if well else "failing", "store": self._config.store_id})
 
@@ -259,7 +258,7 @@ class SegmentStoreProcess:
 
 
 def _openings_shown(openings: Mapping[int, ContainerOpening]) -> dict[str, Any]:
-    """What `/ready` says of containers that are not served yet; nothing if there are none."""
+    """The part of `/ready` about containers that are not served yet; empty if there are none."""
     shown: dict[str, Any] = {}
     for container, opening in sorted(openings.items()):
         progress = opening.progress

@@ -1,7 +1,7 @@
-"""The way of one container from its claim to the moment in which it is served, step by step.
+"""Opens one container in steps, from its claim until it is served.
 
-Each step may fail and be repeated; `undo` takes back what the steps so far have left in this process. What they left in
-tier 2 names the epoch of the claim, and is found by the repetition.
+Each step may fail and be repeated. `undo` discards what the steps have created in this process. What they wrote to
+tier 2 carries the epoch of the claim, and a repeated step finds it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class ContainerOpening:
-    """`epoch` is None until the container was claimed. `on_failure` is the container's once it was built."""
+    """`epoch` is None before the claim. `on_failure` is passed to the container when it is built."""
 
     def __init__(
         self, parts: SharedParts, container: int, on_failure: Callable[[SegmentContainer, HeadraceError], None]
@@ -46,18 +46,18 @@ class ContainerOpening:
         self._started_s = 0.0
 
     def claimed(self, epoch: int) -> None:
-        """The container was claimed with this epoch."""
+        """Note that the container was claimed with this epoch."""
         parts = self._parts
         self.epoch = epoch
-        # One for all attempts: it counts the objects of this epoch, whose names are never used twice.
+        # One for all attempts: it numbers the snapshots of this epoch, so that no object name is reused.
         self._snapshot_store = SnapshotStore(parts.metadata_store, parts.chunk_storage, self.container, epoch)
         self.progress = self.progress.done()
 
     async def advance(self) -> None:
-        """Do the step that is next, up to the one that confirms the claim, which is the caller's.
+        """Do the next step. The caller does the first one, the claim, and the last one, which confirms it.
 
         Raises:
-            CorruptError: its log is damaged, or tier 2 contradicts itself.
+            CorruptError: the log is damaged, or the data in tier 2 is inconsistent.
             FencedError: the container belongs to a newer owner.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
@@ -70,19 +70,19 @@ class ContainerOpening:
         self.progress = self.progress.done()
 
     async def failed(self, error: Exception) -> None:
-        """Note that the step that is next has failed, and take back what its repetition would mind."""
+        """Note that the current step has failed, and discard what would prevent its repetition."""
         self.progress = self.progress.failed(error)
         if self.progress.step is OpeningStep.LEDGER:
             await self.undo()
 
     async def undo(self) -> None:
-        """Take back all but the claim: nothing of the container is in memory then, and its log can be opened again.
+        """Discard everything but the claim, so that nothing is in memory and the log can be opened again.
 
         Raises:
             UnavailableError: the journal has failed.
         """
         if self.owned is not None:
-            self.owned.container.log.on_failure = None  # it is none
+            self.owned.container.log.on_failure = None  # closing the log is not a failure of the container
             self.owned.container.log.close()
             await self.owned.stop()
         recovery, self._recovery, self.owned, self._backfill = self._recovery, None, None, None
@@ -94,7 +94,7 @@ class ContainerOpening:
             recovery.metadata.release_memory()
 
     def start(self) -> OwnedContainer:
-        """Let it be served; to be called once the claim was confirmed."""
+        """Start the background work of the container. Call it when the claim was confirmed."""
         if self.owned is None:
             raise AssertionError("a container is served before it was opened")
         segment_container = self.owned.container
@@ -171,7 +171,7 @@ class ContainerOpening:
         covered = recovery.told_nothing
         self.owned = assemble(parts, container, self._directory(), self._snapshots, self._backfill, covered=covered)
         if self._restored:
-            # Before any client is served: the log must tell this before it tells anything else.
+            # Before any client is served: later operations in the log refer to the restored segments.
             await self.owned.writer.checkpoint()
 
     # Internal
@@ -201,7 +201,7 @@ class ContainerOpening:
 
 
 def drop_past_log(ledgers: LedgerStore, container: int, pointer: SnapshotPointer | None) -> None:
-    """Forget a log of the container that is here if another store went on with it after it was written."""
+    """Discard the container's log on this volume if a newer epoch has taken over the container since."""
     found = ledgers.epochs().get(container)
     if found is not None and pointer is not None and pointer.epoch > found:
         _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, found, pointer.epoch)

@@ -1,6 +1,6 @@
-"""The ports that a store waits for, with a stopwatch: disk of the journal, tier 2, metadata store.
+"""Wrappers that measure the requests of a store to the journal's disk, tier 2 and the metadata store.
 
-Each wraps any implementation of its port and changes nothing but the numbers.
+Each wraps any implementation of its port, and does not change its behaviour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class MeasuredJournalDisk:
-    """A commit is what lies between the begin of a write and the end of the next sync of the same file."""
+    """Measures commits: each lasts from the start of a write to the end of the next sync of the same file."""
 
     def __init__(self, disk: JournalDisk, clock: Clock) -> None:
         self.metrics = JournalMetrics()
@@ -77,7 +77,7 @@ class _MeasuredJournalFile:
 
 
 class _Stopwatch:
-    """Requests by operation; a lock, because they may end on any thread and take milliseconds anyway."""
+    """Measures requests by operation, under a lock, since requests end on any thread."""
 
     def __init__(self, clock: Clock, operations: Sequence[str]) -> None:
         self.requests: Mapping[str, RequestMetrics] = {operation: RequestMetrics() for operation in operations}
@@ -101,7 +101,7 @@ class _Stopwatch:
 
 
 class MeasuredChunkStorage:
-    """`requests` by operation; bytes count once the request has succeeded."""
+    """Measures requests to tier 2 by operation. Bytes count when the request has succeeded."""
 
     def __init__(self, storage: ChunkStorage, clock: Clock) -> None:
         self._storage = storage
@@ -134,7 +134,7 @@ class MeasuredChunkStorage:
 
 
 class MeasuredMetadataStore:
-    """`requests` by operation."""
+    """Measures requests to the metadata store by operation."""
 
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
         self._store = store

@@ -1,8 +1,7 @@
-"""What a segment store counts about itself. Recording is an addition to an integer or to one place of a list: no locks,
-no objects, no clock of its own.
+"""Counters and histograms of a segment store. To record a value is one addition, without locks or new objects.
 
-Every counter and histogram has one writing thread; readers on other threads see each number whole, though not all of
-them at one moment. What can be asked for when somebody looks (queue lengths, bytes in the cache) is not counted here.
+Every counter and histogram has one writing thread. Readers on other threads see consistent single numbers, but not all
+numbers of the same moment. Values that the metrics page can read directly, as queue lengths, are not counted here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SIZE_BOUNDS_BYTES: Final = tuple(1 << shift for shift in range(10, 28, 2))
 
 
 class Histogram:
-    """How many values fell at or under each of the ascending `bounds`, and, last, above all of them; and their sum."""
+    """The number of values up to each of the ascending `bounds`, last the number above all of them, and the sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -34,7 +33,7 @@ class Histogram:
 
 
 class RequestMetrics:
-    """Requests to one service: how long each took, successful or not, and how many failed, by error code."""
+    """The durations of all requests to one service, and the number of failed requests by error code."""
 
     __slots__ = ("errors", "seconds")
 
@@ -47,7 +46,7 @@ class RequestMetrics:
 
 
 class ContainerMetrics:
-    """Of one container since it was opened."""
+    """The metrics of one container since it was opened."""
 
     __slots__ = (
         "append_bytes",
@@ -76,9 +75,9 @@ class ContainerMetrics:
 
 
 class StoreMetrics:
-    """Of what the containers of a store share. `connections` is as of now, everything else since the start.
+    """The metrics that the containers of a store share. `connections` is the current number; the rest are totals.
 
-    `reads` are those that were answered with data, `storage_reads` those of them for which tier 2 was asked.
+    `reads` counts reads answered with data, `storage_reads` those of them that needed tier 2.
     """
 
     __slots__ = (
@@ -106,7 +105,7 @@ class StoreMetrics:
 
 
 class JournalMetrics:
-    """Of the journal; written by its thread."""
+    """The metrics of the journal, written by its thread."""
 
     __slots__ = ("commit_bytes", "commit_seconds")
 

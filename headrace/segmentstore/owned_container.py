@@ -1,4 +1,4 @@
-"""A container that a store serves, with what works for it; and what all containers of a store share."""
+"""A container that a store serves, with its background tasks, and the parts that all containers of a store share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What the containers of one store share."""
+    """The parts that the containers of one store share."""
 
     ledgers: LedgerStore
     pool: BlockPool
@@ -51,14 +51,14 @@ class SharedParts:
     compaction_budget: CompactionBudget
     log_room: LogRoom
     reading_threads: Executor
-    """For what historical readers ask the chunk directory: flushes must not wait behind them."""
+    """For directory queries of historical readers, so that flushes do not wait behind them."""
     log_thread: Executor
-    """For logs that are read again, each of which may take minutes: one after the other, and no flush waits."""
+    """For reading the logs of containers that are opened. Each may take minutes, and flushes must not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedContainer:
-    """A container that this store serves."""
+    """A container that this store serves, with its background tasks."""
 
     container: SegmentContainer
     writer: StorageWriter
@@ -69,7 +69,7 @@ class OwnedContainer:
     backfill: Backfill
 
     async def stop(self) -> None:
-        """End what works for the container; it must not be served any more."""
+        """Stop the background tasks of the container, which must not be served any more."""
         await self.maintenance.stop()
         await self.tables.stop()
         await self.writer.stop()
@@ -85,7 +85,7 @@ def assemble(
     *,
     covered: bool,
 ) -> OwnedContainer:
-    """The container with what works for it; nothing of that runs yet. `covered` is as SnapshotWriter has it."""
+    """Build the tasks of a container without starting them. `covered` is as for `SnapshotWriter`."""
     limits, clock = parts.limits, parts.clock
     snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, covered=covered)
     names = ObjectNames(container.container, container.epoch)

@@ -1,6 +1,6 @@
-"""The containers of one segment store process, and what they share: journal, cache, tier 2.
+"""The containers of one segment store process, and the journal, cache and tier 2 that they share.
 
-Finds the container of a segment. It does not know how connections, claims or AWS work.
+This module finds the container of a segment, and is independent of connections, claims and AWS.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headrace.segmentstore.tiering.throttle import Throttle
 _log = logging.getLogger(__name__)
 
 READING_THREADS: Final = 4
-"""Requests of historical readers to DynamoDB at a time: each takes milliseconds, and what waits is a reader."""
+"""Concurrent requests of historical readers to DynamoDB. Each takes milliseconds, and only readers wait for them."""
 
 
 class SegmentStore:
@@ -89,7 +89,7 @@ class SegmentStore:
         self._on_failure = on_failure
         self._scaling_reports = scaling_reports
         self._openings: dict[int, ContainerOpening] = {}
-        self._handed_over: dict[int, OwnedContainer] = {}  # what they hold back is acknowledged under their claim
+        self._handed_over: dict[int, OwnedContainer] = {}  # their held acknowledgements need their claims
         self._handing_over: set[asyncio.Future[bool]] = set()
         self._retiring: dict[int, asyncio.Task[None]] = {}
         self.throttle = Throttle(pool, self._log_room, lambda: [each.container for each in self._owned.values()])
@@ -102,37 +102,37 @@ class SegmentStore:
 
     @property
     def openings(self) -> Mapping[int, ContainerOpening]:
-        """Containers that are on their way to be served."""
+        """Containers that are being opened."""
         return self._openings
 
     @property
     def claims(self) -> Mapping[int, int]:
-        """The claims that this store counts as its own: the epochs of what it serves, hands over and opens."""
+        """The epochs of the containers that this store serves, hands over or opens."""
         served = [*self._handed_over.values(), *self._owned.values()]
         opened = {each.container: each.epoch for each in self._openings.values() if each.epoch is not None}
         return opened | {each.container.container: each.container.epoch for each in served}
 
     def lose_claim(self, container: int, epoch: int, error: FencedError) -> None:
-        """Stop what is served under the claim of this epoch: nothing more of it is acknowledged.
+        """Stop a container that is served under the claim of this epoch, so that it acknowledges nothing more.
 
-        What is being opened under it is not served: the look before that finds out.
+        A container that is being opened is not stopped: its claim is confirmed before it is served.
         """
         owned = self._owned.get(container) or self._handed_over.get(container)
         if owned is not None and owned.container.epoch == epoch:
             owned.container.log.fail(error)
 
     def is_free(self, container: int) -> bool:
-        """Whether nothing of the container is left here, so that it may be opened."""
+        """Whether this process has nothing of the container in memory, so that it may be opened."""
         served = container in self._owned or container in self._handed_over
         return not (served or container in self._openings or container in self._retiring)
 
     def begin_opening(self, container: int) -> ContainerOpening:
-        """Begin to open a container that is free; it ends with `serve` or `abandon`."""
+        """Begin to open a container that is free. The caller ends the opening with `serve` or `cancel_opening`."""
         opening = self._openings[container] = ContainerOpening(self._parts, container, self._container_failed)
         return opening
 
     def serve(self, opening: ContainerOpening) -> None:
-        """Serve a container whose claim was confirmed just now."""
+        """Serve a container whose claim has just been confirmed."""
         del self._openings[opening.container]
         owned = self._owned[opening.container] = opening.start()
         self._log_room.look(self.clock.monotonic_s())
@@ -140,25 +140,25 @@ class SegmentStore:
             owned.container.rates.start(self._scaling_reports)
         self._remove_transients(owned.container)
 
-    def abandon(self, opening: ContainerOpening) -> None:
-        """Take back an opening; the container is free once that is done."""
+    def cancel_opening(self, opening: ContainerOpening) -> None:
+        """Undo an opening in the background; the container is free when that is done."""
         if self._openings.get(opening.container) is opening:
             del self._openings[opening.container]
             self._retire(opening.container, opening.undo())
 
     async def retired(self, container: int) -> None:
-        """Return once nothing of a container is left here that was abandoned or has failed."""
+        """Wait until nothing is left in memory of a container that has failed or whose opening was cancelled."""
         while (task := self._retiring.get(container)) is not None:
             await asyncio.wait([task])
 
     async def open_container(self, container: int, epoch: int) -> None:
         """Recover a container that was claimed with `epoch` from its log or, without one, from tier 2; then serve it.
 
-        One attempt, of which nothing is left when it fails. A log of the past is dropped.
+        Makes one attempt, and leaves nothing in memory if it fails. Discards a log from before a takeover.
 
         Raises:
-            CorruptError: its log is damaged, or tier 2 contradicts itself.
-            FencedError: its log belongs to a newer owner.
+            CorruptError: the log is damaged, or the data in tier 2 is inconsistent.
+            FencedError: the log belongs to a newer owner.
             ThrottledError, UnavailableError: tier 2 does not answer.
         """
         await self.retired(container)
@@ -168,25 +168,26 @@ class SegmentStore:
             while opening.progress.step is not OpeningStep.CONFIRM:
                 await opening.advance()
         except BaseException:
-            self.abandon(opening)
+            self.cancel_opening(opening)
             await self.retired(container)
             raise
         self.serve(opening)
 
     def drop_past_log(self, container: int, pointer: SnapshotPointer | None) -> None:
-        """Forget a log of the container that is here if another store went on with it after it was written."""
+        """Discard the container's log on this volume if a newer epoch has taken over the container since."""
         drop_past_log(self.ledgers, container, pointer)
 
     @property
     def logs_at_rest(self) -> list[int]:
-        """Containers that are not served, but whose log is here: they keep the journal from freeing space."""
+        """Containers with a log on this volume that are not served. Their logs keep the journal from freeing space."""
         return sorted(self.ledgers.epochs().keys() - self._owned.keys())
 
     async def hand_over(self, container: int, deadline_s: float) -> bool:
-        """Take nothing more for a container, bring it to tier 2, and stop serving it; whether another store can go on.
+        """Stop accepting operations for a container, flush it to tier 2, and stop serving it.
 
-        If not, because tier 2 was too slow, its log is needed here still: the container has stopped, and is opened from
-        its log again. Clients are told WrongHost from now on; what was accepted is answered.
+        Returns whether another store can take over. If tier 2 was too slow, the log here is still needed: the container
+        has stopped, and must be opened from its log again. Clients get WrongHost from now on, and replies to the
+        operations that were accepted.
         """
         owned = self._owned.pop(container, None)
         if owned is None:
@@ -214,8 +215,8 @@ class SegmentStore:
             clean = False
         await owned.writer.stop()
         await owned.backfill.stop()
-        segment_container.log.on_failure = None  # it is none
-        segment_container.log.fail(FencedError(f"container {container} was handed over: ask again who has it"))
+        segment_container.log.on_failure = None  # the end of a hand-over is not a failure of the container
+        segment_container.log.fail(FencedError(f"container {container} was handed over: look up its owner again"))
         owned.tables.cancel()
         if not clean:
             self._retire(container, self._release(owned))
@@ -228,7 +229,7 @@ class SegmentStore:
         return True
 
     def _remove_transients(self, container: SegmentContainer) -> None:
-        """Remove the segments of connections that did not survive."""
+        """Remove the transient segments of connections that ended with the former process."""
         for name in filter(is_transient_segment_name, container.metadata.segments):
             self.run_background(container.delete(name))
 
@@ -241,17 +242,17 @@ class SegmentStore:
         container = container_of_segment(segment_name, self.container_count)
         owned = self._owned.get(container)
         if owned is None:
-            raise FencedError(f"container {container} of segment {segment_name} is not here")
+            raise FencedError(f"this store does not own container {container} of segment {segment_name}")
         return owned
 
     def tick_rates(self) -> None:
-        """Bring the rates of the segments up to date; to be called about every model.rates.TICK_S."""
+        """Update the rates of the segments; call it about every `model.rates.TICK_S`."""
         self._log_room.look(self.clock.monotonic_s())
         for each in self._owned.values():
             each.container.rates.tick()
 
     def run_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that belongs to no connection and that nobody waits for."""
+        """Run work in the background that belongs to no connection and that no caller waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background_done)
@@ -262,11 +263,11 @@ class SegmentStore:
             _log.warning("event=background_work_failed error=%r", error)
 
     async def close(self, deadline_s: float) -> None:
-        """Store what can be stored within the deadline, checkpoint, write the last snapshots, and stop serving."""
+        """Flush what the deadline allows, checkpoint, write the last snapshots, and stop serving."""
         for task in list(self._background):
             task.cancel()
         for opening in list(self._openings.values()):
-            self.abandon(opening)
+            self.cancel_opening(opening)
         ending: list[asyncio.Future[Any]] = [*self._handing_over, *self._retiring.values()]
         if ending:
             await asyncio.wait(ending, timeout=deadline_s)
@@ -281,7 +282,7 @@ class SegmentStore:
                 drain.cancel()
             ended = await asyncio.gather(*closing, return_exceptions=True)
             for each, result in zip(owned, ended, strict=True):
-                if result is not True:  # the next start needs this one's volume, or loses what is late
+                if result is not True:  # the next start needs this volume, or loses the data that is not in tier 2
                     _log.warning("event=close_incomplete container=%d error=%r", each.container.container, result)
         for each in owned:
             await each.writer.stop()
@@ -305,9 +306,9 @@ class SegmentStore:
             self._on_failure(container, error)
 
     async def _release(self, owned: OwnedContainer) -> None:
-        """Have nothing left of a container that has stopped, so that it can be opened from its log again."""
+        """Release everything of a container that has stopped, so that it can be opened from its log again."""
         await owned.stop()
-        # First: what the journal has not written yet is written from this memory.
+        # Before the memory is released: the journal may still write from it.
         await asyncio.to_thread(self.ledgers.release, owned.container.container)
         owned.container.metadata.release_memory()
 

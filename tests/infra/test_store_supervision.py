@@ -164,19 +164,19 @@ def _supervise(volume, first_service_s: float, *program: str) -> int:
     return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False).returncode
 
 
-def test_an_image_that_never_serves_is_given_up(volume, tmp_path):
+def test_task_with_an_image_that_never_serves_ends(volume, tmp_path):
     """ECS counts the task as failed within minutes, where the health check would take ten."""
     starts = tmp_path / "starts"
     starts.write_text("")
-    assert _supervise(volume, LATER_S, DIES_AND_COUNTS, str(starts)) == supervised.GIVEN_UP
+    assert _supervise(volume, LATER_S, DIES_AND_COUNTS, str(starts)) == supervised.NEVER_SERVED
     assert len(starts.read_text()) == supervised.EARLY_DEATHS_MAX
 
 
-def test_a_process_that_never_gets_to_serve_is_given_up(volume):
-    assert _supervise(volume, AT_ONCE_S, HANGS) == supervised.GIVEN_UP
+def test_task_whose_process_never_serves_ends(volume):
+    assert _supervise(volume, AT_ONCE_S, HANGS) == supervised.NEVER_SERVED
 
 
-def test_a_volume_with_a_journal_is_never_given_up(volume, tmp_path):
+def test_task_on_a_volume_with_a_journal_keeps_restarting(volume, tmp_path):
     """It was not empty when the task began: it may have the only copy of an event."""
     starts = tmp_path / "starts"
     starts.write_text("")
@@ -186,7 +186,7 @@ def test_a_volume_with_a_journal_is_never_given_up(volume, tmp_path):
     assert len(starts.read_text()) == 20
 
 
-def test_a_task_that_has_served_is_never_given_up(volume, tmp_path):
+def test_task_that_has_served_keeps_restarting(volume, tmp_path):
     starts = tmp_path / "starts"
     starts.write_text("")
     mark_served(volume)

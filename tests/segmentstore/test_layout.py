@@ -93,7 +93,7 @@ def test_a_volume_without_logs_is_laid_out_anew(tmp_path):
 def test_a_volume_of_an_older_version_belongs_to_one_process(tmp_path):
     _start(tmp_path)
     (tmp_path / LAYOUT_NAME).unlink()
-    with pytest.raises(IllegalStateError, match="nobody wrote down"):
+    with pytest.raises(IllegalStateError, match="in an unknown way"):
         _start(tmp_path, processes=2)
     _start(tmp_path)
     assert (tmp_path / LAYOUT_NAME).exists()

@@ -105,7 +105,7 @@ def test_a_request_ends_when_the_last_who_wants_it_has_gone(run):
             reader.cancel()
         await turns()
         assert storage.ended == 0
-        cache.abandon(wanted, expected)
+        cache.release(wanted, expected)
         await turns()
         assert (storage.ended, cache.requested_bytes) == (1, 0)
         assert cache.get(wanted) is None
@@ -163,7 +163,7 @@ def test_the_budget_holds_whatever_happens(steps):
             assert cache.remembered_bytes == sum(each.length for each in cache._remembered)
         storage.go_on.set()
         for each in expected:
-            cache.abandon(*each)
+            cache.release(*each)
         for task, data in zip(tasks, await asyncio.gather(*tasks), strict=True):
             assert len(data) > 0, task
         await turns()

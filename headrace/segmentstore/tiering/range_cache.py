@@ -80,11 +80,11 @@ class RangeCache:
             try:
                 return await asyncio.shield(request.task)
             finally:
-                self.abandon(wanted, request)
+                self.release(wanted, request)
         return data
 
     def expect(self, wanted: Range) -> Request | None:
-        """Ask for a range that will probably be read soon, if there is room; `abandon` is owed for what is returned."""
+        """Ask for a range that will probably be read soon, if there is room; `release` is owed for what is returned."""
         request = self._requests.get(wanted)
         if request is None and wanted not in self._remembered and self.takes_large(wanted):
             request = self._request(wanted)
@@ -92,7 +92,7 @@ class RangeCache:
             request.wanted += 1
         return request
 
-    def abandon(self, wanted: Range, request: Request) -> None:
+    def release(self, wanted: Range, request: Request) -> None:
         """One less wants it."""
         request.wanted -= 1
         if not request.wanted and not request.task.done():

@@ -41,7 +41,7 @@ class ReadAhead:
         """The reader is gone, or somewhere else."""
         expected, self._expected = self._expected, []
         for piece, request in expected:
-            self._cache.abandon(piece, request)
+            self._cache.release(piece, request)
 
 
 def piece_at(run: ChunkRun, position: int, piece_bytes: int) -> Range:

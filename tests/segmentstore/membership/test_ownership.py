@@ -250,7 +250,7 @@ def test_a_container_claimed_by_another_store_while_it_was_opened_is_not_served(
             world.claim(0)
             with pytest.raises(FencedError, match="taken over"):
                 await a.membership.heartbeat.confirm(0, opening.epoch)
-            store.abandon(opening)
+            store.cancel_opening(opening)
             await store.retired(0)
             assert 0 not in a.containers
             assert 0 not in store.claims
