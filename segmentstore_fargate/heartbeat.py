@@ -215,7 +215,7 @@ class Heartbeat:
             self._take_stock()
 
     def _take_stock(self) -> None:
-        """Find out why the lease has changed: a lost reply to a write, its end by another store, or a second process."""
+        """Find out why the lease changed: a lost reply to a write, its end by another store, or another process."""
         found = self._records.lease(self._identity.store_id)
         if found is not None and not self._is_own(found.lease):
             store_id = self._identity.store_id
