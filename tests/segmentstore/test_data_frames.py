@@ -88,7 +88,7 @@ OPERATION = data_frames.encode_operation_length(3) + b"abc"
 @pytest.mark.parametrize(
     ("entries", "complaint"),
     [
-        (frames(((0, 1, 0), b"")), "not a data frame"),
+        (frames(((0, 1, 0), b"")), "is not a data frame"),
         (frames(((0, 1, 5), b"abc")), "claims to continue"),
         (frames(((0, 1, 3), b"abc")), "start is missing"),
         (frames(((0, 1, 0), OPERATION), ((2, 2, 0), OPERATION)), "expected 1"),

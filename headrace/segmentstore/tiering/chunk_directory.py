@@ -1,9 +1,9 @@
 """The chunk directory of one container's segments: records of the metadata store, written under the container's claim.
 
-Each write is one transaction that also checks the version of the claim, so that a deposed owner changes nothing, and
-that keeps the count of each packed object whose runs come or go. What is removed or replaced must still be what was
-read: otherwise nothing is written, and whoever asked looks again. The metadata store blocks; its calls run in threads,
-never on the event loop.
+Each write is one transaction. It checks the version of the claim, so that a fenced owner changes nothing, and updates
+the count of each packed object whose runs are added or removed. Records that it removes or replaces must still be those
+that were read. Otherwise it writes nothing, and the caller reads them again. The metadata store blocks; its calls run
+in threads, never on the event loop.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from headrace.segmentstore.tiering.claimed_writes import ClaimedWrites
 _log = logging.getLogger(__name__)
 
 RUNS_PER_WRITE_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
-"""Beside the check of the claim and the count of the one object that they are in."""
+"""In addition to the check of the claim and the count of the one object that they are in."""
 
 LINKED_MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 2) // 2
-"""Beside the check of the claim and the link to what is left."""
+"""In addition to the check of the claim and the link to the rest."""
 
 MOVES_PER_WRITE_MAX: Final = (WRITES_PER_TRANSACTION_MAX - 1) // 2
 RUNS_PER_PAGE: Final = 64
 
 _Change = tuple[int, int]
-"""Of an object's count: runs and bytes."""
+"""A change of an object's count: runs and bytes."""
 
 
 class ChunkDirectory:
     """`epoch` is the version of the container's claim; `clock` dates objects that no run uses any more.
 
-    `threads` run the queries of runs; without them the loop's own do, as for everything else. `observe_ordering` hears
-    when the end of a `last_run` came: what the store writes from then on must be newer.
+    `threads` run the queries of runs; without them the threads of the loop do, as for all other calls.
+    `observe_ordering` is called with the ordering of a last entry, so that the store's later frames get greater ones.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class ChunkDirectory:
     # Runs come and go
 
     async def add(self, runs: Sequence[tuple[str, ChunkRun]], object_length: int) -> dict[int, ChunkRun]:
-        """Enter runs of segments, given by name, that lie in one object of `object_length` bytes; all or none.
+        """Enter runs of segments, given by name, that are in one object of `object_length` bytes; all or none.
 
-        Returns what was found in the way, by index into `runs`: a run of the same segment at the same offset that an
-        earlier attempt left. Nothing was written then.
+        Returns conflicting runs by index into `runs`: an earlier attempt entered them at the same offsets.
+        Nothing was written then.
 
         Raises:
             FencedError: the container has another owner.
@@ -111,7 +111,9 @@ class ChunkDirectory:
                 except WriteConflictError as error:
                     if found := _found_runs(error, len(runs)):
                         return found
-                    self._newest = error.failed.get(len(runs) + 1)  # entered before, by a write that was forgotten
+                    self._newest = error.failed.get(
+                        len(runs) + 1
+                    )  # an earlier write entered it, and its reply was lost
                 else:
                     self._newest = Record(key, 0 if record is None else record.version + 1, count.body)
                     return {}
@@ -120,7 +122,7 @@ class ChunkDirectory:
     async def move(self, source: str, target: str, runs: Sequence[ChunkRun], moved: Sequence[ChunkRun]) -> bool:
         """Make `runs` of `source` the runs `moved` of `target`; raises as `add`.
 
-        False if the target has something there already. Nothing was written then.
+        Returns False, and writes nothing, if the target has an entry there already.
         """
         writes: list[Write] = [Create(_run_key(target, run.offset), chunk_body(run)) for run in moved]
         writes.extend(Delete(_run_key(source, run.offset), run.version) for run in runs)
@@ -157,11 +159,10 @@ class ChunkDirectory:
         return moved
 
     async def remove(self, name: str, runs: Sequence[ChunkRun], links: Sequence[RunLink] = ()) -> int:
-        """Forget links and runs of a segment, as many of the first runs as one transaction takes; how many runs.
+        """Remove links of a segment, and as many of the first runs as fit into a transaction. Returns their number.
 
-        Raises as `add`.
-
-        CorruptError: a run lies in an object that no record counts.
+        Raises as `add`, and:
+            CorruptError: a run is in an object without a count.
         """
         gone = runs[: fitting(runs, WRITES_PER_TRANSACTION_MAX - 1 - len(links))]
         writes = [Delete(_run_key(name, run.offset), run.version) for run in gone]
@@ -171,11 +172,11 @@ class ChunkDirectory:
         return len(gone)
 
     async def remove_record(self, name: str) -> None:
-        """Forget that there was a segment that may have left memory; raises as `add`."""
+        """Remove the record of a segment that may have been evicted; raises as `add`."""
         await self._claimed.write(*[Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
 
     async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
-        """Have one run, in an object of `object_length` bytes, in the place of contiguous `former` ones.
+        """Replace contiguous `former` runs by one run, in an object of `object_length` bytes.
 
         They must fit into `REPLACED_WRITES_MAX` (see `fitting`). Raises as `remove`.
         """
@@ -187,7 +188,7 @@ class ChunkDirectory:
     # Questions
 
     async def page(self, name: str, *, first: int = 0, limit: int = RUNS_PER_PAGE) -> list[ChunkRun]:
-        """Runs of a segment that start at `first` or behind, in order."""
+        """Runs of a segment that start at `first` or later, in order."""
         return _runs(await self._query(name, first=first, last=OFFSET_BEHIND_ALL - 1, limit=limit))
 
     async def runs_before(self, name: str, end: int, limit: int) -> list[ChunkRun]:
@@ -231,7 +232,7 @@ class ChunkDirectory:
         return await asyncio.to_thread(self._store.get, self._object_key(name))
 
     async def forget_objects(self, records: Sequence[Record]) -> None:
-        """Remove counts of objects that are no more, if they are as they were read; raises as `add`."""
+        """Remove counts of deleted objects, if they have not changed since they were read; raises as `add`."""
         size = WRITES_PER_TRANSACTION_MAX - 1
         for first in range(0, len(records), size):
             await self._write_or_look_again([Delete(each.key, each.version) for each in records[first : first + size]])
@@ -284,7 +285,7 @@ class ChunkDirectory:
             await self._write_or_look_again([*writes, *counts])
 
     def _counted(self, key: Key, record: Record | None, change: _Change, new_length: int) -> Create | Replace:
-        """Raises CorruptError: runs are to go that nobody counted."""
+        """The write of an object's changed count; raises CorruptError if more runs would be removed than it counts."""
         former = ObjectCount(0, 0, new_length) if record is None else object_count(record.body)
         count = former.changed(*change, self._clock.now_ms())
         if count.runs < 0 or count.run_bytes < 0:
@@ -307,7 +308,7 @@ REPLACED_WRITES_MAX: Final = WRITES_PER_TRANSACTION_MAX - 2
 
 
 def fitting(runs: Iterable[ChunkRun], writes_max: int) -> int:
-    """How many of the first runs can be removed with so many writes: one each, and one for each object they lie in."""
+    """How many of the first runs fit into so many writes: one write for each run, and one for each of their objects."""
     objects: set[str] = set()
     fit = 0
     for run in runs:
@@ -354,4 +355,4 @@ def _found_runs(error: WriteConflictError, run_count: int) -> dict[int, ChunkRun
 
 
 def _changed() -> UnavailableError:
-    return UnavailableError("the chunk directory is another than it was when it was read: looking again")
+    return UnavailableError("the chunk directory has changed since it was read: the write is retried")

@@ -1,6 +1,6 @@
 """Writes of one owner of a container to the metadata store: in one transaction with a check of its claim.
 
-A deposed owner changes nothing. The metadata store blocks; its calls run in threads, never on the event loop.
+A fenced owner changes nothing. The metadata store blocks; its calls run in threads, never on the event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ClaimedWrites:
         self._claim = Check(Key(CLUSTER_PARTITION, claim_sort(container)), version=epoch)
 
     async def write(self, *writes: Write) -> None:
-        """All or nothing; one less than a transaction takes.
+        """Write all or nothing. There is room for one write less than in a transaction without a check.
 
         Raises:
             FencedError: the container has another owner; nothing was written.

@@ -1,9 +1,9 @@
-"""Writes small runs of one container's segments again as larger ones, so that history is read in few large pieces.
+"""Rewrites small runs of one container's segments as larger ones, so that history is read in few large pieces.
 
-Bytes come from the cache if they are there, else by ranged reads. New runs of several segments share an object. Each
-segment's runs are swapped in one transaction, which fails if anybody changed them meanwhile; the old objects stay for
-the collector's time of grace, so that whoever remembers an old run can still read it. A crash leaves an object that
-nobody entered, or that has only some of its runs: both are what the counts of objects are for.
+Bytes are taken from the cache or read with ranged reads. New runs of several segments share an object. One transaction
+replaces the runs of a segment, and fails if they have changed meanwhile. The old objects stay for the garbage
+collector's grace period, so that readers which remember an old run can still read it. A crash may leave an object
+without any or without some of its runs; the garbage collector finds these by their counts.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from headrace.segmentstore.tiering.small_runs import COMPACTED_CHUNK_BYTES_MIN, 
 _log = logging.getLogger(__name__)
 
 RUNS_LOOKED_AT: Final = 128
-"""Of a segment's last runs: those that one transaction can replace, and older ones of about the same size."""
+"""The number of a segment's last runs to consider: those that fit into one transaction, and older ones."""
 
 READS_AT_ONCE_MAX: Final = 8
-SEGMENTS_PER_ROUND_MAX: Final = 128
+SEGMENTS_PER_PASS_MAX: Final = 128
 OBJECT_BYTES_WANTED: Final = COMPACTED_CHUNK_BYTES_MIN // 2
 """Merges are gathered up to here; all are in memory, and one alone has less than twice `COMPACTED_CHUNK_BYTES_MIN`."""
 
 
 class CompactionBudget:
-    """What all containers of a process may spend together: one compaction at a time, `bytes_per_s` in the long run.
+    """Limits the compactions of all containers of a process: one at a time, and `bytes_per_s` on average.
 
-    0 bytes a second: nothing is compacted.
+    With 0 bytes per second nothing is compacted.
     """
 
     def __init__(self, bytes_per_s: int, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class CompactionBudget:
         self._free_from_s = clock.monotonic_s()
 
     def take(self) -> bool:
-        """Whether the caller may compact now; if so, `give_back` is owed."""
+        """Whether the caller may compact now. If so, it must call `give_back` afterwards."""
         if self._taken or not self._bytes_per_s or self._clock.monotonic_s() < self._free_from_s:
             return False
         self._taken = True
@@ -82,7 +82,7 @@ class _Merge:
 
 
 def _laid_out(merges: Sequence[_Merge], object_name: str) -> tuple[list[tuple[_Merge, ChunkRun, bytes]], int]:
-    """The runs and their time blocks, which lie behind the data of all of them; and the length of the object."""
+    """The runs with their time blocks, which follow the data of all runs, and the length of the object."""
     position, length = 0, sum(merge.length for merge in merges)
     laid_out = []
     for merge in merges:
@@ -94,7 +94,7 @@ def _laid_out(merges: Sequence[_Merge], object_name: str) -> tuple[list[tuple[_M
 
 
 class Compactor:
-    """One per container. `is_calm`: whether nothing more important wants tier 2 or memory now."""
+    """Compacts the segments of one container, while `is_calm` says that flushes do not need tier 2 or memory."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Compactor:
         self._is_calm = is_calm
 
     async def run_pass(self) -> bool:
-        """Write one object of larger runs, if there is something to merge; whether there may be more now.
+        """Write one object of larger runs, if there are runs to merge. Returns whether there may be more now.
 
         Raises:
             ThrottledError, UnavailableError: tier 2 does not answer; the same runs are looked at again later.
@@ -142,17 +142,17 @@ class Compactor:
         """Merges for one object; the names of segments that were looked at go to `taken`."""
         merges: list[_Merge] = []
         length = 0
-        while length < OBJECT_BYTES_WANTED and len(taken) < SEGMENTS_PER_ROUND_MAX:
+        while length < OBJECT_BYTES_WANTED and len(taken) < SEGMENTS_PER_PASS_MAX:
             name = self._small_runs.take()
             if name is None:
                 break
             taken.append(name)
             segment = self._container.metadata.segments.get(name)
             if segment is None or segment.removed:
-                continue  # a segment that is not active any more is looked at when it has got new runs
+                continue  # an evicted segment is considered again when it gets new runs
             newest = await self._directory.runs_before(name, segment.storage_length, RUNS_LOOKED_AT)
             if not self._container.stored_is_durable:
-                # A recovery looks for a run, or enters it again, where the log says that tier 2 ended.
+                # A recovery needs a run that starts where tier 2 ends by the log, and would enter it again.
                 self._small_runs.look_again(name)
                 break
             runs = self._small_runs.choose(newest)
@@ -189,14 +189,14 @@ class Compactor:
         )
 
     async def _read_all(self, merge: _Merge, pinned: list[Block]) -> bool:
-        """Get the bytes; whether they are all there."""
+        """Read the bytes of a merge. Returns False if some are missing in tier 2."""
         try:
             for first in range(0, len(merge.runs), READS_AT_ONCE_MAX):
                 runs = merge.runs[first : first + READS_AT_ONCE_MAX]
                 for parts in await asyncio.gather(*(self._read(merge.segment, run, pinned) for run in runs)):
                     merge.parts.extend(parts)
         except NotFoundError as error:
-            # Whoever reads these bytes gets an error; a container that stopped would take all others with them.
+            # Readers of these bytes get an error. Stopping the container would make all its other data unavailable.
             _log.critical(
                 "event=foreign_change container=%d segment=%r offset=%d error=%r",
                 self._container.container,

@@ -1,7 +1,6 @@
-"""Brings what a container's log tells of merges, removals and truncations to the chunk directory, and back.
+"""Applies the merges, removals and truncations of a container to the chunk directory.
 
-Each piece of work is bounded and may be repeated: what an earlier attempt did is found in the directory and taken as it
-is.
+Each piece of work is bounded and may be repeated: it finds in the directory what an earlier attempt has done.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from headrace.segmentstore.tiering.small_runs import SmallRuns
 
 _log = logging.getLogger(__name__)
 
-REMOVALS_PER_ROUND_MAX: Final = 64
-TRIMMED_PER_ROUND_MAX: Final = 64
+REMOVALS_PER_PASS_MAX: Final = 64
+TRIMMED_PER_PASS_MAX: Final = 64
 TRIMMED_AT_ONCE_MAX: Final = 4
-"""Each is a query, most of which find nothing to do: flushes share the threads that they take."""
+"""Each is a query in a thread that flushes use too. Most of them find nothing to do."""
 
 
 class DirectoryUpkeep:
-    """Of one container, driven by its storage writer."""
+    """Updates the chunk directory of one container, in the passes of its storage writer."""
 
     def __init__(
         self,
@@ -46,10 +45,10 @@ class DirectoryUpkeep:
         self._looked_at = -1  # number of the segment that was trimmed last in this pass
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
-        """The directory has this run of `place`, a segment of the container or the source of a pending merge.
+        """Note that the directory has this run of `place`, a segment of the container or a source of a pending merge.
 
         Raises:
-            CorruptError: the log contradicts that.
+            CorruptError: the run contradicts the log.
         """
         home, shift = place.home
         end = shift + run.end
@@ -62,7 +61,7 @@ class DirectoryUpkeep:
             place.advance_storage(run.end)
             self._small_runs.note(place.name, run.length)
         if shift + run.offset < home.start_offset:
-            home.trimmed_offset = 0  # truncated before it was stored: look again
+            home.trimmed_offset = 0  # truncated before it was flushed: trim again
 
     def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
         message = f"the chunk directory has {segment.name} {what}"
@@ -72,7 +71,7 @@ class DirectoryUpkeep:
         return CorruptError(message, details={"segment": segment.name, "offset": run.offset})
 
     async def move_merged(self) -> bool:
-        """Give runs that came by merges to the segments that have them now; whether there were any."""
+        """Move the runs of merged segments to their targets in the directory. Returns whether there were any."""
         more = False
         for segment in list(self._container.dirty.values()):
             while not segment.removed and (due := due_move(segment, self._object_bytes_max)) is not None:
@@ -113,7 +112,7 @@ class DirectoryUpkeep:
         return False
 
     async def forget_removed(self) -> bool:
-        """Remove the runs of removed segments, some of them; whether there are more."""
+        """Remove runs of removed segments, a bounded number. Returns whether there may be more."""
         metadata = self._container.metadata
         durable = self._container.log.durable_entry
         dirty = self._container.dirty.values()
@@ -125,7 +124,7 @@ class DirectoryUpkeep:
             for source in merge.sources()
         }
         ready = [name for name, entry in metadata.deletions.items() if entry <= durable and name not in needed]
-        for name in ready[:REMOVALS_PER_ROUND_MAX]:
+        for name in ready[:REMOVALS_PER_PASS_MAX]:
             runs, links = await self._directory.all_entries(name, RUNS_PER_WRITE_MAX)
             removed = await self._directory.remove(name, runs, links)
             if removed == len(runs) and len(runs) + len(links) < RUNS_PER_WRITE_MAX:
@@ -135,14 +134,14 @@ class DirectoryUpkeep:
         return bool(ready)
 
     async def trim_truncated(self) -> bool:
-        """Remove runs that lie before the start of their segment, some of them; whether there are more.
+        """Remove runs before the start of their segment, a bounded number. Returns whether there may be more.
 
-        After a start all segments that were ever truncated are looked at, a bounded number in each round.
+        After a start all segments that were ever truncated are checked, a bounded number in each pass.
         """
         dirty = self._container.dirty.values()
         due = [segment for segment in dirty if segment.trimmed_offset < segment.durable_start_offset]
         due = sorted((each for each in due if each.number > self._looked_at), key=lambda each: each.number)
-        looked_at = due[:TRIMMED_PER_ROUND_MAX]
+        looked_at = due[:TRIMMED_PER_PASS_MAX]
         removed = 0
         for first in range(0, len(looked_at), TRIMMED_AT_ONCE_MAX):
             batch = looked_at[first : first + TRIMMED_AT_ONCE_MAX]
@@ -155,7 +154,7 @@ class DirectoryUpkeep:
         return more or removed > 0
 
     async def _trim(self, segment: Segment) -> int:
-        """How many runs were removed."""
+        """Remove runs before the start of a segment. Returns their number."""
         start = segment.durable_start_offset  # a truncation that a crash undoes must not cost its bytes
         # A run that a merge moved here stays until the log knows of the move: else its place would be unknown.
         moved_end = segment.storage_length
@@ -173,7 +172,7 @@ class DirectoryUpkeep:
         return removed
 
     def rest_segments(self) -> None:
-        """Forget segments that have nothing left to do."""
+        """Remove segments from the dirty ones if nothing is left to do for them."""
         resting = [
             number
             for number, segment in self._container.dirty.items()
@@ -195,7 +194,7 @@ class DirectoryUpkeep:
 
 
 class FlushMark:
-    """Keeps removals of segments waiting while their directory is written."""
+    """Makes removals of segments wait while their directory is written."""
 
     __slots__ = ("_future", "_segments")
 

@@ -1,8 +1,8 @@
-"""Lets the idle segments of one container leave its memory, once it has more segments there than it should keep.
+"""Evicts idle segments of one container when it has more segments in memory than a limit.
 
-A segment is idle when nobody has written to it, read from it or asked for it for a while and tier 2 has all of it.
-Its record is written from what is durable; then, if nothing has changed meanwhile, the log gets the operation that
-lets it go. A crash in between leaves a segment in memory and a record that is not looked at.
+A segment is idle when no client has used it for a while, and tier 2 has all of it. The evictor writes its durable state
+to a record. Then, if the segment has not changed meanwhile, it logs the eviction. After a crash in between the segment
+is in memory, and its record is not read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTRIBUTES_PER_BATCH_MAX: Final = 20_000
 """Of all segments of a batch: bounds the bytes of a transaction, and how long the loop encodes them."""
 
 LOOKED_AT_PER_TURN: Final = 2_000
-"""Segments that are looked at before others get their turn of the loop."""
+"""Segments that are checked in one turn of the loop."""
 
 SWEEPS_PER_IDLE_TIME: Final = 4
 
@@ -57,7 +57,7 @@ class Evictor:
         self._due_s = clock.monotonic_s() + self._every_s
 
     async def run_pass(self) -> bool:
-        """A sweep if one is due; nothing is left to do at once after it. Raises as `sweep`."""
+        """Sweep if a sweep is due. Always returns False, since nothing is left to do then. Raises as `sweep`."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + self._every_s
@@ -65,7 +65,7 @@ class Evictor:
         return False
 
     async def sweep(self) -> int:
-        """Let idle segments go until no more than the limit are left, or none is idle; how many have gone.
+        """Evict idle segments until no more than the limit are left, or none is idle. Returns how many were evicted.
 
         Raises:
             ThrottledError, UnavailableError: the metadata store does not answer; try again.
@@ -104,10 +104,10 @@ class Evictor:
         )
 
     async def _evict(self, batch: list[Segment]) -> int:
-        """Write the records that are not what they should be, then let go of what has not changed; how many."""
+        """Write the outdated records of a batch, then evict segments that have not changed. Returns their number."""
         leaving: list[tuple[Segment, SegmentSnapshot, bytes, bytes]] = []
         for segment in batch:
-            # A segment may stay for less time than there is between two sweeps over the writers.
+            # Here too, since a segment may be in memory for less time than the interval of the writers' sweeps.
             await self._container.writers.expire(segment)
         for segment in batch:
             if self._is_idle(segment):  # again: time may have passed
@@ -115,7 +115,7 @@ class Evictor:
                 encoded = encode_segment(state)
                 leaving.append((segment, state, encoded, digest_of(encoded)))
         self._container.idle.announce_records()
-        await self._container.log.durable()  # a record tells nothing that a crash could undo
+        await self._container.log.durable()  # a record must contain only durable state
         outdated = [
             (segment, state, digest)
             for segment, state, _, digest in leaving

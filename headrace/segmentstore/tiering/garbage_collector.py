@@ -1,10 +1,10 @@
-"""Deletes packed objects of one container that nobody uses any more.
+"""Deletes packed objects of one container that are not used any more.
 
-A slow sweep goes through the counts of the container's objects and through the listing of chunk storage side by side.
-It deletes an object whose last run has gone, and one whose runs never came: a crash between its PUT and the write of
-the directory leaves such an orphan. Both have a time of grace, since readers may have been told where bytes were: links
-of the history service, and runs that are remembered. Only names of counted objects are looked at; snapshots, table
-indexes and objects of stores that did not count are none of its business.
+A slow sweep compares the counts of the container's objects with the listing of chunk storage. It deletes objects whose
+last run was removed, and orphans, whose runs were never entered: a crash between the PUT and the write of the directory
+leaves an orphan. Both are kept for a grace period, because links of the history service and runs that readers remember
+may still refer to them. The sweep considers only names of counted objects. It does not touch snapshots, table indexes,
+and objects of versions without counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OBJECTS_PER_PAGE: Final = 1000
 
 
 class GarbageCollector:
-    """One per container; `round` does a page of the sweep that is due."""
+    """Sweeps the objects of one container; each pass handles one page of the sweep that is due."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class GarbageCollector:
         self._due_s = clock.monotonic_s() + limits.sweep_every_s
 
     async def run_pass(self) -> bool:
-        """Sweep one page if a sweep is due; whether it has more pages.
+        """Sweep one page if a sweep is due. Returns whether it has more pages.
 
         Raises:
-            ThrottledError, UnavailableError: tier 2 does not answer; the page is done again.
+            ThrottledError, UnavailableError: tier 2 does not answer; the next pass repeats the page.
             FencedError: the container has another owner.
         """
         if self._clock.monotonic_s() < self._due_s:
@@ -77,7 +77,7 @@ class GarbageCollector:
         if not names:
             return
         await self._chunk_storage.delete(names)
-        await self._directory.forget_objects(empty)  # the last deed: after a crash before it the next sweep repeats all
+        await self._directory.forget_objects(empty)  # last: after a crash before it the next sweep repeats everything
         _log.info(
             "event=garbage_collected container=%d emptied=%d orphans=%d",
             self._directory.container,
@@ -102,7 +102,7 @@ class GarbageCollector:
         return self._clock.now_ms() - since_ms >= self._limits.object_grace_s * 1000
 
     def _report_foreign_changes(self, records: Sequence[Record], objects: dict[str, StoredObject]) -> None:
-        """Objects whose bytes have gone; reads of them fail, so this is the chance to bring them back before."""
+        """Log objects that are missing or cut, so that an operator can restore them before reads fail."""
         for record in records:
             count, found = object_count(record.body), objects.get(record.key.sort)
             if count.runs and (found is None or found.length != count.length):

@@ -1,4 +1,4 @@
-"""When and how much the storage writer writes. Objects are few and large: their number follows bytes and time."""
+"""Sizes and intervals of the work in tier 2. Objects are few and large; their number depends on bytes and time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class StorageLimits:
     snapshot_every_s: float = 30.0
     """Between two snapshots of a container's metadata in tier 2, while anything changes."""
     snapshot_soon_s: float = 1.0
-    """From the first change of a segment's life or bounds to the snapshot that has it; appends are no such change."""
+    """From a creation, removal, seal or truncation to the snapshot that contains it. Appends do not count."""
     sweep_every_s: float = 6 * 3600.0
-    """Between two looks for objects that nobody uses any more."""
+    """Interval of the sweeps for unused objects."""
     object_grace_s: float = 2 * 3600.0
-    """From then on until one is deleted: longer than any link to it lives, and than any reader remembers a run."""
+    """Age of an unused object at its deletion: longer than links are valid, and than readers remember a run."""
     compaction_bytes_per_s: int = 8 << 20
     """Of all containers of a process together, for writing small runs again as larger ones; 0: never."""
     compacted_runs_min: int = 32
     """So many small runs of a segment are merged although they do not make a whole chunk."""
     idle_segment_s: float = 600.0
-    """A segment that nobody has used for so long may leave memory."""
+    """A segment that no client has used for so long may be evicted."""
     idle_segments_kept: int = 1_000
-    """Of a container: as long as it has no more segments in memory, none leaves."""
+    """No segment is evicted while the container has no more than this in memory."""
     read_cache_bytes: int = 64 << 20
     """Of all containers of a process together, for what was read from tier 2 or is on its way from there."""

@@ -1,4 +1,4 @@
-"""Names of the packed objects that one owner of a container writes: never used twice, by nobody."""
+"""Names of the packed objects that one owner of a container writes. They are never reused, by any owner."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Ranges of packed objects as they came from tier 2, for all containers of a process, within one budget of bytes.
 
-Objects never change, so a range that is here is right for ever. Whoever asks for a range that is on its way waits for
-the same request. What is on its way counts as if it were here: the budget is a bound on memory, also while tier 2 is
-slow. A request ends when nobody waits for it any more.
+Objects never change, so cached ranges never become outdated. Readers of the same range share one request. Requested
+bytes count against the budget, which therefore bounds memory also while tier 2 is slow. A request is cancelled when no
+reader needs it any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.model.errors import InvalidRequestError
 from headrace.ports.chunk_storage import ChunkStorage
 
 SHARE_OF_LARGE_REQUESTS: Final = 0.75
-"""Of the budget; the rest is for small ones, so that many slow large requests do not keep everybody else waiting."""
+"""Of the budget. The rest is for small requests, so that they do not wait behind many slow large ones."""
 
 
 class Range(NamedTuple):
@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
 
 class Request:
-    """A range on its way; `wanted` counts who waits for it or expects to need it."""
+    """A requested range; `wanted` counts the readers that wait for it or expect to need it."""
 
     __slots__ = ("task", "wanted")
 
@@ -93,7 +93,7 @@ class RangeCache:
         return request
 
     def release(self, wanted: Range, request: Request) -> None:
-        """One less wants it."""
+        """Note that one reader less needs the range; cancel the request if no reader does."""
         request.wanted -= 1
         if not request.wanted and not request.task.done():
             request.task.cancel()

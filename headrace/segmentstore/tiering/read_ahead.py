@@ -9,17 +9,17 @@ from headrace.model.chunks import ChunkRun
 from headrace.segmentstore.tiering.range_cache import Range, RangeCache, Request
 
 PIECE_BYTES: Final = 4 << 20
-"""Of a run, for whoever reads much of it: few large requests, each for several replies."""
+"""For readers of much of a run: few large requests, each of which serves several replies."""
 
 SMALL_PIECE_BYTES: Final = 128 << 10
-"""For whoever wants little, or while many large requests are on their way."""
+"""For readers that want little, and for all while many large requests are in flight."""
 
 LARGE_READ_BYTES_MIN: Final = 256 << 10
 PIECES_AHEAD: Final = 2
 
 
 class ReadAhead:
-    """Of one reader of one segment; `close` when the reader goes."""
+    """The expected reads of one reader of one segment. Call `close` when the reader ends."""
 
     def __init__(self, cache: RangeCache) -> None:
         self._cache = cache

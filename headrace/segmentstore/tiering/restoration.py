@@ -1,9 +1,9 @@
-"""Brings a container back whose log is gone: from its snapshot in tier 2, and what the chunk directory knows better.
+"""Restores a container whose log is lost, from its snapshot in tier 2 and the chunk directory.
 
-After a stop in good order the snapshot is exact. Otherwise the directory may be ahead of it: runs were added, removed
-or moved since. What was never in tier 2 is lost with the log; writers' numbers in a snapshot never reach beyond its
-lengths, so a writer that resumes sends again what it still holds, and perhaps some of it twice. Records of segments
-that are not in memory are compared with the directory in the same way, each when somebody asks for the segment.
+After a graceful shutdown the snapshot is exact. Otherwise the directory may be newer: runs were added, removed or moved
+since. Data that was never in tier 2 is lost with the log. The event numbers in a snapshot never exceed its lengths.
+A writer that resumes therefore sends its unacknowledged events again, and some may be stored twice. The records of
+evicted segments are compared with the directory in the same way, each when its segment is needed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ async def restore_container(
         FencedError: the container has another owner already.
         ThrottledError, UnavailableError: tier 2 does not answer.
     """
-    # Claims count one by one: nobody has owned the container between that last snapshot and now.
+    # Epochs are consecutive, so no other store has owned the container since that last snapshot.
     exact = pointer is not None and pointer.clean and pointer.epoch == directory.epoch - 1
     snapshot = ContainerSnapshot(1, {}, ()) if pointer is None else await snapshots.load(pointer)
     if not exact:
         snapshot = await _reconciled(snapshot, directory)
-        # Segments may have left memory since, and may have been there again: their records are compared when needed.
+        # Segments may have been evicted and activated since. Their records are compared when they are needed.
         snapshot = replace(snapshot, has_records=True, doubtful_before=directory.epoch)
     segments = list(snapshot.segments)
     snapshot = replace(snapshot, segments=segments)
@@ -108,7 +108,7 @@ async def reconciled_segment(segment: SegmentSnapshot, directory: ChunkDirectory
         length = max(length, newest.end)
         start = max(start, (await directory.page(segment.name, limit=1))[0].offset)
     length = await _with_merged(segment, length, directory)
-    # A start behind everything stored: what lay between is lost, and nobody may write to offsets before the start.
+    # The start may be behind the end of tier 2, if the bytes between are lost. Offsets before it must not be reused.
     length = max(start, length)
     lacks = segment.may_lack_bytes or (is_transaction_segment_name(segment.name) and length != segment.whole_length)
     return replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)

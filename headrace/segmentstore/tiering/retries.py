@@ -1,4 +1,4 @@
-"""What an attempt that tier 2 failed is reported as, before it is repeated."""
+"""Reports refusals by chunk storage before an attempt is repeated."""
 
 from __future__ import annotations
 

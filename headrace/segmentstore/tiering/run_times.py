@@ -12,7 +12,7 @@ from headrace.model.time_points import POINTS_MAX, TimePoint, TimePoints
 from headrace.segmentstore.containers.segment import Segment
 
 BYTES_PER_TIME_POINT_MIN: Final = 256
-"""A run has no more points than one for so many bytes: a time block stays small beside its data."""
+"""A run has no more points than one for so many bytes: a time block stays small compared with its data."""
 
 
 def points_in_memory(segment: Segment, run: ChunkRun) -> list[TimePoint]:
@@ -30,8 +30,7 @@ def points_known(segment: Segment, run: ChunkRun) -> list[TimePoint]:
 def points_of_all(segment: Segment, runs: Sequence[ChunkRun]) -> list[TimePoint]:
     """What is known of contiguous runs that become one.
 
-    A point that stands for many frames may reach over the border of two runs, and each of them has its numbers then:
-    such points are one again.
+    A point for many frames may cross the border of two runs, and both of them have it then. Such points are joined.
     """
     points: list[TimePoint] = []
     for point in (point for run in runs for point in points_known(segment, run)):

@@ -71,10 +71,10 @@ class SegmentRecords:
         self._readers: set[asyncio.Task[None]] = set()
 
     async def find(self, name: str) -> EvictedSegment | None:
-        """The segment that left memory under this name; None if there is none. One look-up of a name at a time.
+        """Find the evicted segment with this name; None if there is none. Call it once at a time for a name.
 
         Raises:
-            CorruptError: the record is none, or the chunk directory lacks what it tells of.
+            CorruptError: the record cannot be read, or the chunk directory lacks bytes that it claims.
             ThrottledError, UnavailableError: the metadata store does not answer.
         """
         record = await self._read(name)
@@ -141,13 +141,13 @@ class SegmentRecords:
         return await future
 
     async def _read_wanted(self) -> None:
-        """Read until nobody waits; names that come meanwhile share the next read."""
+        """Read records until no look-up waits. Names that are added meanwhile share the next read."""
         while self._wanted:
             names = list(islice(self._wanted, RECORDS_PER_READ_MAX))
             futures = [self._wanted.pop(name) for name in names]
             try:
                 records = await asyncio.to_thread(self._store.get_many, [record_key(name) for name in names])
-            except Exception as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
+            except Exception as error:  # noqa: BLE001 - the waiting look-ups must get every error
                 for future in futures:
                     if not future.done():
                         future.set_exception(error)
@@ -158,7 +158,7 @@ class SegmentRecords:
 
 
 def record_key(name: str) -> Key:
-    """Where the record of a segment lies."""
+    """The key of a segment's record."""
     return Key(chunk_partition(name), SEGMENT_SORT)
 
 

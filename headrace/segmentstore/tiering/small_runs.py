@@ -1,8 +1,8 @@
-"""Which runs of a segment are worth writing again as one, and which segments may have such runs.
+"""Chooses the runs of a segment to merge into one, and remembers which segments may have such runs.
 
-A segment that gets a few kilobytes with every flush would end as thousands of tiny runs, each a record of the directory
-and a request of whoever reads history. Runs of about the same size are merged many at a time, so that a byte is written
-again only a few times until it lies in a chunk that is large enough to stay.
+A segment that gets a few kilobytes with every flush would end as thousands of tiny runs. Each is a record of the
+directory, and a request for a reader of history. Many runs of about the same size are merged at a time. A byte is
+therefore rewritten only a few times until it is in a chunk that is large enough.
 """
 
 from __future__ import annotations

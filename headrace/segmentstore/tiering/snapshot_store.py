@@ -1,7 +1,7 @@
 """The newest snapshot of one container's metadata in tier 2: an immutable object, and the pointer record that names it.
 
-The pointer is written in one transaction with a check of the container's claim: a deposed owner changes nothing.
-A crash between two steps leaves an object that no pointer names: it is never read, and nobody removes it.
+The pointer is written in one transaction with a check of the container's claim, so that a fenced owner changes nothing.
+A crash between two steps leaves an object that no pointer names. It is never read, and never removed.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class SnapshotStore:
             except HeadraceError as error:
                 if error.code == "not_found":
                     raise CorruptError(
-                        f"snapshot {name} of container {self._container} is missing in tier 2: bring the object back "
-                        "from an older version of the bucket, without it nobody knows what segments there are"
+                        f"snapshot {name} of container {self._container} is missing in tier 2: restore the object "
+                        "from an older version in the bucket, since only it has the list of segments"
                     ) from error
                 raise
             checksum = crc32c(part, checksum)
@@ -138,13 +138,13 @@ class SnapshotStore:
             await self._claimed.write(write)
         except WriteConflictError as error:
             raise UnavailableError(
-                f"the snapshot pointer of container {self._container} is another than it was: reading it again"
+                f"the snapshot pointer of container {self._container} has changed: reading it again"
             ) from error
 
     async def _remove(self, name: str) -> None:
         try:
             await self._chunk_storage.delete([name])
-        except Exception as error:  # noqa: BLE001 - whatever it was, an object that nobody reads must not stop anything
+        except Exception as error:  # noqa: BLE001 - an unused object that stays must not stop the container
             _log.warning("event=snapshot_left_behind container=%d object=%s error=%r", self._container, name, error)
 
     def _pointer_in(self, record: Record) -> SnapshotPointer:

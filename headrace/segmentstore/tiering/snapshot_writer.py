@@ -1,8 +1,8 @@
-"""Keeps the snapshot of one container's metadata in tier 2 near to what the container is, by time and not by traffic.
+"""Writes snapshots of one container's metadata to tier 2, at intervals of time.
 
-A snapshot is taken at one moment and written once the log has everything up to that moment: what is in it was durable.
-The last one, at a stop in good order, is exact: then the container takes nothing more, and a store that starts without
-this one's volume goes on as if it had it.
+A snapshot is taken at one moment, and written when the log has made durable everything up to that moment. The last one,
+at a graceful shutdown, is exact: the container accepts nothing more, and a store without this volume can continue from
+it without a loss.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SnapshotWriter:
                 segment.told_start = told.start_offset
 
     async def write_last(self) -> bool:
-        """Take nothing more, and write what there is then; repeated until it succeeds or the caller gives up.
+        """Close the log and write the last snapshot, with retries until it succeeds or the caller cancels.
 
         Returns whether tier 2 has everything.
 
@@ -144,4 +144,4 @@ class SnapshotWriter:
 
 
 def _unwatched(_error: HeadraceError | None) -> None:
-    """Nobody waits for this entry, and a failure stops the container anyway."""
+    """For operations without a waiting caller. A failure of the log stops the container in any case."""

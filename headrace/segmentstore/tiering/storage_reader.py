@@ -1,7 +1,7 @@
-"""Reads bytes of segments that memory gave away, by way of the chunk directory and the read cache.
+"""Reads bytes of segments from tier 2, through the chunk directory and the read cache.
 
-What was looked up once is remembered, within bounds. A run that was compacted meanwhile can still be read for a while;
-when its object is gone, it is looked up again.
+Runs that were looked up are remembered, within a limit. A remembered run that was compacted can still be read for a
+while. When its object is deleted, the reader looks the run up again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StorageReader:
                 try:
                     data = await self._read_run(run, position, most, large=large)
                 except NotFoundError as error:
-                    run = await self._find_anew(segment, offset, run, name, position, error)
+                    run = await self._find_replacement(segment, offset, run, name, position, error)
                     data = await self._read_run(run, position, most, large=large)
                 end = position + len(data)
                 if ahead is not None:
@@ -109,7 +109,7 @@ class StorageReader:
         inside = run.position + position - run.offset - piece.position
         return memoryview(data)[inside : inside + most]
 
-    async def _find_anew(
+    async def _find_replacement(
         self, segment: Segment, offset: int, run: ChunkRun, name: str, position: int, error: NotFoundError
     ) -> ChunkRun:
         """What is in the place of a run whose object is gone or too short."""
@@ -126,7 +126,7 @@ class StorageReader:
                 offset,
                 error.message,
             )
-            # Not "not found": whoever asked would look the segment up again, find it, and ask for ever.
+            # Not "not found": the client would look the segment up again, find it, and retry for ever.
             raise CorruptError(
                 f"object {run.object_name} lacks bytes of {segment.name} that the chunk directory places in it",
                 details={"segment": segment.name, "offset": offset},

@@ -1,8 +1,8 @@
-"""Brings the bytes of one container to tier 2, and its removals to the chunk directory; then lets the log go.
+"""Flushes the bytes of one container to tier 2, applies removals to the chunk directory, and truncates the log.
 
-Each round is a bounded piece of work that may be repeated: runs that an earlier attempt wrote are found in the
-directory and taken as they are. While tier 2 is away rounds fail and are tried again, ever more slowly; appends go on
-until the cache is full. When the claim is lost the container stops.
+Each pass is a bounded piece of work that may be repeated: it finds runs in the directory that an earlier attempt wrote.
+While tier 2 does not answer, passes fail and are retried with a back-off, and appends continue until the cache is full.
+When the claim is lost the container stops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, Ch
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
-from headrace.segmentstore.tiering.packer import pack
+from headrace.segmentstore.tiering.object_packing import pack
 from headrace.segmentstore.tiering.retries import reported_as_refusal
 from headrace.segmentstore.tiering.small_runs import SmallRuns
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
@@ -81,9 +81,9 @@ class StorageWriter:
         self._woken.set()
 
     async def drain(self) -> bool:
-        """Store everything that was accepted, checkpoint, and write the last snapshot: the container takes no more.
+        """Flush everything that was accepted, checkpoint, and write the last snapshot. The container accepts no more.
 
-        The next start has little to read then, and needs nothing of this one's volume if this returns True.
+        The next start has little to read, and does not need this volume if this returns True.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
@@ -101,7 +101,7 @@ class StorageWriter:
         return await self._snapshots.write_last()
 
     async def checkpoint(self) -> None:
-        """Log a checkpoint of this moment, and let go of what lies before it if tier 2 has that; raises as `drain`."""
+        """Log a checkpoint, and truncate the log before it if tier 2 has all of that; raises as `drain`."""
         self._checkpoints.write()
         await self._container.log.durable()
         if self._checkpoints.truncate_log():
@@ -156,9 +156,9 @@ class StorageWriter:
         self._woken.clear()
 
     async def run_pass(self) -> bool:
-        """One bounded piece of work; whether there may be more to do at once.
+        """Do one bounded piece of work. Returns whether there may be more to do now.
 
-        After a recovery it waits for the bytes that tier 2 lacks: some of them are to be stored.
+        After a recovery it waits for the backfill, which loads the bytes to flush.
 
         Raises:
             ThrottledError, UnavailableError: tier 2 does not answer; nothing is lost, try again.
@@ -230,7 +230,7 @@ class StorageWriter:
     async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored.
 
-        A crash between two of them leaves runs that nobody entered: they are packed again, into another object.
+        A crash between two transactions leaves runs without a record. They are packed again, into another object.
         """
         waiting = [(place, run) for place, run in runs if _still_wanted(place, run)]
         while waiting:

@@ -1,6 +1,6 @@
-"""What tier 2 knows of when a segment's bytes came, and of where its appends start: runs, and the blocks beside them.
+"""Finds in tier 2 when the bytes of a segment were appended, and where its appends start, from runs and time blocks.
 
-A block is a help and never a need: one that is gone or damaged leaves what the record of its run says.
+Time blocks are optional. If one is missing or damaged, the times in the record of its run are used.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class StoredTimes:
     async def offset_from(self, segment: Segment, ordering: int) -> int:
         """The first append that came at `ordering` or later; an earlier one as far as points are joined, never a later.
 
-        The segment's length if all are older. Bytes of which nobody knows when they came are not passed over. Asks the
-        directory for one run at each step of a bisection over the offsets that memory does not know, then for a block.
+        Returns the segment's length if all are older. Bytes of unknown time are not skipped. Reads one run from the
+        directory at each step of a bisection over the offsets whose times are not in memory, then a time block.
 
         Raises:
             NotFoundError: the segment was removed meanwhile.
@@ -67,7 +67,7 @@ class StoredTimes:
         return run.end if boundary is None else boundary
 
     async def _first_run(self, segment: Segment, ordering: int, end: int) -> tuple[ChunkRun | None, bool]:
-        """The first run before `end` that may have bytes of `ordering`, and whether of those before it nobody knows."""
+        """The first run before `end` that may have bytes of `ordering`, and whether runs before it have no times."""
         start, found, unknown = segment.start_offset, None, False
         while start < end:
             run = await self._run_at(segment, (start + end) // 2)

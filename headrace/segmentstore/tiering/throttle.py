@@ -1,8 +1,8 @@
-"""Slows connections down before memory or log are full, so that appends go on at the rate of tier 2, not in jerks.
+"""Throttles connections before memory or log are full, so that appends continue steadily at the rate of tier 2.
 
-The fuller it gets, the longer a connection that appends is left alone after each piece that was received from it. It
-settles where as much comes in as tier 2 takes, and ends by itself. Reads, and whoever only reads, are never slowed.
-A container that holds its share of the log slows down only the connections that append to it.
+After each piece received from an appending connection, the store pauses reading from it. The pause grows with the fill,
+until clients send as much as tier 2 accepts, and ends when the fill falls. Connections that only read are never
+throttled. A container that uses up its share of the log throttles only the connections that append to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THROTTLE_DELAY_S_MAX: Final = 1.0
 
 
 def throttle_delay_s(fill: float) -> float:
-    """How long to receive nothing, when unstored bytes or held log are at this share of their limit.
+    """How long to receive nothing, when untiered bytes or held log are at this share of their limit.
 
     It grows from nothing with the square of what is above `THROTTLE_FROM_FILL`, to `THROTTLE_DELAY_S_MAX` at the limit.
     """

@@ -1,4 +1,4 @@
-"""Packs runs of many segments into one object: which appends go in, and where each run lies."""
+"""Packs runs of many segments into one object: chooses the appends, and the position of each run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
     Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
-    than `bytes_max` gets an object of its own. The time blocks of the runs lie behind the data of all of them, and
-    count for no limit.
+    than `bytes_max` gets an object of its own. The time blocks follow the data of all runs, and do not count against
+    the limit.
     """
     packed = PackedObject()
     homes: list[Segment] = []
