@@ -31,8 +31,8 @@ class Transaction(TransactionEvents):
         `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
 
         Raises:
-            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also if
-                a lost volume of a segment store took events of it.
+            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also
+                if a lost volume of a segment store took events of it.
         """
         self._thread.run(self._core.commit(time=time, writer=writer, wait=wait))
 

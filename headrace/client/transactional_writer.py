@@ -89,8 +89,8 @@ class AsyncTransaction:
         `writer` and `time` record for watermarks that later events of this writer are not older than `time`.
 
         Raises:
-            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also if
-                a lost volume of a segment store took events of it.
+            IllegalStateError: code "transaction_aborted": a client aborted it, or its lease expired. With `wait` also
+                if a lost volume of a segment store took events of it.
         """
         await self.flush()
         admin, scope, stream = self._writer.admin, self._writer.scope, self._writer.stream
