@@ -52,7 +52,7 @@ def test_assembling_reads_of_any_size(payloads: list[bytes], cuts: list[int], of
 
 
 @pytest.mark.parametrize("header", ["00000001 00000000", "00000000 ffffffff", "00000000 08000001"])
-def test_what_is_no_event_is_found_as_soon_as_its_header_is_complete(header: str) -> None:
+def test_an_invalid_event_is_refused_once_its_header_is_complete(header: str) -> None:
     data = events.frame_event(b"fine") + bytes.fromhex(header)
     with pytest.raises(WireFormatError, match="no event at byte 12"):
         events.split_events(data, 0)

@@ -107,7 +107,7 @@ def test_keys_are_where_they_always_were():
     assert configuration_update_record.UPDATE_SORT == "updating"
 
 
-def test_a_stream_from_before_configurations_had_versions_has_version_0():
+def test_an_old_stream_record_has_configuration_version_0():
     golden = SHAPES["stream"][3]
     assert stream_record.stream_of_body({**golden, "configuration_version": 6}) == replace(
         STREAM, configuration_version=6
@@ -174,7 +174,7 @@ def test_streams_come_back(stream: Stream):
     assert stream_record.stream_of_body(body, stream.epoch if reference else None) == stream
 
 
-def test_an_epoch_of_many_segments_is_named_and_must_be_the_right_one():
+def test_a_large_epoch_is_stored_by_number_and_must_match():
     large = new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(9)), 5, 1_000)
     body = stream_record.stream_body(large)
     assert body["epoch"] == {"number": 0, "created": 1_000, "next_number": 14}
@@ -183,7 +183,7 @@ def test_an_epoch_of_many_segments_is_named_and_must_be_the_right_one():
             stream_record.stream_of_body(body, wrong)
 
 
-def test_a_request_that_waits_comes_back_and_is_not_written_where_none_does():
+def test_a_waiting_request_is_stored_only_if_there_is_one():
     waiting = replace(
         created(STREAM),
         state=StreamState.COMMITTING_TXN,

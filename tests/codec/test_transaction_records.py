@@ -91,7 +91,7 @@ class TestTransactionRecords(GoldenRecords):
     added_later = {"commit order": {"marked"}}
 
 
-def test_a_mark_from_before_marks_shared_numbers_is_read_and_keeps_its_entry():
+def test_an_old_mark_with_its_own_number_keeps_its_entry():
     golden = SHAPES["transaction"][3]
     found = transaction_record.transaction_of_body({**golden, "order": 7})
     assert found.order == CommitOrder(7, None)
@@ -138,7 +138,7 @@ def test_keys_are_where_they_always_were():
 
 
 @given(due_ms=st.integers(0, 10**14), now_ms=st.integers(0, 10**14))
-def test_what_is_due_sorts_before_the_bound_and_nothing_else_does(due_ms: int, now_ms: int):
+def test_only_due_transactions_sort_before_the_bound(due_ms: int, now_ms: int):
     sort = transaction_due_record.due_sort(DueEntry(due_ms, "s", "t", ID))
     assert (sort <= transaction_due_record.due_last(now_ms)) == (due_ms <= now_ms)
 

@@ -66,7 +66,7 @@ def bounds(stores: list[StoreLease], count: int, part: list[StoreLease]) -> tupl
 
 
 @given(clusters(), st.integers(1, 40))
-def test_every_container_has_one_store_and_no_store_or_zone_more_than_its_share(stores, count):
+def test_containers_are_shared_evenly_over_stores_and_zones(stores, count):
     made = assign(ContainerMap(), stores, {}, count, NOW_MS)
     assert sorted(made.stores) == list(range(count))
     for part in [[one] for one in stores] + [[one for one in stores if one.zone == zone] for zone in "abc"]:
@@ -82,7 +82,7 @@ def test_nothing_moves_when_nothing_changes(stores, count):
 
 
 @given(clusters(), st.integers(1, 40), st.data())
-def test_a_store_that_leaves_moves_its_containers_only_and_one_that_comes_gets_its_share_only(stores, count, data):
+def test_a_leaving_or_joining_store_moves_only_its_share(stores, count, data):
     equal = [replace(one, capacity=100, zone="a") for one in stores] + [store("extra", "a")]
     made = assign(ContainerMap(), equal, {}, count, NOW_MS)
     gone = data.draw(st.sampled_from(equal))
@@ -130,7 +130,7 @@ def test_without_a_store_that_serves_the_map_stays():
     assert spread(4, former=made) is made
 
 
-def test_a_lost_store_keeps_what_only_its_disk_has_until_its_time_is_over():
+def test_a_lost_store_keeps_its_logs_until_its_time_is_over():
     a, b = store("a"), store("b")
     made = spread(4, a, b)
     holds = held_by(made) | {1: None}
@@ -155,14 +155,14 @@ def test_a_store_whose_task_has_stopped_is_not_waited_for():
     assert taken == ContainerMap({0: "a", 1: "a"}, {1: 7})
 
 
-def test_a_container_whose_holder_nobody_knows_waits_for_it():
+def test_a_container_whose_log_is_on_an_unknown_store_waits():
     made = spread(2, store("a"), c1=ContainerHold("older", 3))
     assert made == ContainerMap({0: "a", 1: "older"}, {})
     joined = assign(made, [store("a"), store("older")], {1: ContainerHold("older", 3)}, 2, NOW_MS)
     assert joined == made
 
 
-def test_a_container_of_nobody_goes_to_the_store_that_has_its_log():
+def test_an_unassigned_container_goes_to_the_store_of_its_log():
     assert spread(2, store("a"), store("b"), c0=ContainerHold("b", 1)).stores == {0: "b", 1: "a"}
 
 
@@ -175,7 +175,7 @@ def test_a_container_of_nobody_goes_to_the_store_that_has_its_log():
         ("b", {0: 7}, ContainerAction.HAND_OVER),
     ],
 )
-def test_what_a_store_does_about_a_container_that_it_serves(owner, discarded, expected):
+def test_action_of_a_store_about_a_container_it_serves(owner, discarded, expected):
     container_map = ContainerMap({0: owner} if owner else {}, discarded)
     assert action_when_open("a", 0, container_map) is expected
 
@@ -194,7 +194,7 @@ def test_what_a_store_does_about_a_container_that_it_serves(owner, discarded, ex
         ("b", ("a", 7), {0: 7}, ContainerAction.OPEN),
     ],
 )
-def test_what_a_store_does_about_a_container_that_it_does_not_serve(owner, hold, discarded, expected):
+def test_action_of_a_store_about_a_container_it_does_not_serve(owner, hold, discarded, expected):
     found = None if hold is None else ContainerHold(*hold)
     assert action_when_closed("a", 0, found, ContainerMap({0: owner}, discarded)) is expected
 

@@ -98,9 +98,7 @@ def test_transaction_and_transient_names():
 
 
 @given(epoch=HALF, transaction=UINT128, writer=UINT128, unique=UINT128)
-def test_a_number_keeps_its_container_through_epochs_and_transactions(
-    epoch: int, transaction: int, writer: int, unique: int
-):
+def test_epochs_and_transactions_of_a_number_share_a_container(epoch: int, transaction: int, writer: int, unique: int):
     parent = names.segment_name("scope", "stream", segment_id(epoch, 1))
     expected = names.container_of_segment("scope/stream/1", 8)
     assert expected == 5

@@ -143,7 +143,7 @@ def _written(per_s: float, seconds: float, *, target: float, rates: SegmentRates
     return rates, found
 
 
-def test_nothing_is_said_before_the_cooldown_and_at_most_once_in_ten_minutes_after_it():
+def test_reports_wait_for_the_cooldown_and_ten_minutes_between():
     _, found = _written(35, 3000, target=10)
     times = [now_s for now_s, _ in found]
     assert times[0] > COOLDOWN_S
@@ -153,14 +153,14 @@ def test_nothing_is_said_before_the_cooldown_and_at_most_once_in_ten_minutes_aft
     assert found[0][1] == ScalingReport("s", "hot", int(times[0] * 1000), splits=3)
 
 
-def test_a_cold_segment_is_told_after_twenty_minutes():
+def test_a_cold_segment_is_reported_after_twenty_minutes():
     _, found = _written(4, 2300, target=10)
     assert [report.kind for _, report in found] == ["cold", "cold"]
     assert found[0][0] > 1200
     assert not found[0][1].silent
 
 
-def test_a_report_of_hot_mutes_cold_and_one_of_cold_does_not_mute_hot():
+def test_a_hot_report_mutes_both_kinds_a_cold_one_only_cold():
     rates, found = _written(4, 1300, target=10)
     assert [report.kind for _, report in found] == ["cold"]
     rates, found = _written(500, 300, target=10, rates=rates, since=1400)

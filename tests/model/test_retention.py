@@ -184,7 +184,7 @@ POLICIES = st.builds(
 
 
 @given(histories(steps_max=6), POLICIES, st.data())
-def test_the_minimum_stays_and_nothing_unread_goes_while_the_maximum_allows(
+def test_minimum_and_unread_events_are_kept_within_the_maximum(
     history: History, policy: RetentionPolicy, data: st.DataObject
 ):
     """Also where the stream was truncated before, by hand or at what readers had read who are gone."""

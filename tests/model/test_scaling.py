@@ -50,7 +50,7 @@ def after(epoch: Epoch, plan: ScalePlan) -> Epoch:
 
 
 @given(epoch=epochs(), data=st.data(), wanted=st.integers(0, 2_000), factor=st.integers(2, 1_000))
-def test_a_split_covers_the_same_space_with_no_more_parts_than_allowed(epoch, data, wanted, factor):
+def test_a_split_covers_the_same_space_within_the_allowed_parts(epoch, data, wanted, factor):
     segment = data.draw(st.sampled_from(epoch.segments))
     plan = split_plan(epoch, segment.segment_id, wanted, factor)
     if plan is None:
@@ -65,7 +65,7 @@ def test_a_split_covers_the_same_space_with_no_more_parts_than_allowed(epoch, da
 @pytest.mark.parametrize(
     ("wanted", "factor", "parts"), [(0, 2, 2), (2, 5, 2), (3, 5, 3), (9, 5, 5), (9, 2, 2), (1, 1, 2)]
 )
-def test_the_number_of_splits_is_what_is_wanted_within_the_factor(wanted, factor, parts):
+def test_the_number_of_splits_is_bounded_by_the_factor(wanted, factor, parts):
     plan = split_plan(FOUR, 1, wanted, factor)
     assert plan is not None
     assert plan.sealed == (1,)
@@ -89,7 +89,7 @@ def test_a_range_that_holds_no_further_number_is_not_split():
 
 
 @given(epoch=epochs(), data=st.data(), minimum=st.integers(1, 14))
-def test_a_merge_takes_cold_neighbours_and_never_goes_below_the_minimum(epoch, data, minimum):
+def test_a_merge_takes_cold_neighbours_and_keeps_the_minimum(epoch, data, minimum):
     segment = data.draw(st.sampled_from(epoch.segments))
     cold = data.draw(st.sets(st.sampled_from([one.segment_id for one in epoch.segments])))
     plan = merge_plan(epoch, segment.segment_id, cold, minimum)
@@ -120,7 +120,7 @@ def test_only_direct_neighbours_merge():
 
 
 @given(epoch=epochs(), minimum=st.integers(1, 40))
-def test_growing_reaches_the_minimum_exactly_and_leaves_no_range_much_larger(epoch, minimum):
+def test_growth_reaches_the_minimum_and_splits_the_widest(epoch, minimum):
     plan = growth_plan(epoch, minimum)
     if plan is None:
         assert len(epoch.segments) >= minimum

@@ -82,9 +82,7 @@ def test_the_side_of_a_segment_is_that_of_its_slots(histories: Any, slot_count: 
 
 @given(data=st.data())
 @settings(max_examples=100)
-def test_truncations_remove_each_segment_once_and_count_every_byte(
-    histories: Any, slot_count: int, data: st.DataObject
-):
+def test_truncations_delete_segments_once_and_count_all_bytes(histories: Any, slot_count: int, data: st.DataObject):
     """Heads that go forward, epoch by epoch; the model keeps what was removed."""
     epochs = data.draw(histories(scales_max=5))
     truncation: Truncation | None = None

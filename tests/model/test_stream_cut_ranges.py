@@ -212,7 +212,7 @@ S2 = 1 << 32 | 2
         ({0: 0, 1: 0, 7: 0}, {S2: 0}, "'from' names segment 7"),
     ],
 )
-def test_each_nonsense_has_its_message(lower: Cut, upper: Cut, message: str):
+def test_each_invalid_cut_has_its_message(lower: Cut, upper: Cut, message: str):
     with pytest.raises(InvalidRequestError, match=message):
         _between(_two_epochs(), {0: 10, 1: 10}, lower, upper)
 

@@ -82,14 +82,14 @@ def test_a_rolling_commit_keeps_every_invariant():
     assert COMMITTING.pending == PendingRequest(RequestKind.COMMIT_TRANSACTIONS, "commit_transactions-4-5")
 
 
-def test_a_stream_that_is_being_sealed_commits_what_is_left_and_stays_sealing():
+def test_a_commit_during_a_seal_leaves_the_stream_sealing():
     rolling = streams.epoch_recorded(SEALING, ROLL.following)
     check_write(SEALING, rolling)
     check_write(rolling, streams.rolled(rolling, ROLL.following))
     assert streams.commit_ended(rolling) is rolling
 
 
-def test_request_ids_follow_life_and_version():
+def test_request_ids_follow_incarnation_and_version():
     assert NEW.pending == PendingRequest(RequestKind.CREATE_STREAM, "create-4-1000")
     assert SCALING.pending == PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-4-2")
     assert DELETING.is_deleting

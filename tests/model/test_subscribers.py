@@ -99,7 +99,7 @@ def _merged() -> tuple[History, StreamSegment, StreamSegment, StreamSegment]:
     return history, low, high, history.active[0]
 
 
-def test_of_a_merge_that_is_not_reached_the_finished_side_is_read():
+def test_only_finished_predecessors_of_a_merge_are_reached():
     history, low, high, merged = _merged()
     before = history.epochs[-1].predecessors_of(merged)
     assert reached_predecessors({high.segment_id, merged.segment_id}, before, [high, merged]) == [low]

@@ -45,9 +45,7 @@ def test_few_appends_are_exact(steps: list[tuple[int, int]]) -> None:
 
 
 @given(STEPS, st.integers(1, 20))
-def test_joined_points_err_to_the_safe_side_and_by_no_more_than_they_say(
-    steps: list[tuple[int, int]], count_max: int
-) -> None:
+def test_joined_points_are_never_too_new_and_within_their_bounds(steps: list[tuple[int, int]], count_max: int) -> None:
     appends = appends_of(steps)
     points = noted(appends)
     frames = len(points)

@@ -22,7 +22,7 @@ ABORTED = transactions.aborted(ABORTING, 5_000)
 
 
 @given(epoch=st.integers(0, 2**31 - 1), randomness=st.integers(0, 2**94 - 1))
-def test_both_halves_of_an_id_are_positive_and_the_epoch_is_in_it(epoch: int, randomness: int):
+def test_an_id_has_positive_halves_and_contains_the_epoch(epoch: int, randomness: int):
     identifier = transactions.transaction_id_of(epoch, randomness)
     high, low = identifier >> 64, identifier & (2**64 - 1)
     assert high < 2**63

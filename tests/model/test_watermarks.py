@@ -78,7 +78,7 @@ def test_nothing_without_marks():
     assert _round(None) == WatermarkStep(None, (), {})
 
 
-def test_a_writer_that_is_behind_is_waited_for_until_it_was_silent_for_too_long():
+def test_a_watermark_waits_for_a_late_writer_until_its_time_out():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     ahead, behind = _mark("a", 11, s0=6, s1=9), _mark("b", 7, s0=1, s1=9)
     first = _round(last, ahead, behind, now_ms=100, timeout=50)

@@ -62,7 +62,7 @@ def test_the_first_mark_is_always_taken():
     assert noted(None, _mark(-7, left=0)) == _mark(-7, left=0)
 
 
-def test_a_writer_that_was_shut_down_lives_again_with_its_next_mark():
+def test_a_writer_is_alive_again_with_a_mark_after_its_shutdown():
     gone = shut_down(_mark(10, left=5))
     assert not gone.is_alive
     assert noted(gone, _mark(10, left=5)).is_alive
