@@ -80,7 +80,7 @@ def test_runs_of_one_length_are_split_as_single_events_are(runs: list[tuple[int,
 
 @pytest.mark.parametrize("before", range(events.ALIKE_EVENTS_MIN - 1, 3 * events.ALIKE_EVENTS_MIN))
 @pytest.mark.parametrize("header", ["00000001 00000001", "00000000 ffffffff"])
-def test_what_is_no_event_is_found_behind_a_run_of_one_length(header: str, before: int) -> None:
+def test_an_invalid_event_after_a_run_of_one_length_is_refused(header: str, before: int) -> None:
     stream = events.frame_event(b"x") * before + bytes.fromhex(header) + events.frame_event(b"x") * 3
     with pytest.raises(WireFormatError, match=f"no event at byte {9 * before} "):
         events.split_events(stream, 0)

@@ -81,16 +81,16 @@ def test_what_is_due_earlier_comes_first(times: list[int]):
     assert (one < retention_record.retention_due_last(times[1])) == (times[0] < times[1])
 
 
-def test_each_life_has_keys_of_its_own():
-    lives = range(12)
+def test_each_incarnation_has_its_own_keys():
+    incarnations = range(12)
     keys = [
         build
-        for life in lives
+        for number in incarnations
         for build in (
-            retention_record.retention_sort(life),
-            retention_record.retention_cut_sort(life, 5),
-            retention_record.retention_due_sort(DueStream(5, "s", "t", life)),
-            subscriber_record.subscriber_sort(life, "g"),
+            retention_record.retention_sort(number),
+            retention_record.retention_cut_sort(number, 5),
+            retention_record.retention_due_sort(DueStream(5, "s", "t", number)),
+            subscriber_record.subscriber_sort(number, "g"),
         )
     ]
     assert len(set(keys)) == len(keys)

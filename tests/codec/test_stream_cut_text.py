@@ -110,7 +110,7 @@ def test_plain_text_that_says_nothing_is_refused(plain: bytes):
         "no ascii",
     ],
 )
-def test_text_that_is_no_text_form_is_refused(text: str):
+def test_text_that_is_not_a_cut_is_refused(text: str):
     with pytest.raises(InvalidRequestError) as refused:
         parse_stream_cut_text(text)
     assert refused.value.specific_code == "invalid_stream_cut"

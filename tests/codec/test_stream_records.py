@@ -1,4 +1,4 @@
-"""Streams as they are stored, with what is noted beside them: golden values, keys, and refusal of what cannot be."""
+"""Stored records of streams and of their operations: golden values, keys, and the refusal of invalid records."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _streams(draw: st.DrawFn) -> Stream:
     return stream
 
 
-def test_a_tombstone_is_no_stream():
+def test_a_tombstone_is_not_a_stream():
     assert stream_record.stream_of_body(stream_record.tombstone_body(3)) is None
 
 

@@ -116,7 +116,7 @@ def test_garbage(data, offset):
     ],
     ids=["kind", "version", "version to come", "no key", "long key", "length", "long value"],
 )
-def test_what_is_no_entry(entry):
+def test_bytes_that_are_not_an_entry_are_refused(entry):
     with pytest.raises(CorruptError):
         decode_entries(memoryview(bytes.fromhex(entry)), 100)
 
@@ -131,7 +131,7 @@ def test_index_blocks_round_trip(entries):
 
 
 @given(st.sets(st.binary(max_size=6), min_size=2, max_size=2))
-def test_separators_are_short_and_lie_between(pair):
+def test_separators_are_short_and_between_the_keys(pair):
     before, key = sorted(pair)
     between = separator(before, key)
     assert before < between <= key

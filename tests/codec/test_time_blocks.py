@@ -54,7 +54,7 @@ def test_damage_is_noticed(run: tuple[TimePoints, int], data: st.DataObject) -> 
 
 
 @given(st.binary(max_size=100))
-def test_garbage_is_no_block(raw: bytes) -> None:
+def test_garbage_is_not_a_block(raw: bytes) -> None:
     with pytest.raises(CorruptError):
         decode_time_block(raw, 0, 100, 5)
 

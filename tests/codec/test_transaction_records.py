@@ -144,7 +144,7 @@ def test_only_due_transactions_sort_before_the_bound(due_ms: int, now_ms: int):
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_each_kind_of_record_lies_between_its_bounds(one: int):
+def test_each_kind_of_record_sorts_between_its_bounds(one: int):
     for first, last, sort in (
         (transaction_record.OPEN_FIRST, transaction_record.OPEN_LAST, transaction_record.open_sort),
         (transaction_record.DONE_FIRST, transaction_record.DONE_LAST, transaction_record.done_sort),

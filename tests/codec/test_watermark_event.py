@@ -62,7 +62,7 @@ def test_what_is_cut_off_is_refused(length: int):
         GOLDEN.replace(bytes.fromhex(HALF), bytes(8), 1),
     ],
 )
-def test_what_is_no_watermark_is_refused(payload: bytes):
+def test_a_payload_that_is_not_a_watermark_is_refused(payload: bytes):
     with pytest.raises(CorruptError):
         watermark_of_payload(payload)
 

@@ -119,7 +119,7 @@ def _kept(stores: list[StoreLease], held: Counter[str], count: int) -> set[int]:
     return {k for n, k in kept_of if n == count}
 
 
-def test_the_first_map_goes_round_the_stores():
+def test_the_first_map_alternates_between_stores():
     made = spread(4, store("b"), store("a"))
     assert made.stores == {0: "a", 1: "b", 2: "a", 3: "b"}
 
@@ -199,7 +199,7 @@ def test_action_of_a_store_about_a_container_it_does_not_serve(owner, hold, disc
     assert action_when_closed("a", 0, found, ContainerMap({0: owner}, discarded)) is expected
 
 
-def test_the_life_of_a_lease():
+def test_transitions_of_a_lease():
     first = store("a")
     assert (first.incarnation, first.state, first.lease_until_ms) == (1, StoreState.SERVING, NOW_MS + 10_000)
     end_ms = first.lease_until_ms + CLOCK_SKEW_MAX_MS

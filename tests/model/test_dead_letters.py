@@ -1,4 +1,4 @@
-"""Dead letters as values: who is whose twin, and what a letter remembers."""
+"""Dead letters as values: the identity of messages, and the fields that a letter keeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_letter_tells_what_its_message_tells():
     assert letter.body == BODY
 
 
-def test_twins_are_messages_that_ask_for_the_same():
+def test_messages_with_equal_content_have_one_identity():
     turned = json.dumps(dict(reversed(BODY.items())), indent=1)
     assert identity_of("q", json.dumps(BODY)) == identity_of("q", turned)
     assert identity_of("q", json.dumps(BODY)) != identity_of("other", json.dumps(BODY))
@@ -80,6 +80,6 @@ def test_what_is_stuck_stays_stuck_when_it_is_replayed():
 
 
 @pytest.mark.parametrize("text", ["", "1-2", f"{0:013d}-{'g' * 32}", f"{0:013d}-{'0' * 33}", f"{0:012d}-{'0' * 32}\n"])
-def test_what_is_no_id_is_refused(text: str):
+def test_text_that_is_not_an_id_is_refused(text: str):
     with pytest.raises(InvalidRequestError):
         check_letter_id(text)

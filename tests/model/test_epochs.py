@@ -37,7 +37,7 @@ def test_a_split_and_a_merge():
     assert (split.number, split.creation_time_ms, split.replaced) == (1, 10, first.segments[:1])
     merge = scaled_epoch(split, [1, segment_id(1, 3)], [KeyRange(0.25, 1.0)], 10)
     assert [one.segment_id for one in merge.segments] == [segment_id(1, 2), segment_id(2, 4)]
-    assert merge.creation_time_ms == 11, "times grow even if the clock stands still"
+    assert merge.creation_time_ms == 11, "times grow even if the clock does not advance"
     assert merge.successors_of(split.segments[1]) == merge.created
     assert merge.predecessors_of(merge.created[0]) == split.segments[1:]
 

@@ -46,7 +46,7 @@ def test_segments_cover_the_key_space_once_and_count_up(partitions: int, first: 
     assert [one.segment_id for one in table.segments] == list(range(first, table.next_segment_number))
 
 
-def test_a_life():
+def test_states_and_requests_of_a_table():
     assert (NEW.state, ACTIVE.state) == (TableState.CREATING, TableState.ACTIVE)
     assert NEW.pending is not None
     assert NEW.is_pending(NEW.pending)

@@ -33,7 +33,7 @@ def test_the_seed_is_the_hash_code_of_the_label_in_java():
 
 
 @given(st.binary(max_size=64))
-def test_positions_lie_in_the_key_space(key: bytes):
+def test_positions_are_in_the_key_space(key: bytes):
     assert 0.0 <= table_key_position(key) < 1.0
 
 

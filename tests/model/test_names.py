@@ -22,7 +22,7 @@ def test_names_that_users_may_give(name: str):
 
 
 @pytest.mark.parametrize("name", ["", "_a", "a b", "a/b", "a\n", "ä", "a#b", "x" * 256])
-def test_names_that_nobody_may_give(name: str):
+def test_invalid_names_are_refused(name: str):
     for check in (names.check_scope_name, names.check_stream_name):
         with pytest.raises(InvalidRequestError) as refused:
             check(name)
@@ -75,7 +75,7 @@ def test_segment_names_come_back(scope: str, stream: str, epoch: int, number: in
         "/t/0",
     ],
 )
-def test_what_is_no_segment_name(name: str):
+def test_invalid_segment_names_are_refused(name: str):
     with pytest.raises(InvalidRequestError):
         names.parse_segment_name(name)
 

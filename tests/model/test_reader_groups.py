@@ -70,7 +70,7 @@ def test_cuts_of_a_group_are_bounded_together():
     assert ReaderGroupConfiguration(streams[:5]).stream_names
 
 
-def test_a_life():
+def test_states_and_requests_of_a_reader_group():
     assert (NEW.state, NEW.generation, ACTIVE.state) == (ReaderGroupState.CREATING, 0, ReaderGroupState.ACTIVE)
     assert (NEW.state_stream, NEW.scoped_name) == ("_RGg", "s/g")
     assert NEW.state_stream_configuration.scaling.min_segments == 1
@@ -93,7 +93,7 @@ def test_one_operation_at_a_time(group: groups.ReaderGroup):
         groups.start_deleting(group, ID, 2)
 
 
-def test_another_life_or_generation_is_refused():
+def test_another_incarnation_or_generation_is_refused():
     for attempt in (
         lambda: groups.start_update(ACTIVE, OTHER_ID, 0, READS_U, 1),
         lambda: groups.start_update(ACTIVE, ID, 1, READS_U, 1),

@@ -1,4 +1,4 @@
-"""Where a stream is truncated: every documented case, and what may never happen whatever the case."""
+"""Where a stream is truncated: every documented case, and rules that hold in all cases."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_without_subscribers_all_but_the_minimum_goes(by_time: bool, least: int,
 
 @pytest.mark.parametrize(("least", "most", "cut"), [(30, 95, 10), (30, 75, 30), (30, 30, 70), (41, 49, 50)])
 def test_without_subscribers_all_but_the_maximum_goes(least: int, most: int, cut: int):
-    """By size, above the maximum; where no cut lies between the limits, the minimum decides."""
+    """By size, above the maximum. Without a cut between the limits the minimum decides."""
     assert _decide(False, least, most, None) == Decision(RetentionCase.NO_SUBSCRIBERS_ABOVE_MAXIMUM, _at(cut))
     assert _decide(True, least, most, None).case is RetentionCase.NO_SUBSCRIBERS
 
@@ -147,7 +147,7 @@ def test_at_the_maximum_is_within_it(by_time: bool):
 
 
 @BOTH
-def test_when_no_cut_lies_between_the_limits_the_minimum_decides(by_time: bool):
+def test_without_a_cut_between_the_limits_the_minimum_decides(by_time: bool):
     """41 to 49 are to stay: the cut at 50 leaves 50, and no cut leaves that."""
     assert _decide(by_time, 41, 49, (0, 0)) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(50))
 
@@ -228,7 +228,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
 
 
 def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut, PlacedCut], until_ms: int) -> bool:
-    """Whether a cut of then lies nowhere before `point`, but for what was gone anyhow."""
+    """Whether a cut of that time is before `point` in no key range, except for bytes that were truncated already."""
     return any(
         cut.time_ms <= until_ms and compare_cuts(upper_bound([place, head]), point) is CutOrder.EQUAL_OR_AFTER
         for cut, place in placed.items()
@@ -238,7 +238,7 @@ def _is_old_enough(point: PlacedCut, head: PlacedCut, placed: dict[RetentionCut,
 def _unread(
     policy: RetentionPolicy, point: PlacedCut, placed: dict[RetentionCut, PlacedCut], now_ms: int, history: History
 ) -> int:
-    """What lies behind `point`: bytes, or how old the oldest event can be at least, as far as cuts can tell."""
+    """The value after `point`: bytes, or the least age of the oldest event that follows from the cuts."""
     if not policy.is_by_time:
         return history.size(list(placed.values())[-1]) - history.size(point)
     before = [one.time_ms for one, cut in placed.items() if compare_cuts(point, cut) is not CutOrder.EQUAL_OR_AFTER]

@@ -29,7 +29,7 @@ def test_duplicates_have_old_numbers_and_new_ids():
     assert roll.following.replaced == roll.passed.segments
 
 
-def test_a_duplicate_stands_for_the_epoch_that_it_repeats():
+def test_a_duplicate_has_the_reference_epoch_of_its_original():
     roll = roll_of(SPLIT, FIRST, 3_000)
     again = roll_of(roll.following, FIRST, 0)
     assert must_roll(SPLIT, 0)

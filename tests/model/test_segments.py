@@ -54,6 +54,6 @@ def test_the_first_segment_that_reaches_a_position_owns_it(count: int, position:
     assert segment_for_position(position, segments) == expected
 
 
-def test_a_position_that_nobody_owns_is_an_error():
+def test_a_position_without_a_segment_is_an_error():
     with pytest.raises(InvalidRequestError):
         segment_for_position(0.7, [StreamSegment(0, KeyRange(0.0, 0.5))])

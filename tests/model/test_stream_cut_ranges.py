@@ -1,4 +1,4 @@
-"""What lies between two stream cuts, against a reader that walks the stream and a model that looks slot by slot."""
+"""Ranges between stream cuts, compared with a reader that walks the stream and with a model of single slots."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _sizes(data: st.DataObject, lineage: Lineage) -> dict[int, int]:
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_between_two_positions_of_a_reader_lies_what_it_read(histories: Any, slot_count: int, data: st.DataObject):
+def test_ranges_between_positions_of_a_reader_are_what_it_read(histories: Any, slot_count: int, data: st.DataObject):
     lineage = Lineage(data.draw(histories(scales_max=4)), slot_count)
     sizes = _sizes(data, lineage)
     reader = Reader(lineage, sizes)
@@ -159,7 +159,7 @@ def _any_cut(data: st.DataObject, lineage: Lineage, sizes: dict[int, int]) -> Cu
 
 
 def _model(lineage: Lineage, sizes: dict[int, int], lower: Cut, upper: Cut) -> dict[int, tuple[int, int]] | None:
-    """Slot by slot: what lies between, or None if the cuts make no sense."""
+    """The bytes between the cuts, slot by slot; None if the cuts are invalid."""
     if not lineage.is_valid(lower) or not lineage.is_valid(upper):
         return None
     found: dict[int, tuple[int, int]] = {}
@@ -221,7 +221,7 @@ def test_each_invalid_cut_has_its_message(lower: Cut, upper: Cut, message: str):
     "cut", [{0: 0, 2 << 32 | 4: 0}, {1: 0, 2 << 32 | 3: 0}], ids=["left-old-right-new", "left-new-right-old"]
 )
 def test_a_cut_on_both_sides_of_a_segment_is_refused(cut: Cut):
-    """0 and 1 merge into 2, which splits into 3 and 4 at the same bound: whoever is in 4 has read all of 0."""
+    """0 and 1 merge into 2, which splits into 3 and 4 at the same bound: a reader in 4 has read all of 0."""
     epochs = _two_epochs()
     epochs.append(scaled_epoch(epochs[1], [S2], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2))
     sizes = {0: 10, 1: 10, S2: 10}

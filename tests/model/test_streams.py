@@ -1,4 +1,4 @@
-"""The life of a stream as a value, and the invariants that guard every write of it."""
+"""A stream from its creation to its deletion, and the invariants that are checked at every write of it."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
 ROLLED = streams.rolled(ROLLING, ROLL.following)
 COMMITTED = streams.commit_ended(ROLLED)
 DELETING = streams.start_deleting(SEALED, 11)
-LIFE: list[Stream | None] = [
+HISTORY: list[Stream | None] = [
     None,
     *(NEW, ACTIVE, SCALING, RECORDED, SCALED, UPDATING, CONFIGURED, UPDATED, TRUNCATING, TRUNCATED),
     *(SEALING, SEALED, DELETING),
 ]
 
 
-def test_a_life_keeps_every_invariant():
-    for before, after in itertools.pairwise(LIFE):
+def test_a_lifetime_keeps_every_invariant():
+    for before, after in itertools.pairwise(HISTORY):
         assert after is not None
         check_write(before, after)
-    assert [one.state for one in LIFE if one] == [
+    assert [one.state for one in HISTORY if one] == [
         "CREATING",
         "ACTIVE",
         "SCALING",
@@ -98,7 +98,7 @@ def test_request_ids_follow_incarnation_and_version():
     assert not ACTIVE.is_pending(PendingRequest(RequestKind.SCALE_STREAM, "scale_stream-4-2"))
 
 
-def test_an_abandoned_scale_leads_back():
+def test_a_scale_that_is_rolled_back_leaves_the_old_segments():
     planned = scaled_epoch(SCALING.epoch, SCALING.epoch.by_id, [KeyRange(0.0, 1.0)], 5_000)
     back = streams.scale_rolled_back(SCALING, planned)
     assert (back.state, back.pending, back.recorded_epoch) == (StreamState.ACTIVE, None, planned.number)
@@ -114,7 +114,7 @@ def test_an_abandoned_scale_leads_back():
             streams.scale_rolled_back(other, planned)
 
 
-def test_an_update_is_abandoned_until_it_is_in_force():
+def test_an_update_can_be_rolled_back_until_it_is_in_force():
     assert not streams.is_in_force(UPDATING, UPDATE)
     assert streams.update_rolled_back(UPDATING, UPDATE) == SCALED
     check_write(UPDATING, SCALED)
@@ -123,7 +123,7 @@ def test_an_update_is_abandoned_until_it_is_in_force():
             streams.update_rolled_back(other, UPDATE)
 
 
-def test_a_truncation_is_abandoned_until_its_cut_is_on_record():
+def test_a_truncation_can_be_rolled_back_until_it_is_recorded():
     beginning = PlacedCut(StreamCut.of("s", "t", {4: 1, 5: 0}), NEW.epoch.segments)
     running = running_truncation(beginning, 0, None)
     assert streams.truncation_rolled_back(TRUNCATING, running) == UPDATED
@@ -289,30 +289,30 @@ def test_a_breach_is_named_and_refused(name: str, before: Stream | None, after: 
 
 
 @given(data=st.data())
-def test_random_lives_keep_every_invariant(histories: Any, data: st.DataObject):
+def test_random_lifetimes_keep_every_invariant(histories: Any, data: st.DataObject):
     epochs = data.draw(histories())
     first = epochs[0]
     configuration = StreamConfiguration(ScalingPolicy.fixed(len(first.segments)))
     stream = streams.new_stream("s", "t", configuration, first.segments[0].number, first.creation_time_ms)
     check_write(None, stream)
-    life = [streams.created]
+    changes = [streams.created]
     coming = iter(epochs[1:])
     for version, epoch in enumerate(coming):
         if epoch.duplicate_of is not None:
             following = next(coming)
-            life += [
+            changes += [
                 lambda before, version=version: streams.start_committing(before, version),
                 lambda before, following=following: streams.epoch_recorded(before, following),
                 lambda before, following=following: streams.rolled(before, following),
                 streams.commit_ended,
             ]
             continue
-        life += [
+        changes += [
             lambda before, version=version: streams.start_scaling(before, version),
             lambda before, epoch=epoch: streams.epoch_recorded(before, epoch),
             lambda before, epoch=epoch: streams.scaled(before, epoch),
         ]
-    for event in life:
+    for event in changes:
         after = event(stream)
         check_write(stream, after)
         stream = after

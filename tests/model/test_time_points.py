@@ -76,7 +76,7 @@ def test_a_range_knows_of_its_bytes_what_the_whole_knows(steps: list[tuple[int, 
 
 
 @given(STEPS, st.data())
-def test_forgetting_keeps_what_lies_behind(steps: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_forgetting_keeps_the_points_after_the_offset(steps: list[tuple[int, int]], data: st.DataObject) -> None:
     appends = appends_of(steps)
     whole, points = noted(appends), noted(appends)
     offset = data.draw(st.integers(0, appends[-1][0] + 10))
@@ -87,7 +87,7 @@ def test_forgetting_keeps_what_lies_behind(steps: list[tuple[int, int]], data: s
     assert points.ordering_at(10_000) == whole.newest + 5
 
 
-def test_the_number_of_points_is_bounded_whatever_comes() -> None:
+def test_the_number_of_points_is_bounded() -> None:
     points = noted([(offset, 10 * offset + 1) for offset in range(20 * POINTS_MAX)])
     assert POINTS_MAX / 4 < len(points) <= POINTS_MAX
     span_max = 10 * 20 * POINTS_MAX * 4 / POINTS_MAX

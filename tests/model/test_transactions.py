@@ -38,7 +38,7 @@ def test_ids_differ_where_chance_does(one: int, other: int):
 
 
 @pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "A" * 32, "g" * 32, "0" * 31 + "\n", "\u0660" * 32])
-def test_what_is_no_id(text: str):
+def test_text_that_is_not_a_transaction_id_is_refused(text: str):
     with pytest.raises(InvalidRequestError) as refused:
         transactions.parse_transaction_id(text)
     assert refused.value.specific_code == "invalid_transaction_id"

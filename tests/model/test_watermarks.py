@@ -106,7 +106,7 @@ def test_its_last_mark_counts_all_the_same():
     assert found == WatermarkStep(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
 
 
-def test_without_a_time_out_nobody_is_waited_for():
+def test_without_a_time_out_no_writer_is_waited_for():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     behind = _mark("b", 7, s0=1, s1=9)
     assert _round(last, behind) == WatermarkStep(None, (behind,), {})
@@ -169,7 +169,7 @@ def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histor
 
 
 @given(data=st.data())
-def test_nobody_is_forgotten_who_is_waited_for(data: Any):
+def test_no_writer_that_is_waited_for_is_forgotten(data: Any):
     last = data.draw(st.one_of(st.none(), st.just(Watermark(5, 6, _positions({0: 0, 1: 0})))))
     marks = [
         WriterMark(name, data.draw(st.integers(0, 10)), _positions({0: 1, 1: 1}), data.draw(st.booleans()))
