@@ -25,7 +25,7 @@ PART_BYTES: Final = 1 << 20
 
 
 NO_IDS: Final[frozenset[int]] = frozenset()
-"""The one that nearly all segments share: Python makes a new empty set each time, of 216 bytes."""
+"""The empty set that nearly all segments share: Python would make a new one of 216 bytes for each segment."""
 
 
 class DirectoryPlace(NamedTuple):
@@ -171,7 +171,7 @@ def decode_segment(raw: bytes | memoryview) -> SegmentSnapshot:
 
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
-"""Made once: `json.dumps` would make an encoder for each of a hundred thousand segments."""
+"""One encoder for all segments: `json.dumps` would make a new one for each of a hundred thousand segments."""
 
 
 def _dump(body: Mapping[str, Any]) -> bytes:

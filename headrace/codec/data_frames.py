@@ -2,7 +2,7 @@
 
 An operation is a kind byte and the fields of that kind, big-endian; the bytes of an append follow its fields and are
 never copied here. Operations name segments by the number that the container gave them at creation. A frame is a header
-and then operations, each behind its length; one that no frame could hold goes on at the begin of the next ones. Up to
+and then operations, each after its length. An operation that is larger than a frame continues in the next frames. Up to
 0.1.0 every operation was a ledger entry of its own. The ledger guards entries with checksums, so one that does not
 decode is corruption (or a newer version), never something to skip.
 """
@@ -130,14 +130,14 @@ class MergeOperation:
 
 @dataclass(frozen=True, slots=True)
 class MergeBatchOperation:
-    """Merges that happen together, one after the other."""
+    """Merges that are applied atomically, in this order."""
 
     merges: tuple[MergeOperation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOperation:
-    """Pairs of segment number and the offset up to which tier 2 has the segment: saves work at the next recovery."""
+    """Pairs of segment number and the offset up to which tier 2 has the segment. They shorten the next recovery."""
 
     storage_lengths: Sequence[tuple[int, int]]
 
@@ -236,7 +236,7 @@ def decode_frame(frame: memoryview) -> tuple[FrameHeader, memoryview]:
 
 
 def encode_operation_length(length: int) -> bytes:
-    """What goes before an operation in a frame."""
+    """The length field before an operation in a frame."""
     return _OPERATION_LENGTH.pack(length)
 
 
@@ -250,7 +250,7 @@ def decode_operation_length(content: memoryview, position: int) -> int:
 
 
 def append_fields(number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int) -> bytes:
-    """What goes before the data of an append."""
+    """The kind and the fields of an append, which are followed by its data."""
     return _APPEND_FIELDS.pack(
         _APPEND, number, offset, writer_id >> 64, writer_id & _UINT64_MASK, event_number, event_count, now_ms
     )
@@ -259,7 +259,7 @@ def append_fields(number: int, offset: int, writer_id: int, event_number: int, e
 def framed_append_fields(
     number: int, offset: int, writer_id: int, event_number: int, event_count: int, now_ms: int, data_bytes: int
 ) -> bytes:
-    """What goes before the data of an append in a frame: the operation's length and its fields."""
+    """As `append_fields`, for an append in a frame: the operation's length comes first."""
     return _FRAMED_APPEND_FIELDS.pack(
         APPEND_FIELDS_BYTES + data_bytes,
         _APPEND,

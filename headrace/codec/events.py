@@ -16,7 +16,7 @@ _HEADER_AS_ONE = struct.Struct(">q")
 _EVENT_TYPE = 0
 
 ALIKE_EVENTS_MIN = 16
-"""So many of one length, one behind the other, and it is worth trying whether the next ones have it, too."""
+"""After this many consecutive events of one length, the parser tries to take the next ones of that length together."""
 
 
 def event_header(length_bytes: int) -> bytes:
@@ -101,13 +101,13 @@ def _take_alike(buffer: bytes, position: int, length_bytes: int, events: list[by
 def iter_events(buffer: bytes | bytearray | memoryview) -> tuple[list[memoryview], int]:
     """The complete events at the begin of `buffer` as views of it, and how many bytes they take with their headers.
 
-    What is left behind that count is the begin of an event whose rest is yet to come. Raises as `split_events`.
+    The remaining bytes are the start of an incomplete event. Raises as `split_events`.
     """
     return split_events(memoryview(buffer), 0)
 
 
 class EventAssembler:
-    """Turns consecutive reads of one segment into events; keeps the begin of one that is cut off."""
+    """Turns consecutive reads of one segment into events. It keeps the start of an incomplete event."""
 
     def __init__(self, offset: int) -> None:
         """`offset` in the segment where the first read begins."""
@@ -124,7 +124,7 @@ class EventAssembler:
             self._carry += data
             return []
         whole = b"".join((self._carry, data))
-        self._carry.clear()  # a large event would be there three times otherwise
+        self._carry.clear()  # otherwise a large event would be in memory three times
         events, consumed = split_events(whole, 0)
         self._carry = bytearray(memoryview(whole)[consumed:])
         self.offset += consumed
@@ -132,11 +132,14 @@ class EventAssembler:
 
     @property
     def cut_off_bytes(self) -> int:
-        """Bytes behind `offset` that belong to an incomplete event."""
+        """The bytes after `offset` that belong to an incomplete event."""
         return len(self._carry)
 
     def _is_first_complete(self, more_bytes: int) -> bool:
-        """With so many bytes more. Spares parsing (and copying) while a large event comes in piece by piece."""
+        """Whether the first event is complete with `more_bytes` more.
+
+        This avoids parsing and copying while a large event arrives in parts.
+        """
         if len(self._carry) < EVENT_HEADER_BYTES:
             return len(self._carry) + more_bytes >= EVENT_HEADER_BYTES
         kind, length_bytes = _HEADER.unpack_from(self._carry)

@@ -1,4 +1,4 @@
-"""Queue messages of scaling reports: what a segment store says of a segment that is too hot or too cold."""
+"""Queue messages of scaling reports: a segment store reports that a segment is too hot or too cold."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 def entry_bytes(key: bytes, place: Place) -> int:
-    """What an entry takes in its segment."""
+    """The length of an entry in its segment, in bytes."""
     return HEADER_BYTES + len(key) + max(place.value_length, 0)
 
 

@@ -48,7 +48,7 @@ def decode_index_block(block: bytes) -> list[tuple[bytes, Place]]:
 
 
 def find_in_index_block(block: bytes, key: bytes) -> Place | None:
-    """What the block has of a key. Raises CorruptError."""
+    """The place of a key in the block, or None. Raises CorruptError."""
     return next((place for each, place in decode_index_block(block) if each == key), None)
 
 

@@ -1,4 +1,4 @@
-"""The commit that runs on a stream: a commit that was interrupted goes on by it."""
+"""The commit that runs on a stream: an interrupted commit continues from this record."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from headrace.model.cluster import StoreLease, StoreState
 
 STORES_FIRST: Final = "store/"
 STORES_LAST: Final = "store0"
-"""The first sort key behind all of them."""
+"""The first sort key after all leases."""
 
 
 def store_lease_sort(store_id: str) -> str:
