@@ -79,6 +79,43 @@ def test_a_removal_that_is_not_durable_costs_no_bytes_that_came_by_a_merge(world
     run(scenario())
 
 
+def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            await client.create(TRANSACTION)
+            await client.set_up(TRANSACTION, WRITER)
+            await client.append(WRITER, 0, b"one")
+            owned = running.store.owner_of(SEGMENT)
+            await owned.writer.stop()
+            source = owned.container.metadata.segments[TRANSACTION]
+            begun, go_on = asyncio.Event(), asyncio.Event()
+            honest = world.chunks.put
+
+            async def held_put(name, parts):
+                begun.set()
+                await go_on.wait()
+                await honest(name, parts)
+
+            world.chunks.put = held_put
+            world.clock.advance(2e6)
+            flush = asyncio.ensure_future(owned.writer.run_pass())
+            await begun.wait()
+            held = HeldDisk(world.disk)
+            client.send(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+            await accepted(lambda: source.merged_into is not None)
+            go_on.set()
+            await flush
+            assert source.storage_length == 3
+            held.release()
+            assert isinstance(await client.receive(), wire.SegmentsMerged)
+            await owned.writer.run_pass()
+            assert await client.read_all(SEGMENT) == b"one"
+
+    run(scenario())
+
+
 def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, run):
     async def scenario():
         async with world.running() as running:
