@@ -32,7 +32,7 @@ from headrace.model.requests import ResourceKind
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation
-from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class StoredStream:
         written = {write.key for write in others}
         return [*others, *(check for check in self.read_with if check.key not in written)]
 
+
+_VERSIONS_OF_SEGMENT_NUMBER = 1 << 32
+"""Versions that a record can have in an incarnation, which begins at a segment number of its own: one a second for 136
+years."""
 
 _READS_OF_EPOCH_MAX = 5
 """How often a current record is read again because the epoch that it names was not found.
@@ -202,6 +206,14 @@ def replace_with_tombstone(stored: StoredStream) -> Replace:
         tombstone_body(stream.epoch.next_segment_number),
         stored.version,
     )
+
+
+def create_in_incarnation(stream: Stream, key: Key, body: Body) -> Create:
+    """The write of a record that goes with the stream, and that the next stream of the name may have again.
+
+    Its versions are above all of a former incarnation, so that what was read in one is not written in another.
+    """
+    return Create(key, body, stream.first_segment_number * _VERSIONS_OF_SEGMENT_NUMBER)
 
 
 def create_transition(stream: Stream, epoch: Epoch) -> Create:

@@ -16,7 +16,7 @@ from headrace.codec.records.watermark_schedule_record import (
 from headrace.codec.records.writer_mark_record import writer_mark_body, writer_mark_of_body
 from headrace.metadata import keys
 from headrace.metadata.optimistic_retry import repeat_on_conflict
-from headrace.metadata.stream_records import StoredStream, StreamRecords, no_such_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords, create_in_incarnation, no_such_stream
 from headrace.model import writer_marks
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
@@ -24,7 +24,7 @@ from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.writer_marks import Positions, WriterMark, invalid_position, noted, positions_of, shut_down
-from headrace.ports.metadata_store import Create, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import MetadataStore, Record, Replace, Write
 
 _ATTEMPTS_MAX = 5
 """Fewer than for other calls, because a commit also notes marks and repeats the whole on a conflict."""
@@ -82,7 +82,7 @@ class WriterMarkRecords:
             return  # A commit that was interrupted notes its mark again.
         body = writer_mark_body(mark, stream.first_segment_number)
         key = keys.writer_mark_key(scope, name, writer)
-        write = Create(key, body) if record is None else Replace(key, body, record.version)
+        write = create_in_incarnation(stream, key, body) if record is None else Replace(key, body, record.version)
         if previous is not None:
             self._store.write(write)
             return
@@ -141,7 +141,7 @@ class WriterMarkRecords:
                 code="too_many_writers",
             )
         body = watermark_schedule_body(ScheduledStream(stream.scope, stream.name, stream.first_segment_number, writers))
-        return Create(key, body) if record is None else Replace(key, body, record.version)
+        return create_in_incarnation(stream, key, body) if record is None else Replace(key, body, record.version)
 
 
 def _mark_of(record: Record | None, stream: Stream) -> WriterMark | None:

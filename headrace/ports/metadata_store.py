@@ -1,8 +1,8 @@
 """The metadata store: versioned records under conditional writes, and nothing more.
 
-A record has a key (partition, sort), a version that starts at 0 and grows by one with each replacement, and a
-body of plain JSON values. All reads are strongly consistent. Stream metadata, cluster records and the chunk directory
-are all behind this port. The modules that own the records define their meaning.
+A record has a key (partition, sort), a version that starts at 0, or where its creator says, and grows by one with each
+replacement, and a body of plain JSON values. All reads are strongly consistent. Stream metadata, cluster records and
+the chunk directory are all behind this port. The modules that own the records define their meaning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record at a key; `version` is 0 when created and grows by one with each replacement."""
+    """The record at a key; `version` is that of its creation and grows by one with each replacement."""
 
     key: Key
     version: int
@@ -39,10 +39,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Write version 0; fails if the record exists."""
+    """Write `version`; fails if the record exists.
+
+    Another version than 0 is for a record that may be removed and created again: a write that rests on a read of the
+    former one fails if the versions of the two differ.
+    """
 
     key: Key
     body: Body
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
-from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.stream_records import StoredStream, StreamRecords, create_in_incarnation
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -29,7 +29,7 @@ from headrace.model.streams import Stream
 from headrace.model.watermarks import Watermark, WatermarkState, next_round
 from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Delete, Key, MetadataStore, Record, Replace, Write
 from headrace.ports.segment_stores import SegmentStores
 from headrace.wire.fields import WireFormatError
 from headrace.workflows.watermark_ticks import ScheduleEntry
@@ -196,7 +196,7 @@ class WatermarkAdvancer:
         key = keys.watermark_key(stored.stream.scope, stored.stream.name)
         body = watermark_state_body(after)
         if before.version is None:
-            self._records.while_unchanged(stored, Create(key, body))
+            self._records.while_unchanged(stored, create_in_incarnation(stored.stream, key, body))
         else:
             self._store.write(Replace(key, body, before.version))
 

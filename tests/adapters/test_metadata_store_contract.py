@@ -42,6 +42,19 @@ def test_a_body_comes_back_exactly(store: MetadataStore, partition: str, body: d
     assert repr(store.get(key)) == repr(Record(key, 0, body))
 
 
+def test_a_record_that_is_created_again_has_the_versions_of_its_creator(store: MetadataStore, partition: str):
+    key, other = Key(partition, "a"), Key(partition, "b")
+    store.write(Create(key, {"n": 0}))
+    store.write(Delete(key, 0))
+    store.write(Create(key, {"n": 1}, 7 << 32), Create(other, {"n": 1}, 1 << 62))
+    for late in (Replace(key, {"n": 2}, 0), Delete(key, 0), Replace(other, {"n": 2}, 0)):
+        with pytest.raises(WriteConflictError):
+            store.write(late)
+    store.write(Replace(key, {"n": 3}, 7 << 32))
+    assert store.get(key) == Record(key, (7 << 32) + 1, {"n": 3})
+    assert store.get(other) == Record(other, 1 << 62, {"n": 1})
+
+
 def test_a_stored_body_does_not_follow_the_callers_object(store: MetadataStore, partition: str):
     body = {"tags": ["a"]}
     store.write(Create(Key(partition, "a"), body))

@@ -41,7 +41,10 @@ class WatermarkWorld:
     def tick(self, stream: str = "t", after_ms: int = 10_000) -> None:
         """The tick of the stream's bucket, some time later."""
         self.world.clock.advance(after_ms)
-        self.ticks.run(bucket_of_stream(f"s/{stream}", topology.BUCKET_COUNT))
+        self.ticks.run(self.bucket(stream))
+
+    def bucket(self, stream: str = "t") -> int:
+        return bucket_of_stream(f"s/{stream}", topology.BUCKET_COUNT)
 
     def tick_after_a_crash(self, stream: str = "t") -> None:
         """When the lease of the one that died has run out."""

@@ -96,7 +96,7 @@ def item(model: type[RecordItem], write: Write, write_id: str) -> RecordItem:
     check_key(write.key)
     if not isinstance(write, Create | Replace):
         return model(write.key.partition, write.key.sort)
-    version = 0 if isinstance(write, Create) else write.version + 1
+    version = write.version if isinstance(write, Create) else write.version + 1
     return model(write.key.partition, write.key.sort, version=version, body=_text(write), write_id=write_id)
 
 

@@ -152,7 +152,7 @@ class MemoryMetadataStore:
         sort = write.key.sort
         if isinstance(write, Create):
             insort(partition.sorts, sort)
-            partition.records[sort] = _Stored(0, text)
+            partition.records[sort] = _Stored(write.version, text)
         elif isinstance(write, Replace):
             partition.records[sort] = _Stored(write.version + 1, text)
         elif partition.records.pop(sort, None) is not None:

@@ -1,6 +1,7 @@
 """Which streams of a bucket have marks of writers: where the tick looks for watermarks to come.
 
-The entry of a stream is written with every mark that comes or goes, and goes with the last one.
+The entry of a stream is written with every mark that comes or goes, and goes with the last one. Its versions are those
+of an incarnation, so that a tick that is late does not change the entry of the next one.
 """
 
 from __future__ import annotations
