@@ -226,7 +226,7 @@ class StreamService:
         stream = new_stream(scope, name, configuration, first_number, self._clock.now_ms())
         self._accept(
             stream,
-            create_current(stream, tombstone=current),
+            *create_current(stream, tombstone=current),
             *create_epoch(stream, stream.epoch),
             *writes_of_creation(stream),
             *keep_scope(scope, name, guard, door),

@@ -1,4 +1,4 @@
-"""The records of a stream that never change once written: its epochs and its sealed segments.
+"""The records of a stream that never change once written: its epochs, its long tags and its sealed segments.
 
 They are cached in memory, within a bound. The cache is keyed by the incarnation of the stream, so that a stream that is
 deleted and created again never sees the records of its former incarnation.
@@ -12,6 +12,7 @@ from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
 from headrace.codec.records.history_record import HISTORY_FIRST, history_body, history_of_body, history_sort
 from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_of_body, shard_of_segment
 from headrace.codec.records.stream_record import EpochReference
+from headrace.codec.records.stream_tags_record import TagsReference, stream_tags_of_body
 from headrace.metadata import keys
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.model.epochs import Epoch
@@ -24,6 +25,10 @@ CACHED_SEGMENTS_MAX = 100_000
 """Segments in all cached epochs together: about 30 MB of memory."""
 
 CACHED_SEALED_SEGMENTS_MAX = 200_000
+
+CACHED_TAGS_BYTES_MAX = 8 * 1024 * 1024
+"""Long tags of all streams together, in UTF-8: those of 128 streams with the longest that are allowed."""
+
 RECORDS_PER_READ = 100
 
 _Incarnation = tuple[str, int]
@@ -39,6 +44,7 @@ class HistoryRecords:
         self._sealed: BoundedCache[tuple[_Incarnation, int], SealedSegment] = BoundedCache(
             CACHED_SEALED_SEGMENTS_MAX, lambda _: 1
         )
+        self._tags: BoundedCache[TagsReference, tuple[str, ...]] = BoundedCache(CACHED_TAGS_BYTES_MAX, _tags_weight)
 
     def active_epoch(self, reference: EpochReference) -> Epoch | None:
         """The epoch that a current record names; one read unless it is cached. None if it no longer exists."""
@@ -54,9 +60,25 @@ class HistoryRecords:
         self._epochs.put(place, epoch)
         return epoch
 
-    def remember(self, stream: Stream) -> None:
-        """Cache the active epoch of a stream whose record was just written."""
+    def tags(self, reference: TagsReference) -> tuple[str, ...] | None:
+        """The tags that a current record names: one read unless they are cached. None if they no longer exist."""
+        known = self._tags.get(reference)
+        if known is not None:
+            return known
+        key = keys.stream_tags_key(reference.scope, reference.stream, reference.first_segment_number, reference.version)
+        record = self._store.get(key)
+        if record is None:
+            return None
+        tags = stream_tags_of_body(record.body)
+        self._tags.put(reference, tags)
+        return tags
+
+    def remember(self, stream: Stream, tags_version: int | None) -> None:
+        """Cache the active epoch and the long tags of a stream whose record was just written."""
         self._epochs.put((_incarnation(stream), stream.epoch.number), stream.epoch)
+        if tags_version is not None:
+            reference = TagsReference(stream.scope, stream.name, stream.first_segment_number, tags_version)
+            self._tags.put(reference, stream.configuration.tags)
 
     def epoch(self, stream: Stream, number: int) -> Epoch:
         """Raises NotFoundError if the stream never had this epoch, or no longer has it because it is being deleted."""
@@ -150,6 +172,10 @@ def _is_of_later_incarnation(stream: Stream, epoch: Epoch) -> bool:
 
 def _incarnation(stream: Stream) -> _Incarnation:
     return stream.scoped_name, stream.first_segment_number
+
+
+def _tags_weight(tags: tuple[str, ...]) -> int:
+    return sum(len(tag.encode()) for tag in tags)
 
 
 def _epoch_weight(epoch: Epoch) -> int:

@@ -100,6 +100,12 @@ def epoch_key(scope: str, stream: str, number: int) -> Key:
     return Key(stream_partition(scope, stream), epoch_record.epoch_sort(number))
 
 
+def stream_tags_key(scope: str, stream: str, first_segment_number: int, version: int) -> Key:
+    from headrace.codec.records import stream_tags_record
+
+    return Key(stream_partition(scope, stream), stream_tags_record.stream_tags_sort(first_segment_number, version))
+
+
 def history_key(scope: str, stream: str, time_ms: int) -> Key:
     return Key(stream_partition(scope, stream), history_record.history_sort(time_ms))
 

@@ -15,8 +15,10 @@ from headrace.codec.records.stream_record import (
     is_tombstone,
     stream_body,
     stream_of_body,
+    tags_reference,
     tombstone_body,
 )
+from headrace.codec.records.stream_tags_record import fit_in_current, stream_tags_body
 from headrace.codec.records.truncation_record import (
     running_truncation_body,
     running_truncation_of_body,
@@ -40,12 +42,14 @@ class StoredStream:
     """A stream as it was read, and the versions of its record and of all records that were read with it.
 
     A batch read is not a snapshot: a decision that is based on it holds only if no record of it has changed when the
-    decision is written. So every write through `StreamRecords` checks all of these versions.
+    decision is written. So every write through `StreamRecords` checks all of these versions. `tags_version` refers to
+    the record of the tags; None if they are part of the current record.
     """
 
     stream: Stream
     version: int
     read_with: tuple[Check, ...] = ()
+    tags_version: int | None = None
 
     def unchanged(self, *others: Write) -> list[Write]:
         """`others`, with a check of each record that was read and that they do not write.
@@ -64,18 +68,19 @@ _VERSIONS_OF_SEGMENT_NUMBER = 1 << 32
 """Versions that a record can have in an incarnation, which begins at a segment number of its own: one a second for 136
 years."""
 
-_READS_OF_EPOCH_MAX = 5
-"""How often a current record is read again because the epoch that it names was not found.
+_READS_OF_CURRENT_MAX = 5
+"""How often a current record is read again because an epoch or tags that it names were not found.
 
-Each repeat means that the stream was deleted and perhaps created again since the last read. A stream cannot be
-created again often enough to use up all of them.
+Each repeat means that the stream was deleted, or got other tags, since the last read. That cannot happen often enough
+to use up all of them.
 """
 
 
 class StreamRecords:
     """Reads and writes the mutable records of streams.
 
-    A read of a stream with many segments needs a second read unless its active epoch is in the cache of `history`.
+    A read of a stream with many segments needs a second read unless its active epoch is in the cache of `history`, and
+    a read of a stream with long tags needs one more unless they are.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -90,19 +95,22 @@ class StreamRecords:
         """The stream in a current record; None if there is no record or a tombstone.
 
         Raises:
-            CorruptError: the record names an epoch that is missing.
+            CorruptError: the record names an epoch or tags that are missing.
         """
-        for _ in range(_READS_OF_EPOCH_MAX):
+        for _ in range(_READS_OF_CURRENT_MAX):
             if record is None or is_tombstone(record.body):
                 return None
-            reference = epoch_reference(record.body)
+            reference, named_tags = epoch_reference(record.body), tags_reference(record.body)
             epoch = self.history.active_epoch(reference) if reference else None
-            if reference is None or epoch is not None:
+            tags = self.history.tags(named_tags) if named_tags else None
+            if (reference is None or epoch is not None) and (named_tags is None or tags is not None):
                 break
-            # The stream was deleted since its record was read, or the record is corrupt: read the newest record.
+            # The stream was deleted or got other tags since its record was read, or the record is corrupt: read the
+            # newest record.
             record = self.store.get(record.key)
-        stream = stream_of_body(record.body, epoch) if record else None
-        return StoredStream(stream, record.version) if record and stream else None
+        stream = stream_of_body(record.body, epoch, tags) if record else None
+        tags_version = named_tags.version if named_tags else None
+        return StoredStream(stream, record.version, tags_version=tags_version) if record and stream else None
 
     def get(self, scope: str, stream: str) -> StoredStream:
         """One read; raises NotFoundError if there is no such stream."""
@@ -157,8 +165,11 @@ class StreamRecords:
         record = self.store.get(keys.running_truncation_key(stream.scope, stream.name))
         return (running_truncation_of_body(record.body), record.version) if record else None
 
-    def replace(self, stored: StoredStream, after: Stream, *others: Write) -> None:
+    def replace(self, stored: StoredStream, after: Stream, *others: Write) -> StoredStream:
         """Write the current record and `others` in one transaction, if no record has changed since it was read.
+
+        Long tags get their own record in the same write, also those that the current record still contained. Returns
+        the stream as it is stored then.
 
         Raises:
             WriteConflictError: a record has changed since it was read, or a condition of another write failed.
@@ -166,8 +177,11 @@ class StreamRecords:
         """
         check_write(stored.stream, after)
         key = keys.current_key(after.scope, after.name)
-        self.store.write(Replace(key, stream_body(after), stored.version), *stored.with_checks(*others))
-        self.history.remember(after)
+        tags_version, tags_writes = _tags_after(stored, after)
+        body = stream_body(after, tags_version)
+        self.store.write(Replace(key, body, stored.version), *tags_writes, *stored.with_checks(*others))
+        self.history.remember(after, tags_version)
+        return StoredStream(after, stored.version + 1, tags_version=tags_version)
 
     def while_unchanged(self, stored: StoredStream, *writes: Write) -> None:
         """Write in one transaction, if no record has changed since it was read; else raise WriteConflictError."""
@@ -179,19 +193,21 @@ def is_stream(record: Record | None) -> bool:
     return record is not None and not is_tombstone(record.body)
 
 
-def create_current(stream: Stream, tombstone: Record | None) -> Create | Replace:
-    """The write of a new stream. It replaces the tombstone that a deleted stream of this name left, if there is one.
+def create_current(stream: Stream, tombstone: Record | None) -> list[Write]:
+    """The writes of a new stream. They replace the tombstone of a deleted stream of this name, if there is one.
 
     Raises:
         CorruptError: the write would break an invariant.
     """
     check_write(None, stream)
-    key, body = keys.current_key(stream.scope, stream.name), stream_body(stream)
-    return Create(key, body) if tombstone is None else Replace(key, body, tombstone.version)
+    tags_version, tags_writes = _tags_in_place(stream)
+    key, body = keys.current_key(stream.scope, stream.name), stream_body(stream, tags_version)
+    current = Create(key, body) if tombstone is None else Replace(key, body, tombstone.version)
+    return [current, *tags_writes]
 
 
-def replace_with_tombstone(stored: StoredStream) -> Replace:
-    """The write that completes the deletion of a stream.
+def replace_with_tombstone(stored: StoredStream) -> list[Write]:
+    """The writes that complete the deletion of a stream: of its current record and of the records that this names.
 
     Raises:
         CorruptError: the stream is not being deleted.
@@ -201,11 +217,38 @@ def replace_with_tombstone(stored: StoredStream) -> Replace:
         raise CorruptError(
             f"refusing to remove stream {stream.scoped_name}: it is {stream.state} and not being deleted"
         )
-    return Replace(
-        keys.current_key(stream.scope, stream.name),
-        tombstone_body(stream.epoch.next_segment_number),
-        stored.version,
-    )
+    current = keys.current_key(stream.scope, stream.name)
+    tombstone = Replace(current, tombstone_body(stream.epoch.next_segment_number), stored.version)
+    return [tombstone, *(Delete(key, None) for key in keys_named_in_current(stored))]
+
+
+def keys_named_in_current(stored: StoredStream) -> list[Key]:
+    """The records of the active epoch and the long tags, which a reader of the current record needs."""
+    stream = stored.stream
+    tags = [] if stored.tags_version is None else [_tags_key(stream, stored.tags_version)]
+    return [keys.epoch_key(stream.scope, stream.name, stream.epoch.number), *tags]
+
+
+def _tags_after(stored: StoredStream, after: Stream) -> tuple[int | None, list[Write]]:
+    """The version of the record that has the tags of `after`, and the writes of records of tags."""
+    before = stored.tags_version
+    if before is not None and after.configuration.tags == stored.stream.configuration.tags:
+        return before, []
+    version, writes = _tags_in_place(after)
+    gone: list[Write] = [] if before is None else [Delete(_tags_key(after, before), None)]
+    return version, [*writes, *gone]
+
+
+def _tags_in_place(stream: Stream) -> tuple[int | None, list[Write]]:
+    """The version of a new record of the tags, None if they are short, and its write."""
+    tags, version = stream.configuration.tags, stream.configuration_version
+    if fit_in_current(tags):
+        return None, []
+    return version, [Create(_tags_key(stream, version), stream_tags_body(tags))]
+
+
+def _tags_key(stream: Stream, version: int) -> Key:
+    return keys.stream_tags_key(stream.scope, stream.name, stream.first_segment_number, version)
 
 
 def create_in_incarnation(stream: Stream, key: Key, body: Body) -> Create:

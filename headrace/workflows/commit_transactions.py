@@ -43,8 +43,8 @@ from headrace.workflows.sealing import record_sizes, seal_segments
 from headrace.workflows.steps import Tools
 
 TRANSACTIONS_PER_RUN_MAX = 100
-COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 2) // WRITES_PER_COMPLETION
-"""With room for the current record and the run."""
+COMPLETIONS_PER_WRITE = (WRITES_PER_TRANSACTION_MAX - 3) // WRITES_PER_COMPLETION
+"""With room for the current record, the run, and long tags that the current record of an older version still holds."""
 
 _log = logging.getLogger(__name__)
 
@@ -279,8 +279,7 @@ class TransactionCommits:
         self._replace(stored, commit_ended(stream), delete_run(stream.scope, stream.name), *last)
 
     def _replace(self, stored: StoredStream, after: Stream, *others: Write) -> StoredStream:
-        self._tools.records.replace(stored, after, *others)
-        return StoredStream(after, stored.version + 1)
+        return self._tools.records.replace(stored, after, *others)
 
 
 def _of_one_epoch(found: Sequence[StoredTransaction]) -> Sequence[StoredTransaction]:

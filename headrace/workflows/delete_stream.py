@@ -15,7 +15,12 @@ from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
-from headrace.metadata.stream_records import StoredStream, delete_intent, replace_with_tombstone
+from headrace.metadata.stream_records import (
+    StoredStream,
+    delete_intent,
+    keys_named_in_current,
+    replace_with_tombstone,
+)
 from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
@@ -109,8 +114,8 @@ def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
 
 
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
-    """Everything in the stream's partition that the last step does not need: the current record may name its epoch."""
-    kept = (CURRENT_SORT, epoch_sort(stored.stream.epoch.number))
+    """Everything in the stream's partition but the current record, and what that names."""
+    kept = {CURRENT_SORT, *(key.sort for key in keys_named_in_current(stored))}
     partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
     first: str | None = ""
     while first is not None:
@@ -132,8 +137,7 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
     """The stream is gone, its name is free, its segment numbers are not."""
     stream = stored.stream
     tools.records.store.write(
-        replace_with_tombstone(stored),
-        Delete(keys.epoch_key(stream.scope, stream.name, stream.epoch.number), None),
+        *replace_with_tombstone(stored),
         *writes_of_deletion(stream),
         delete_intent(stream),
     )

@@ -89,7 +89,7 @@ class InternalStreams:
         now_ms = self._clock.now_ms()
         stream = new_stream(scope, name, configuration, first_number, now_ms)
         write, _ = create_intent(stream, now_ms)
-        self._store.write(condition, create_current(stream, tombstone), *create_epoch(stream, stream.epoch), write)
+        self._store.write(condition, *create_current(stream, tombstone), *create_epoch(stream, stream.epoch), write)
 
     def _accept_removal(self, stored: StoredStream, condition: Check) -> None:
         is_sealed = stored.stream.state is StreamState.SEALED

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.codec.records import (
     configuration_update_record,
     stream_record,
+    stream_tags_record,
 )
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.errors import CorruptError
@@ -87,6 +88,12 @@ SHAPES: dict[str, Shape] = {
             "version": 4,
         },
     ),
+    "stream tags": (
+        ("blue", "\u0142"),
+        stream_tags_record.stream_tags_body,
+        stream_tags_record.stream_tags_of_body,
+        {"format": 1, "tags": ["blue", "\u0142"]},
+    ),
     "tombstone": (
         12,
         stream_record.tombstone_body,
@@ -105,6 +112,16 @@ def test_keys_are_where_they_always_were():
     assert stream_record.stream_partition("s", "t") == "stream/s/t"
     assert stream_record.CURRENT_SORT == "current"
     assert configuration_update_record.UPDATE_SORT == "updating"
+    assert stream_tags_record.stream_tags_sort(7, 3) == "tags/0000000007/0000000003"
+
+
+def test_a_record_that_names_its_tags_does_not_hold_them():
+    body = stream_record.stream_body(STREAM, tags_version=2)
+    assert body["configuration"] == GOLDEN_CONFIGURATION | {"tags": None, "tags_version": 2}
+    assert stream_record.tags_reference(body) == stream_tags_record.TagsReference("s", "t", 5, 2)
+    assert stream_record.stream_of_body(body, tags=STREAM.configuration.tags) == STREAM
+    with pytest.raises(CorruptError, match="tags 2 of s/t are missing"):
+        stream_record.stream_of_body(body)
 
 
 def test_an_old_stream_record_has_configuration_version_0():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from headrace.codec.records.stream_record import stream_body
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import CorruptError
-from headrace.model.limits import TAG_CHARACTERS_MAX, TAGS_BYTES_MAX, TAGS_PER_STREAM_MAX
 from headrace.ports.metadata_store import Delete, Replace
 
 SEGMENTS = 1_000
@@ -40,31 +38,6 @@ def test_beginning_a_transaction_on_many_segments_costs_few_units(large: Any):
     bill = Meter(large).measured(large.begin)
     assert bill.write_units <= WRITE_UNITS_TO_BEGIN_MAX
     assert bill.read_units <= 2, "the epoch is in memory"
-
-
-@pytest.fixture
-def tagged(world: Any) -> Any:
-    """A stream with as many bytes of tags as are allowed, two for each character."""
-    tags = tuple(chr(0x100 + number) * TAG_CHARACTERS_MAX for number in range(TAGS_PER_STREAM_MAX))
-    assert sum(len(tag.encode()) for tag in tags) == TAGS_BYTES_MAX
-    world.create(tags=tags)
-    return world
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        pytest.param(lambda world, _known: world.begin(), id="begin"),
-        pytest.param(lambda world, known: world.transactions.ping_transaction("s", "t", known, 60_000), id="ping"),
-        pytest.param(lambda world, known: world.transactions.commit_transaction("s", "t", known), id="commit"),
-        pytest.param(lambda world, known: world.transactions.abort_transaction("s", "t", known), id="abort"),
-    ],
-)
-def test_tags_do_not_make_the_writes_of_a_transaction_dearer(tagged: Any, call: Callable[[Any, int], object]):
-    """No transaction checks the record that holds them."""
-    known = tagged.begin()
-    bill = Meter(tagged).measured(lambda: call(tagged, known))
-    assert 0 < bill.write_units <= WRITE_UNITS_TO_BEGIN_MAX
 
 
 def test_the_current_record_fits_in_one_write_unit(large: Any):

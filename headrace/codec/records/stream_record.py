@@ -1,7 +1,7 @@
 """The current record of a stream: its state, configuration, pending request and which epoch is active.
 
-Every operation checks or replaces this record, and what that costs grows with its size. So an epoch of many segments is
-not part of it: the record then names the epoch, whose own record never changes and is kept in memory.
+Every operation checks or replaces this record, and what that costs grows with its size. So an epoch of many segments
+and long tags are not part of it: the record then names them. Their own records never change and are kept in memory.
 
 A deleted stream leaves a tombstone in its place: the first segment number for the next stream of that name, so that
 segment names are never reused, and a version that continues to grow, so that a process that read the record of an
@@ -10,12 +10,13 @@ earlier incarnation cannot write that of the present one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 from headrace.codec.records.epoch_record import epoch_fields, epoch_of_fields
+from headrace.codec.records.stream_tags_record import TagsReference
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.requests import PendingRequest, RequestKind
@@ -64,13 +65,14 @@ def stream_partition(scope: str, stream: str) -> str:
     return f"stream/{scope}/{stream}"
 
 
-def stream_body(stream: Stream) -> dict[str, Any]:
+def stream_body(stream: Stream, tags_version: int | None = None) -> dict[str, Any]:
+    """With `tags_version` the record does not hold the tags, but names the record that does."""
     following = {"following": _request_fields(stream.following)} if stream.following else {}
     return versioned(
         scope=stream.scope,
         name=stream.name,
         state=str(stream.state),
-        configuration=configuration_fields(stream.configuration),
+        configuration=_configuration_in_current(stream.configuration, tags_version),
         configuration_version=stream.configuration_version,
         created=stream.creation_time_ms,
         first_number=stream.first_segment_number,
@@ -90,18 +92,27 @@ def epoch_reference(body: Body) -> EpochReference | None:
     return None if is_tombstone(body) else decoded("stream", body, _epoch_reference)
 
 
-def stream_of_body(body: Body, epoch: Epoch | None = None) -> Stream | None:
-    """The stream; None for a tombstone. `epoch` is the active one if the record only names it.
+def tags_reference(body: Body) -> TagsReference | None:
+    """The tags that a current record names; None if the record holds them, or is a tombstone."""
+    return None if is_tombstone(body) else decoded("stream", body, _tags_reference)
+
+
+def stream_of_body(body: Body, epoch: Epoch | None = None, tags: Sequence[str] | None = None) -> Stream | None:
+    """The stream; None for a tombstone. `epoch` is the active one and `tags` are its tags if the record names them.
 
     Raises:
-        CorruptError: the record does not decode, or it names another epoch.
+        CorruptError: the record does not decode, or it names another epoch, or tags that are not given.
     """
     if is_tombstone(body):
         return None
     reference = epoch_reference(body)
     if reference is not None and (epoch is None or not reference.is_of(epoch)):
         raise CorruptError(f"the active epoch {reference.number} of {reference.scope}/{reference.stream} is missing")
-    return decoded("stream", body, lambda fields: _stream(fields, epoch if reference is not None else None))
+    named_tags = tags_reference(body)
+    if named_tags is not None and tags is None:
+        raise CorruptError(f"the tags {named_tags.version} of {named_tags.scope}/{named_tags.stream} are missing")
+    known = (epoch if reference is not None else None, tags if named_tags is not None else None)
+    return decoded("stream", body, lambda fields: _stream(fields, *known))
 
 
 def tombstone_body(next_segment_number: int) -> dict[str, Any]:
@@ -132,12 +143,25 @@ def _epoch_reference(body: Body) -> EpochReference | None:
     )
 
 
-def _stream(body: Body, epoch: Epoch | None) -> Stream:
+def _tags_reference(body: Body) -> TagsReference | None:
+    version = body["configuration"].get("tags_version")
+    if version is None:
+        return None
+    return TagsReference(str(body["scope"]), str(body["name"]), int(body["first_number"]), int(version))
+
+
+def _configuration_in_current(configuration: StreamConfiguration, tags_version: int | None) -> dict[str, Any]:
+    fields = configuration_fields(configuration)
+    return fields if tags_version is None else fields | {"tags": None, "tags_version": tags_version}
+
+
+def _stream(body: Body, epoch: Epoch | None, tags: Sequence[str] | None) -> Stream:
+    configuration = body["configuration"] if tags is None else {**body["configuration"], "tags": tags}
     return Stream(
         scope=str(body["scope"]),
         name=str(body["name"]),
         state=StreamState(body["state"]),
-        configuration=configuration_of_fields(body["configuration"]),
+        configuration=configuration_of_fields(configuration),
         configuration_version=int(body.get("configuration_version", 0)),
         creation_time_ms=int(body["created"]),
         first_segment_number=int(body["first_number"]),
