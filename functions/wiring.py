@@ -371,7 +371,7 @@ def _conflict_back_off() -> ConflictBackOff:
     return ConflictBackOff(time.sleep, random.random)
 
 
-def _tools() -> Tools:
+def tools() -> Tools:
     from headrace.metadata.stream_records import StreamRecords
     from headrace.workflows.steps import Tools
 
@@ -383,14 +383,14 @@ def _tools() -> Tools:
 def commit_processor() -> CommitProcessor:
     from headrace.workflows.commit_transactions import CommitProcessor
 
-    return CommitProcessor(_tools())
+    return CommitProcessor(tools())
 
 
 @_once
 def transaction_aborts() -> TransactionAborts:
     from headrace.workflows.abort_transaction import TransactionAborts
 
-    return TransactionAborts(_tools())
+    return TransactionAborts(tools())
 
 
 @_once

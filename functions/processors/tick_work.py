@@ -56,6 +56,12 @@ def _apply_retention(bucket: int) -> bool:
     return wiring.retention_ticks().run(bucket)
 
 
+def _look_at_creations(bucket: int) -> bool:
+    from headrace.workflows.remove_orphans import creation_ticks
+
+    return creation_ticks(wiring.tools(), wiring.workers(), wiring.note_undecodable).run(bucket)
+
+
 def _detect_failed_stores(_bucket: int) -> bool:
     from headrace.workflows.detect_failed_stores import detect_failed_stores
 
@@ -84,6 +90,7 @@ TICK_WORK: Mapping[str, Callable[[int], bool]] = {
     "transactions": _expire_transactions,
     "watermarks": _advance_watermarks,
     "retention": _apply_retention,
+    "creations": _look_at_creations,
     "failed-stores": _detect_failed_stores,
 }
 """The work by the kinds of ticks that the topology declares."""

@@ -17,7 +17,7 @@ from headrace.model.writer_marks import check_writer_name
 from headrace.ports.metadata_store import Key
 
 if TYPE_CHECKING:
-    from headrace.codec.records import retention_record, sealed_segments_record
+    from headrace.codec.records import creation_record, retention_record, sealed_segments_record
 
 
 def scope_guard_key(scope: str) -> Key:
@@ -189,6 +189,13 @@ def intent_key(scope: str, name: str, resource: ResourceKind = ResourceKind.STRE
     scoped_name = scoped_resource_name(resource, scope, name)
     bucket = bucket_of_stream(scoped_name, topology.BUCKET_COUNT)
     return Key(intent_record.intents_partition(bucket), intent_record.intent_sort(resource, scoped_name))
+
+
+def creation_key(creation: creation_record.Creation, due_ms: int) -> Key:
+    from headrace.codec.records import creation_record
+
+    bucket = bucket_of_stream(scoped_stream_name(creation.scope, creation.stream), topology.BUCKET_COUNT)
+    return Key(creation_record.creations_partition(bucket), creation_record.creation_sort(creation, due_ms))
 
 
 def bucket_lease_key(kind: str, bucket: int) -> Key:

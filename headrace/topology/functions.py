@@ -42,6 +42,7 @@ TICKS = (
     Tick("transactions", every_s=10, buckets=BUCKET_COUNT),
     Tick("watermarks", every_s=10, buckets=BUCKET_COUNT),
     Tick("retention", every_s=60, buckets=BUCKET_COUNT),
+    Tick("creations", every_s=600, buckets=BUCKET_COUNT),
     Tick("failed-stores", every_s=10, buckets=1),
 )
 """Every kind has its entry in functions/processors/tick_work.py. What the messages cost: docs/operating/deploy.md."""

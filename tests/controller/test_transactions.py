@@ -362,7 +362,7 @@ def test_cost_of_a_rolling_commit(stream: Any):
     assert dict(stream.calls.counts) == {
         "read": 7,
         "query": 2,
-        "write": 1,
+        "write": 2,
         "transaction": 5,
         "segment store create_segments": 1,
         "segment store incomplete_segments": 1,

@@ -126,6 +126,8 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
             transactions.committed,
             transactions.day_over,
         ),
+        change("creations, nothing due", streams.look_at_creations),
+        change("creations, two operations of an hour ago", streams.look_at_creations, streams.hour_over),
         change("failed-stores, all three are well", stores.look, stores.joined),
         change("watermarks, no writer notes its time", watermarks.tick, watermarks.marks),
         change("watermarks, the first of a stream", watermarks.tick, watermarks.marks, watermarks.noted),

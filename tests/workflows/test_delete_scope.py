@@ -61,7 +61,9 @@ def test_everything_in_the_scope_goes(world: Any):
         "key-value-table/s/table",
         "key-value-table/s/coming",
     }
-    assert _left(world) - tombstones == {"scope-guard/s"}
+    left = _left(world) - tombstones
+    # Notes of created segments stay for an hour; each goes when the tick has looked at it.
+    assert {one for one in left if not one.startswith("creations/")} == {"scope-guard/s"}
     with pytest.raises(NotFoundError):
         world.scopes.get_scope("s")
     assert world.scopes.list_scopes(10).items == ()

@@ -15,6 +15,8 @@ from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create, Key
+from headrace.workflows.creating import CREATION_LOOKED_AT_AFTER_MS
+from headrace.workflows.remove_orphans import creation_ticks
 from headrace.workflows.resend_intents import resend_intents
 
 
@@ -86,6 +88,15 @@ def report(number: int, kind: str, **more: Any) -> Callable[[Any], object]:
 
 def resend(world: Any) -> object:
     return resend_intents(world.store, world.queues, world.clock, BUCKET, 30_000)
+
+
+def look_at_creations(world: Any) -> object:
+    return creation_ticks(world.tools()).run(BUCKET)
+
+
+def hour_over(world: Any) -> None:
+    """Since the segments of the stream were created, in two operations."""
+    world.clock.advance(CREATION_LOOKED_AT_AFTER_MS)
 
 
 def lost(world: Any) -> None:

@@ -1,0 +1,70 @@
+"""Segments that a process is about to create, and when they are looked at again: per bucket, sorted by that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.codec.records.bodies import Body, decoded, versioned
+from headrace.codec.records.due_order import time_prefix
+from headrace.model.segments import segment_epoch, segment_id, segment_number
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """`segments` are ids, of the incarnation of the stream that begins at `first_segment_number`; at least one."""
+
+    scope: str
+    stream: str
+    first_segment_number: int
+    segments: tuple[int, ...]
+
+
+def creations_partition(bucket: int) -> str:
+    return f"creations/{bucket:04d}"
+
+
+def creation_sort(creation: Creation, due_ms: int) -> str:
+    """The same segments at the same time are one entry."""
+    place = f"{creation.first_segment_number:010d}/{segment_epoch(creation.segments[0]):010d}"
+    return f"{time_prefix(due_ms)}/{creation.scope}/{creation.stream}/{place}"
+
+
+def creations_last(now_ms: int) -> str:
+    """The upper bound of a query for what is due at `now_ms`."""
+    return time_prefix(now_ms + 1)
+
+
+def creation_body(creation: Creation) -> dict[str, Any]:
+    """The segments as ranges: epoch, first and last number."""
+    return versioned(
+        scope=creation.scope,
+        stream=creation.stream,
+        first_number=creation.first_segment_number,
+        segments=[list(one) for one in _ranges(creation.segments)],
+    )
+
+
+def creation_of_body(body: Body) -> Creation:
+    return decoded("creation", body, _creation)
+
+
+def _creation(body: Body) -> Creation:
+    identifiers = (
+        segment_id(int(epoch), number)
+        for epoch, first, last in body["segments"]
+        for number in range(int(first), int(last) + 1)
+    )
+    return Creation(str(body["scope"]), str(body["stream"]), int(body["first_number"]), tuple(identifiers))
+
+
+def _ranges(identifiers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    ordered = sorted(identifiers)
+    first = last = ordered[0]
+    for one in ordered[1:]:
+        if one != last + 1:
+            yield segment_epoch(first), segment_number(first), segment_number(last)
+            first = one
+        last = one
+    yield segment_epoch(first), segment_number(first), segment_number(last)
