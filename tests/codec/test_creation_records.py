@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from golden_records import GoldenRecords
 
 from headrace.codec.records.creation_record import (
@@ -12,6 +13,8 @@ from headrace.codec.records.creation_record import (
     creations_last,
     creations_partition,
 )
+from headrace.model.errors import CorruptError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_id
 
 CREATION = Creation("s", "t", 5, (segment_id(1, 7), segment_id(1, 8), segment_id(1, 10), segment_id(2, 11)))
@@ -38,3 +41,26 @@ def test_they_are_sorted_by_the_time_when_they_are_looked_at():
     assert creations_partition(3) == "creations/0003"
     assert creation_sort(CREATION, 7) == "00000000000000000007/s/t/0000000005/0000000001"
     assert creation_sort(CREATION, 7) <= creations_last(7) < creation_sort(CREATION, 8)
+
+
+def test_the_segments_of_two_large_epochs_fit():
+    large = Creation(
+        "s", "t", 0, tuple(segment_id(epoch, one) for epoch in (7, 8) for one in range(SEGMENTS_PER_STREAM_MAX))
+    )
+    assert creation_of_body(creation_body(large)) == large
+
+
+@pytest.mark.parametrize(
+    ("ranges", "reason"),
+    [
+        ([], "names 0 segments, not 1 to 2000"),
+        ([[1, 8, 7]], "ends before it begins"),
+        ([[1, 0, 4_999], [1, 7_000, 3_000]], "ends before it begins"),
+        ([[1, 0, 2_000]], "names 2001 segments"),
+        ([[1, 0, 999], [2, 0, 999], [3, 0, 0]], "names 2001 segments"),
+        ([[1, 0, (1 << 62) - 1]], "names 4611686018427387904 segments"),
+    ],
+)
+def test_a_corrupt_note_does_not_name_more_segments_than_an_operation_creates(ranges: list[list[int]], reason: str):
+    with pytest.raises(CorruptError, match=reason):
+        creation_of_body({**creation_body(CREATION), "segments": ranges})

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.records.bodies import Body, decoded, versioned
 from headrace.codec.records.due_order import time_prefix
+from headrace.model.errors import CorruptError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import segment_epoch, segment_id, segment_number
+
+SEGMENTS_PER_CREATION_MAX = 2 * SEGMENTS_PER_STREAM_MAX
+"""A commit of transactions of an older epoch creates the segments of two epochs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,23 @@ def creation_of_body(body: Body) -> Creation:
 
 
 def _creation(body: Body) -> Creation:
-    identifiers = (
-        segment_id(int(epoch), number)
-        for epoch, first, last in body["segments"]
-        for number in range(int(first), int(last) + 1)
-    )
-    return Creation(str(body["scope"]), str(body["stream"]), int(body["first_number"]), tuple(identifiers))
+    ranges = [(int(epoch), int(first), int(last)) for epoch, first, last in body["segments"]]
+    _check_ranges(ranges)
+    identifiers = tuple(segment_id(epoch, number) for epoch, first, last in ranges for number in range(first, last + 1))
+    return Creation(str(body["scope"]), str(body["stream"]), int(body["first_number"]), identifiers)
+
+
+def _check_ranges(ranges: Sequence[tuple[int, int, int]]) -> None:
+    """Refuse ranges of a corrupt record before memory is taken for the segments in them.
+
+    Raises:
+        CorruptError: a range is empty, or there are no segments or too many.
+    """
+    if any(last < first for _, first, last in ranges):
+        raise CorruptError("a range of segment numbers ends before it begins")
+    count = sum(last - first + 1 for _, first, last in ranges)
+    if not 1 <= count <= SEGMENTS_PER_CREATION_MAX:
+        raise CorruptError(f"it names {count} segments, not 1 to {SEGMENTS_PER_CREATION_MAX}")
 
 
 def _ranges(identifiers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
