@@ -118,7 +118,7 @@ def test_a_cut_on_both_sides_of_a_segment_is_refused(world: Any):
     world.create()
     world.scale([0, 1], [0.0, 1.0])
     world.scale([S2], [0.0, 0.5, 1.0])
-    with pytest.raises(InvalidRequestError, match="both sides"):
+    with pytest.raises(InvalidRequestError, match="both before and after"):
         world.streams.truncate_stream("s", "t", {0: 0, 2 << 32 | 4: 0})
 
 

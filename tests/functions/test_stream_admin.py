@@ -89,7 +89,7 @@ def test_an_update_that_is_given_up_is_told(run: Any, world: Any, monkeypatch: p
             return seen
 
         monkeypatch.setattr(admin, "_state_after", given_up)
-        with pytest.raises(IllegalStateError, match="given up"):
+        with pytest.raises(IllegalStateError, match="rolled back"):
             await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2))
 
     run(use)
