@@ -29,22 +29,29 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-    from headrace.controller.auto_scaling import AutoScalingService
-    from headrace.controller.cluster import ClusterService
-    from headrace.controller.dead_letters import DeadLetterService
-    from headrace.controller.history import HistoryService
-    from headrace.controller.key_value_tables import KeyValueTableService
-    from headrace.controller.reader_groups import ReaderGroupService
-    from headrace.controller.retention import RetentionService
-    from headrace.controller.scaling_events import ScalingEventService
-    from headrace.controller.scope_deletion import ScopeDeletionService
-    from headrace.controller.scopes import ScopeService
-    from headrace.controller.segments import SegmentService
-    from headrace.controller.stream_cuts import StreamCutService
-    from headrace.controller.streams import StreamService
-    from headrace.controller.subscribers import SubscriberService
-    from headrace.controller.transactions import TransactionService
-    from headrace.controller.watermarks import WatermarkService
+    from headrace.controller.operations.abort_transaction import TransactionAborts
+    from headrace.controller.operations.commit_transactions import CommitProcessor
+    from headrace.controller.request_processor import RequestProcessor
+    from headrace.controller.services.auto_scaling import AutoScalingService
+    from headrace.controller.services.cluster import ClusterService
+    from headrace.controller.services.dead_letters import DeadLetterService
+    from headrace.controller.services.history import HistoryService
+    from headrace.controller.services.key_value_tables import KeyValueTableService
+    from headrace.controller.services.reader_groups import ReaderGroupService
+    from headrace.controller.services.retention import RetentionService
+    from headrace.controller.services.scaling_events import ScalingEventService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scopes import ScopeService
+    from headrace.controller.services.segments import SegmentService
+    from headrace.controller.services.stream_cuts import StreamCutService
+    from headrace.controller.services.streams import StreamService
+    from headrace.controller.services.subscribers import SubscriberService
+    from headrace.controller.services.transactions import TransactionService
+    from headrace.controller.services.watermarks import WatermarkService
+    from headrace.controller.ticks.apply_retention import RetentionTicks
+    from headrace.controller.ticks.due_work import DueWorkTicks
+    from headrace.controller.ticks.watermark_ticks import ScheduleEntry
+    from headrace.controller.workflow import Tools
     from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.optimistic_retry import ConflictBackOff
     from headrace.metadata.request_messages import RequestQueues
@@ -54,13 +61,6 @@ if TYPE_CHECKING:
     from headrace.ports.request_queue import RequestQueue
     from headrace.ports.segment_stores import SegmentStores
     from headrace.ports.workers import Workers
-    from headrace.workflows.abort_transaction import TransactionAborts
-    from headrace.workflows.apply_retention import RetentionTicks
-    from headrace.workflows.commit_transactions import CommitProcessor
-    from headrace.workflows.due_work import DueWorkTicks
-    from headrace.workflows.request_processor import RequestProcessor
-    from headrace.workflows.steps import Tools
-    from headrace.workflows.watermark_ticks import ScheduleEntry
 
 T = TypeVar("T")
 
@@ -206,56 +206,56 @@ def workers() -> Workers:
 
 @_once
 def scope_service() -> ScopeService:
-    from headrace.controller.scopes import ScopeService
+    from headrace.controller.services.scopes import ScopeService
 
     return ScopeService(metadata_store())
 
 
 @_once
 def scope_deletion_service() -> ScopeDeletionService:
-    from headrace.controller.scope_deletion import ScopeDeletionService
+    from headrace.controller.services.scope_deletion import ScopeDeletionService
 
     return ScopeDeletionService(metadata_store(), request_queue(), clock())
 
 
 @_once
 def stream_service() -> StreamService:
-    from headrace.controller.streams import StreamService
+    from headrace.controller.services.streams import StreamService
 
     return StreamService(metadata_store(), request_queue(), clock(), _conflict_back_off())
 
 
 @_once
 def auto_scaling_service() -> AutoScalingService:
-    from headrace.controller.auto_scaling import AutoScalingService
+    from headrace.controller.services.auto_scaling import AutoScalingService
 
     return AutoScalingService(metadata_store(), stream_service(), clock())
 
 
 @_once
 def reader_group_service() -> ReaderGroupService:
-    from headrace.controller.reader_groups import ReaderGroupService
+    from headrace.controller.services.reader_groups import ReaderGroupService
 
     return ReaderGroupService(metadata_store(), request_queue(), clock())
 
 
 @_once
 def table_service() -> KeyValueTableService:
-    from headrace.controller.key_value_tables import KeyValueTableService
+    from headrace.controller.services.key_value_tables import KeyValueTableService
 
     return KeyValueTableService(metadata_store(), table_queue(), clock())
 
 
 @_once
 def segment_service() -> SegmentService:
-    from headrace.controller.segments import SegmentService
+    from headrace.controller.services.segments import SegmentService
 
     return SegmentService(metadata_store(), segment_stores(), environment().container_count)
 
 
 @_once
 def transaction_service() -> TransactionService:
-    from headrace.controller.transactions import TransactionService
+    from headrace.controller.services.transactions import TransactionService
 
     return TransactionService(
         metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits, _conflict_back_off()
@@ -264,22 +264,22 @@ def transaction_service() -> TransactionService:
 
 @_once
 def cluster_service() -> ClusterService:
-    from headrace.controller.cluster import ClusterService
+    from headrace.controller.services.cluster import ClusterService
 
     return ClusterService(metadata_store(), environment().container_count)
 
 
 @_once
 def watermark_service() -> WatermarkService:
-    from headrace.controller.watermarks import WatermarkService
+    from headrace.controller.services.watermarks import WatermarkService
 
     return WatermarkService(metadata_store())
 
 
 @_once
 def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
-    from headrace.workflows.advance_watermarks import WatermarkAdvancer
-    from headrace.workflows.watermark_ticks import watermark_ticks
+    from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
+    from headrace.controller.ticks.watermark_ticks import watermark_ticks
 
     advancer = WatermarkAdvancer(metadata_store(), segment_stores(), clock(), is_store_away)
     return watermark_ticks(metadata_store(), clock(), advancer.advance, workers(), note_undecodable)
@@ -287,35 +287,35 @@ def watermark_ticks() -> DueWorkTicks[ScheduleEntry]:
 
 @_once
 def stream_cut_service() -> StreamCutService:
-    from headrace.controller.stream_cuts import StreamCutService
+    from headrace.controller.services.stream_cuts import StreamCutService
 
     return StreamCutService(metadata_store(), segment_stores(), segment_service())
 
 
 @_once
 def scaling_event_service() -> ScalingEventService:
-    from headrace.controller.scaling_events import ScalingEventService
+    from headrace.controller.services.scaling_events import ScalingEventService
 
     return ScalingEventService(metadata_store())
 
 
 @_once
 def subscriber_service() -> SubscriberService:
-    from headrace.controller.subscribers import SubscriberService
+    from headrace.controller.services.subscribers import SubscriberService
 
     return SubscriberService(metadata_store(), clock())
 
 
 @_once
 def retention_service() -> RetentionService:
-    from headrace.controller.retention import RetentionService
+    from headrace.controller.services.retention import RetentionService
 
     return RetentionService(metadata_store(), segment_stores(), clock())
 
 
 @_once
 def retention_ticks() -> RetentionTicks:
-    from headrace.workflows.apply_retention import RetentionTicks
+    from headrace.controller.ticks.apply_retention import RetentionTicks
 
     truncate, period_ms = stream_service().truncate_stream, environment().retention_period_ms
     return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms, workers(), note_undecodable)
@@ -325,7 +325,7 @@ def retention_ticks() -> RetentionTicks:
 def history_service() -> HistoryService:
     from headrace.adapters.s3.chunk_links import S3ChunkLinks
     from headrace.adapters.s3.client import s3_client
-    from headrace.controller.history import HistoryService
+    from headrace.controller.services.history import HistoryService
 
     links = S3ChunkLinks(environment().chunk_bucket, s3_client(aws_session()), CHUNK_LINKS_EXPIRE_S, clock())
     return HistoryService(metadata_store(), links)
@@ -358,7 +358,7 @@ def queue_named(name: str) -> RequestQueue:
 
 @_once
 def dead_letter_service() -> DeadLetterService:
-    from headrace.controller.dead_letters import DeadLetterService
+    from headrace.controller.services.dead_letters import DeadLetterService
 
     fifo_queues = (topology.REQUESTS_QUEUE, topology.TABLES_QUEUE, topology.COMMITS_QUEUE, topology.ABORTS_QUEUE)
     queues = {queue.name: queue_named(queue.name) for queue in fifo_queues}
@@ -372,8 +372,8 @@ def _conflict_back_off() -> ConflictBackOff:
 
 
 def tools() -> Tools:
+    from headrace.controller.workflow import Tools
     from headrace.metadata.stream_records import StreamRecords
-    from headrace.workflows.steps import Tools
 
     records = StreamRecords(metadata_store())
     return Tools(records, records.history, segment_stores(), clock())
@@ -381,21 +381,21 @@ def tools() -> Tools:
 
 @_once
 def commit_processor() -> CommitProcessor:
-    from headrace.workflows.commit_transactions import CommitProcessor
+    from headrace.controller.operations.commit_transactions import CommitProcessor
 
     return CommitProcessor(tools())
 
 
 @_once
 def transaction_aborts() -> TransactionAborts:
-    from headrace.workflows.abort_transaction import TransactionAborts
+    from headrace.controller.operations.abort_transaction import TransactionAborts
 
     return TransactionAborts(tools())
 
 
 @_once
 def request_processor() -> RequestProcessor:
-    from headrace.workflows.request_processor import request_processor
+    from headrace.controller.request_processor import request_processor
 
     return request_processor(metadata_store(), segment_stores(), clock(), request_queue)
 

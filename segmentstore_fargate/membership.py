@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredMap
 from headrace.model.cluster import (
     ContainerAction,
@@ -30,7 +31,6 @@ from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.segmentstore.store import SegmentStore
-from headrace.workflows.assign_containers import assign_containers, take_unassigned
 from segmentstore_fargate.hand_overs import HandOvers
 from segmentstore_fargate.heartbeat import Heartbeat, until_answered
 from segmentstore_fargate.openings import ContainerOpenings

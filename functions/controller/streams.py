@@ -21,7 +21,7 @@ from functions.controller.parameters import (
 )
 from functions.http_api import http_api, lambda_handler
 from headrace.api.streams import ScaleProgress, StreamSummary
-from headrace.controller.scaling_events import TIME_MS_MAX
+from headrace.controller.services.scaling_events import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
 
 api = http_api()

@@ -13,10 +13,10 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
+from headrace.controller.write_dead_letter import bury_message
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery, cause_of
 from headrace.model.errors import HeadraceError
 from headrace.topology import Queue
-from headrace.workflows.bury_message import bury_message
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from functions import wiring
 from functions.observability import logger
 from functions.processors.tick_work import note_cluster
+from headrace.controller.ticks.detect_failed_stores import end_lease_of_task
 from headrace.model.errors import InvalidRequestError
-from headrace.workflows.detect_failed_stores import end_lease_of_task
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

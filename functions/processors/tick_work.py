@@ -9,7 +9,7 @@ from functions import wiring
 from functions.observability import count, logger
 
 if TYPE_CHECKING:
-    from headrace.workflows.detect_failed_stores import ClusterChecked
+    from headrace.controller.ticks.detect_failed_stores import ClusterChecked
 
 RESEND_AFTER_MS = 30_000
 """The message of an intent that is older than this was probably lost. Sending a needless second one is harmless."""
@@ -17,7 +17,7 @@ RESEND_AFTER_MS = 30_000
 
 # Workflows are imported where they are needed, because imports are most of a cold start.
 def _resend_intents(bucket: int) -> bool:
-    from headrace.workflows.resend_intents import IntentSweep
+    from headrace.controller.ticks.resend_intents import IntentSweep
 
     sweep = IntentSweep(
         wiring.metadata_store(),
@@ -35,7 +35,7 @@ def _resend_intents(bucket: int) -> bool:
 
 
 def _expire_transactions(bucket: int) -> bool:
-    from headrace.workflows.expire_transactions import transaction_ticks
+    from headrace.controller.ticks.expire_transactions import transaction_ticks
 
     ticks = transaction_ticks(
         wiring.metadata_store(),
@@ -57,13 +57,13 @@ def _apply_retention(bucket: int) -> bool:
 
 
 def _look_at_creations(bucket: int) -> bool:
-    from headrace.workflows.remove_orphans import creation_ticks
+    from headrace.controller.ticks.remove_orphans import creation_ticks
 
     return creation_ticks(wiring.tools(), wiring.workers(), wiring.note_undecodable).run(bucket)
 
 
 def _detect_failed_stores(_bucket: int) -> bool:
-    from headrace.workflows.detect_failed_stores import detect_failed_stores
+    from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
 
     note_cluster(detect_failed_stores(wiring.metadata_store(), wiring.clock(), wiring.environment().container_count))
     return False

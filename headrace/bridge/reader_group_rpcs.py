@@ -9,7 +9,7 @@ from uuid import uuid4
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
-from headrace.controller.reader_groups import ReaderGroupService
+from headrace.controller.services.reader_groups import ReaderGroupService
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import check_known_name
 from headrace.model.reader_groups import (

@@ -15,9 +15,9 @@ from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.continuation import continuation
 from headrace.bridge.waiting import Waits
-from headrace.controller.scopes import ScopeService
-from headrace.controller.segments import SegmentService
-from headrace.controller.streams import StreamService
+from headrace.controller.services.scopes import ScopeService
+from headrace.controller.services.segments import SegmentService
+from headrace.controller.services.streams import StreamService
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.stream_state import StreamState

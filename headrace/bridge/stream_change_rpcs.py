@@ -9,8 +9,8 @@ from headrace.api.streams import StreamView
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
 from headrace.bridge.waiting import Waits
-from headrace.controller.stream_cuts import StreamCutService
-from headrace.controller.streams import StreamService
+from headrace.controller.services.stream_cuts import StreamCutService
+from headrace.controller.services.streams import StreamService
 from headrace.model.errors import TruncatedError, UnavailableError
 from headrace.model.stream_state import StreamState
 

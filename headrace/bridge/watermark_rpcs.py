@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge import messages
-from headrace.controller.mark_streams import MarkStreamService
-from headrace.controller.watermarks import WatermarkService
+from headrace.controller.services.mark_streams import MarkStreamService
+from headrace.controller.services.watermarks import WatermarkService
 from headrace.model.names import stream_of_mark_stream
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]

@@ -1,4 +1,4 @@
-"""Controller services, one per kind of resource.
+"""The controller: services accept requests, operations do their work, ticks do what recurs.
 
-A service reads records, applies the rules of the model, writes conditionally, and queues a request for the rest.
+It depends on ports and metadata only, never on how a request or a message arrives.
 """

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from headrace.bridge import controller_pb2 as pb
-from headrace.controller.subscribers import SubscriberService
+from headrace.controller.services.subscribers import SubscriberService
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 
 Status = pb.UpdateSubscriberStatus

@@ -26,8 +26,8 @@ from headrace.client import (
 )
 from headrace.client.key_value_table import BATCH_KEYS_MAX
 from headrace.client.table_segments import TableSegmentRequests
+from headrace.controller.request_processor import request_processor
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
-from headrace.workflows.request_processor import request_processor
 
 CONFIGURATION = TableConfiguration(partition_count=3, primary_key_length=4, secondary_key_length=2)
 PRIMARIES = [b"%04d" % number for number in range(20)]

@@ -18,7 +18,7 @@ from headrace.client import (
     RetentionMode,
     ScalingPolicy,
 )
-from headrace.workflows.request_processor import request_processor
+from headrace.controller.request_processor import request_processor
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from functions.time_limits import RESERVE_S
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.stream_record import stream_body
+from headrace.controller.operations import commit_transactions
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StreamRecords
@@ -33,7 +34,6 @@ from headrace.model.transactions import Transaction, TransactionState, marked_fo
 from headrace.ports.deadlines import time_left_s
 from headrace.ports.metadata_store import Replace
 from headrace.ports.segment_stores import SegmentScaleRate
-from headrace.workflows import commit_transactions
 
 FUNCTION_S = 60
 EPOCHS = 10_000

@@ -16,8 +16,8 @@ from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import RESEND_AFTER_MS, TICK_WORK
 from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.controller.ticks.bucket_lease import LEASE_MS
 from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
-from headrace.workflows.bucket_lease import LEASE_MS
 
 SQS_DELAY_MAX_S = 900
 ARN = "arn:aws:sqs:us-east-1:123456789012:headrace-requests.fifo"

@@ -12,7 +12,7 @@ from functions.processors import scaling_reports
 from functions.processors.batches import retry_delay_s
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.scaling_report_message import report_message
-from headrace.controller.auto_scaling import ReportOutcome
+from headrace.controller.services.auto_scaling import ReportOutcome
 from headrace.model.errors import ConflictError
 from headrace.model.rates import COOLDOWN_S, ScalingReport
 from headrace.model.scaling import REPORT_VALID_MS

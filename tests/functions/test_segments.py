@@ -8,7 +8,7 @@ import pytest
 
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.controller.history import HistoryService
+from headrace.controller.services.history import HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.ports.chunk_links import ChunkLink

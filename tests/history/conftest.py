@@ -12,7 +12,7 @@ from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.api.chunks import Chunks
-from headrace.controller.history import HistoryService
+from headrace.controller.services.history import HistoryService
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.names import segment_name
 from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from headrace.api.chunks import Chunks
-from headrace.controller import paging
-from headrace.controller.history import OFFSET_MAX
+from headrace.controller.services import paging
+from headrace.controller.services.history import OFFSET_MAX
 from headrace.model.chunks import ChunkRun, RunLink, chunk_sort, link_body
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_MAX

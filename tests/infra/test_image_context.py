@@ -54,10 +54,10 @@ def image_of(tmp_path: Path, sources: Path):
     "changed",
     [
         "functions/controller/scopes.py",
-        "headrace/controller/scopes.py",
+        "headrace/controller/services/scopes.py",
         "headrace/topology/functions.py",
         "headrace/topology/routes.py",
-        "headrace/workflows/scale_stream.py",
+        "headrace/controller/operations/scale_stream.py",
         "headrace/client/event_writer.py",
         "headrace/cli/stream.py",
         "headrace/spark/planner.py",

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from soundness import assert_sound
 
+from headrace.controller.ticks.expire_transactions import expire_transactions
+from headrace.controller.write_dead_letter import bury_message
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -32,8 +34,6 @@ from headrace.model.errors import (
 )
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.topology import BUCKET_COUNT, REQUESTS_QUEUE
-from headrace.workflows.bury_message import bury_message
-from headrace.workflows.expire_transactions import expire_transactions
 
 CAUSE = Cause("unavailable", "no segment store answers")
 LEASE_MS = 60_000

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
+from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from headrace.metadata.cluster_records import ClusterRecords, ContainerState
 from headrace.model.cluster import ContainerAction, StoreLease, action_when_closed, action_when_open
 from headrace.model.containers import (
@@ -30,7 +31,6 @@ from headrace.model.containers import (
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.ports.metadata_store import Check, Create, Key, Replace, WriteConflictError
 from headrace.segmentstore.lease_gate import LeaseGate
-from headrace.workflows.detect_failed_stores import detect_failed_stores, end_lease_of_task
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.registration import claim_free_container
 

@@ -21,7 +21,8 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.controller.history import HistoryService
+from headrace.controller.services.history import HistoryService
+from headrace.controller.write_dead_letter import bury_message
 from headrace.local.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.transaction_messages import TransactionQueues
@@ -29,7 +30,6 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_b
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery
 from headrace.ports.metadata_store import Create, Key
 from headrace.topology import CONTAINER_COUNT, REQUESTS_QUEUE, ROUTES
-from headrace.workflows.bury_message import bury_message
 
 
 class ApiInMemory:

@@ -21,9 +21,9 @@ from headrace.bridge.table_rpcs import TableRpcs
 from headrace.bridge.transaction_rpcs import TransactionRpcs
 from headrace.bridge.waiting import Waits
 from headrace.bridge.watermark_rpcs import WatermarkRpcs
-from headrace.controller.mark_streams import MarkStreamService
-from headrace.controller.subscribers import SubscriberService
-from headrace.controller.watermarks import WatermarkService
+from headrace.controller.services.mark_streams import MarkStreamService
+from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.services.watermarks import WatermarkService
 
 _DEADLINE_S = 60.0
 """Far away: what waits here is helped by the test."""

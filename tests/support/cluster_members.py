@@ -12,10 +12,10 @@ from lost_volumes import gone
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
 from headrace.model.names import container_of_segment
-from headrace.workflows.detect_failed_stores import detect_failed_stores
 from segmentstore_fargate.membership import Membership, Place
 
 CONTAINERS = 4

@@ -28,7 +28,8 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
-from headrace.controller.history import HistoryService
+from headrace.controller.services.history import HistoryService
+from headrace.controller.stream_requests import StreamRequestProcessor
 from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
@@ -41,7 +42,6 @@ from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.topology import ROUTES
-from headrace.workflows.stream_requests import StreamRequestProcessor
 
 CONTAINERS = 4
 NO_FLUSH = StorageLimits(flush_age_s=1e9, flush_bytes=1 << 40)

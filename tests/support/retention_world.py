@@ -8,11 +8,11 @@ from stream_world import Calls
 
 from headrace import topology
 from headrace.codec.records.retention_record import retention_due_of_body
-from headrace.controller.subscribers import SubscriberService
+from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.metadata.retention_records import RetentionRecords
 from headrace.model.retention import RetentionState
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.workflows.apply_retention import RetentionTicks
 
 PERIOD_MS = 1_000
 BY_SIZE = RetentionPolicy.by_size(100)

@@ -15,16 +15,22 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue, QueuedMessage
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.controller.dead_letters import DeadLetterService
-from headrace.controller.key_value_tables import KeyValueTableService
-from headrace.controller.reader_groups import ReaderGroupService
-from headrace.controller.scaling_events import ScalingEventService
-from headrace.controller.scope_deletion import ScopeDeletionService
-from headrace.controller.scopes import ScopeService
-from headrace.controller.segments import SegmentService
-from headrace.controller.stream_cuts import StreamCutService
-from headrace.controller.streams import StreamService
-from headrace.controller.transactions import TransactionService
+from headrace.controller.operations.abort_transaction import TransactionAborts
+from headrace.controller.operations.commit_transactions import CommitProcessor
+from headrace.controller.request_processor import request_processor
+from headrace.controller.services.dead_letters import DeadLetterService
+from headrace.controller.services.key_value_tables import KeyValueTableService
+from headrace.controller.services.reader_groups import ReaderGroupService
+from headrace.controller.services.scaling_events import ScalingEventService
+from headrace.controller.services.scope_deletion import ScopeDeletionService
+from headrace.controller.services.scopes import ScopeService
+from headrace.controller.services.segments import SegmentService
+from headrace.controller.services.stream_cuts import StreamCutService
+from headrace.controller.services.streams import StreamService
+from headrace.controller.services.transactions import TransactionService
+from headrace.controller.stream_requests import StreamRequestProcessor
+from headrace.controller.ticks.resend_intents import resend_intents
+from headrace.controller.workflow import Tools
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
@@ -32,12 +38,6 @@ from headrace.model.requests import ResourceKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Key, Page, Record, Write
-from headrace.workflows.abort_transaction import TransactionAborts
-from headrace.workflows.commit_transactions import CommitProcessor
-from headrace.workflows.request_processor import request_processor
-from headrace.workflows.resend_intents import resend_intents
-from headrace.workflows.steps import Tools
-from headrace.workflows.stream_requests import StreamRequestProcessor
 
 
 class Crash(Exception):

@@ -9,13 +9,13 @@ from stream_world import Calls, StreamWorld
 from headrace import topology
 from headrace.codec.events import iter_events
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.controller.watermarks import WatermarkService
+from headrace.controller.services.watermarks import WatermarkService
+from headrace.controller.ticks.advance_watermarks import REVISION_MARK, WatermarkAdvancer
+from headrace.controller.ticks.bucket_lease import LEASE_MS
+from headrace.controller.ticks.watermark_ticks import watermark_ticks
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.names import mark_segment_name
 from headrace.model.watermarks import Watermark
-from headrace.workflows.advance_watermarks import REVISION_MARK, WatermarkAdvancer
-from headrace.workflows.bucket_lease import LEASE_MS
-from headrace.workflows.watermark_ticks import watermark_ticks
 
 SILENT_MS = 600_000
 """Far longer than a crash of a tick delays its bucket."""

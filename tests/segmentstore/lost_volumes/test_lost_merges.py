@@ -13,7 +13,7 @@ from segment_writes import WRITER, write
 
 from headrace import wire
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
-from headrace.controller.history import HistoryService
+from headrace.controller.services.history import HistoryService
 from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.segmentstore.tiering import chunk_directory
 

@@ -11,12 +11,12 @@ from cluster_members import SEGMENT_OF_CONTAINER_0 as SEGMENT
 from segment_writes import created_segment
 
 from headrace import wire
+from headrace.controller.ticks.assign_containers import assign_containers
 from headrace.metadata.cluster_records import MAP_KEY, ClusterRecords, lease_key
 from headrace.model.container_opening import OpeningStep
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
-from headrace.workflows.assign_containers import assign_containers
 
 ACKNOWLEDGED, HELD = b"one", b"two"
 

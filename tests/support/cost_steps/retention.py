@@ -7,10 +7,10 @@ from typing import Any
 from cost_steps import streams
 from cost_world import BUCKET, tail
 
-from headrace.controller.retention import RetentionService
-from headrace.controller.subscribers import SubscriberService
+from headrace.controller.services.retention import RetentionService
+from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.stream_configuration import RetentionPolicy
-from headrace.workflows.apply_retention import RetentionTicks
 
 
 def retained(world: Any) -> None:

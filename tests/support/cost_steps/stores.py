@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import topology
+from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
 from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreLease, registered
-from headrace.workflows.detect_failed_stores import detect_failed_stores
 
 
 def joined(world: Any) -> None:

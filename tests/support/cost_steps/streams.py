@@ -8,16 +8,16 @@ from typing import Any
 from cost_world import BUCKET, configuration, tail
 
 from headrace import topology
-from headrace.controller.auto_scaling import AutoScalingService
+from headrace.controller.services.auto_scaling import AutoScalingService
+from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
+from headrace.controller.ticks.remove_orphans import creation_ticks
+from headrace.controller.ticks.resend_intents import resend_intents
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.names import container_of_segment, segment_name
 from headrace.model.rates import ScalingReport
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create, Key
-from headrace.workflows.creating import CREATION_LOOKED_AT_AFTER_MS
-from headrace.workflows.remove_orphans import creation_ticks
-from headrace.workflows.resend_intents import resend_intents
 
 
 def claim(world: Any) -> None:

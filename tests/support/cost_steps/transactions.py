@@ -7,7 +7,7 @@ from typing import Any
 
 from cost_world import BUCKET
 
-from headrace.workflows.expire_transactions import expire_transactions
+from headrace.controller.ticks.expire_transactions import expire_transactions
 
 
 def begin(world: Any) -> int:

@@ -1,0 +1,158 @@
+"""Delete a sealed stream: its segments from the oldest epoch on, its index entries, its records, then itself.
+
+Epochs' records go once the segments that they alone explain are gone, a bounded number at a time, so that a long
+deletion which is interrupted, or whose time is over, goes on where it stopped and repeats nothing. What stays is a
+tombstone that knows where a stream of the same name would continue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
+from headrace.codec.records.stream_record import CURRENT_SORT
+from headrace.controller.steps.leftovers import delete_leftovers
+from headrace.controller.steps.settle_transactions import forget_transactions
+from headrace.controller.workflow import Step, Tools, Workflow
+from headrace.metadata import keys
+from headrace.metadata.mark_segments import delete_mark_segment
+from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
+from headrace.metadata.stream_records import (
+    StoredStream,
+    delete_intent,
+    keys_named_in_current,
+    replace_with_tombstone,
+)
+from headrace.model.epochs import Epoch
+from headrace.model.names import segment_name
+from headrace.model.requests import RequestKind
+from headrace.model.segments import StreamSegment
+from headrace.model.streams import Stream
+from headrace.model.truncation import Truncation, segments_left
+from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.metadata_store import Delete, Key
+
+_RECORDS_PER_WRITE = 90
+"""Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
+
+EPOCHS_PER_PIECE = 40
+"""Each has two records."""
+
+SEGMENTS_PER_PIECE = 1_000
+"""About: the last epoch of a piece may replace as many again."""
+
+
+def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
+    """The segments of all epochs but the last, epoch by epoch, oldest first; those that a truncation took are gone."""
+    stream = stored.stream
+    _, truncation = tools.records.get_with_truncation(stream.scope, stream.name)
+    start = truncation.first_epoch if truncation else 0
+    partition = keys.stream_partition(stream.scope, stream.name)
+    while True:
+        page = tools.records.store.query(
+            partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=EPOCHS_PER_PIECE + 1
+        )
+        epochs = [epoch_of_body(record.body) for record in page.records]
+        if len(epochs) < 2:
+            return
+        gone, passed = _piece(epochs, truncation)
+        _delete_segments(tools, stream, gone)
+        tools.records.while_unchanged(stored, *(write for epoch in passed for write in _forget_epoch(stream, epoch)))
+        require_time_for_piece(f"deletion of {stream.scoped_name}, epochs up to {passed[-1].number}")
+
+
+def _piece(epochs: Sequence[Epoch], truncation: Truncation | None) -> tuple[list[StreamSegment], list[Epoch]]:
+    """Segments to delete in one go, and the epochs that are not needed once they are gone; at least one epoch."""
+    gone: list[StreamSegment] = []
+    passed: list[Epoch] = []
+    for epoch, following in pairwise(epochs):
+        gone += segments_left(following.replaced, truncation)
+        passed.append(epoch)
+        if len(gone) >= SEGMENTS_PER_PIECE:
+            break
+    return gone, passed
+
+
+def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
+    return (
+        Delete(keys.epoch_key(stream.scope, stream.name, epoch.number), None),
+        Delete(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
+    )
+
+
+def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
+    """And with them the watermarks."""
+    stream = stored.stream
+    _delete_segments(tools, stream, stream.epoch.segments)
+    delete_mark_segment(tools.segment_stores, stream)
+
+
+def _delete_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
+    if segments:
+        tools.segment_stores.delete_segments(_names(stream, segments))
+
+
+def _names(stream: Stream, segments: Sequence[StreamSegment]) -> list[str]:
+    return [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+
+
+def _has_tags(stream: Stream) -> bool:
+    return bool(stream.configuration.tags)
+
+
+def _unindex_tags(tools: Tools, stored: StoredStream) -> None:
+    unindex_tags(tools.records, stored, stored.stream.configuration.tags)
+
+
+def _has_retention(stream: Stream) -> bool:
+    return stream.configuration.retention is not None
+
+
+def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
+    leave_due_index(tools.records, stored)
+
+
+def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
+    """Everything in the stream's partition but the current record, and what that names."""
+    kept = {CURRENT_SORT, *(key.sort for key in keys_named_in_current(stored))}
+    partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
+    first: str | None = ""
+    while first is not None:
+        page = tools.records.store.query(partition, first=first, limit=_RECORDS_PER_WRITE)
+        removable = [record.key for record in page.records if record.key.sort not in kept]
+        _delete_records(tools, stored, removable)
+        first = None if page.next_after is None else f"{page.next_after}\0"
+        if first is not None:
+            require_time_for_piece(f"deletion of the records of {stored.stream.scoped_name}")
+
+
+def _delete_records(tools: Tools, stored: StoredStream, gone: Sequence[Key]) -> None:
+    for start in range(0, len(gone), _RECORDS_PER_WRITE):
+        writes = [Delete(key, None) for key in gone[start : start + _RECORDS_PER_WRITE]]
+        tools.records.while_unchanged(stored, *writes)
+
+
+def _forget(tools: Tools, stored: StoredStream) -> None:
+    """The stream is gone, its name is free, its segment numbers are not."""
+    stream = stored.stream
+    tools.records.store.write(
+        *replace_with_tombstone(stored),
+        *writes_of_deletion(stream),
+        delete_intent(stream),
+    )
+
+
+DELETE_STREAM = Workflow(
+    RequestKind.DELETE_STREAM,
+    (
+        Step("forget transactions", forget_transactions),
+        Step("delete replaced segments", _delete_replaced_segments),
+        Step("delete last segments", _delete_last_segments),
+        Step("delete leftovers", delete_leftovers),
+        Step("unindex tags", _unindex_tags, applies=_has_tags),
+        Step("leave the index of due retention", _leave_due_index, applies=_has_retention),
+        Step("delete remaining records", _delete_remaining_records),
+        Step("forget", _forget),
+    ),
+)

@@ -1,0 +1,165 @@
+"""Truncate a stream: count what goes, record the new head, truncate the segments in the cut, delete those before it.
+
+The head is on record before anything is deleted: a reader that finds a segment gone asks for the head, and must not get
+the old one. What is counted and deleted lies between the old head and the new one, so that a truncation costs what it
+removes, whatever the stream has gone through before. A long one notes how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headrace.codec.records.truncation_record import truncation_body
+from headrace.controller.steps.truncate_marks import truncate_marks
+from headrace.controller.workflow import Step, Tools, Workflow
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream, delete_intent, replace_running_truncation
+from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
+from headrace.model.names import segment_name
+from headrace.model.requests import RequestKind
+from headrace.model.segments import StreamSegment
+from headrace.model.streams import Stream, truncated
+from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.metadata_store import Create, Delete, Replace, Write
+
+SEGMENTS_PER_CALL = 1_000
+EPOCHS_PER_PIECE = 1_000
+"""After so many epochs a long truncation notes how far it has come."""
+
+
+def _record_head(tools: Tools, stored: StoredStream) -> None:
+    """Nothing irrevocable has happened before this step is done: up to here a truncation can be given up."""
+    running, version = _running(tools, stored)
+    if running.is_recorded:
+        return
+    _check_reached(tools, stored.stream, running)
+    while True:
+        numbers = _piece(running)
+        gone = _replaced_in(tools, stored.stream, running, numbers)
+        size = running.size_bytes + bytes_that_go(running, _lengths(tools, stored.stream, gone))
+        running = replace(running, next_epoch=numbers.stop, size_bytes=size)
+        if running.next_epoch >= running.epochs.stop:
+            break
+        version = _note(tools, stored, running, version)
+        require_time_for_piece(f"truncation of {stored.stream.scoped_name}, counted up to epoch {running.next_epoch}")
+    before = running.before.size_bytes if running.before else 0
+    counted = replace(
+        running,
+        size_bytes=before + running.size_bytes + bytes_cut_off(running),
+        next_epoch=running.epochs.start,
+        is_recorded=True,
+    )
+    _note(tools, stored, counted, version, _write_head(tools, stored.stream, counted))
+
+
+def _truncate_segments(tools: Tools, stored: StoredStream) -> None:
+    running, version = _running(tools, stored)
+    if running.next_epoch > running.epochs.start:
+        return  # Deletions have begun behind it.
+    starts = running.before.cut.offsets if running.before else {}
+    positions = running.target.cut.positions
+    for index in range(running.positions_done, len(positions)):
+        identifier, offset = positions[index]
+        if offset > starts.get(identifier, 0):
+            tools.segment_stores.truncate_segment(_name(stored.stream, identifier), offset)
+        if is_time_short():
+            _note(tools, stored, replace(running, positions_done=index + 1), version)
+            require_time_for_piece(f"truncation of {stored.stream.scoped_name}, up to segment {identifier}")
+    truncate_marks(tools.records.store, tools.segment_stores, stored.stream, running.target)
+    if is_time_short() and running.positions_done < len(positions):
+        _note(tools, stored, replace(running, positions_done=len(positions)), version)
+
+
+def _delete_segments(tools: Tools, stored: StoredStream) -> None:
+    running, version = _running(tools, stored)
+    while running.next_epoch < running.epochs.stop:
+        numbers = _piece(running)
+        gone = _replaced_in(tools, stored.stream, running, numbers)
+        for start in range(0, len(gone), SEGMENTS_PER_CALL):
+            batch = gone[start : start + SEGMENTS_PER_CALL]
+            tools.segment_stores.delete_segments([_name(stored.stream, segment.segment_id) for segment in batch])
+        running = replace(running, next_epoch=numbers.stop)
+        if running.next_epoch < running.epochs.stop:
+            version = _note(tools, stored, running, version)
+            require_time_for_piece(f"truncation of {stored.stream.scoped_name}, up to epoch {running.next_epoch}")
+
+
+def _close(tools: Tools, stored: StoredStream) -> None:
+    stream = stored.stream
+    tools.records.replace(
+        stored,
+        truncated(stream),
+        Delete(keys.running_truncation_key(stream.scope, stream.name), None),
+        delete_intent(stream),
+    )
+
+
+def _check_reached(tools: Tools, stream: Stream, running: RunningTruncation) -> None:
+    """The service has checked sealed segments; whoever asked for the truncation may have known no better."""
+    active = [one for one, offset in running.target.cut.positions if one in stream.epoch.by_id and offset > 0]
+    infos = tools.segment_stores.segment_infos([_name(stream, identifier) for identifier in active]) if active else []
+    offsets = running.target.cut.offsets
+    for identifier, info in zip(active, infos, strict=True):
+        offset = offsets[identifier]
+        if offset > info.length:
+            raise IllegalStateError(
+                f"{stream.scoped_name} cannot be truncated at {offset} of segment {identifier}, "
+                f"which ends at {info.length}",
+                details={"segmentId": identifier, "offset": offset, "length": info.length},
+                code="beyond_the_tail",
+            )
+
+
+def _piece(running: RunningTruncation) -> range:
+    return range(running.next_epoch, min(running.next_epoch + EPOCHS_PER_PIECE, running.epochs.stop))
+
+
+def _replaced_in(tools: Tools, stream: Stream, running: RunningTruncation, numbers: range) -> list[StreamSegment]:
+    epochs = tools.history.epochs(stream, numbers)
+    return [segment for epoch in epochs for segment in segments_that_go(running, epoch)]
+
+
+def _lengths(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> dict[int, int]:
+    wanted = [segment.segment_id for segment in segments]
+    sealed = tools.history.sealed_segments(stream, wanted)
+    if len(sealed) < len(wanted):
+        raise NotFoundError(f"stream {stream.scoped_name} does not know the sizes of segments that were replaced")
+    return {identifier: one.length for identifier, one in sealed.items()}
+
+
+def _write_head(tools: Tools, stream: Stream, running: RunningTruncation) -> Create | Replace:
+    key, body = keys.truncation_key(stream.scope, stream.name), truncation_body(running.truncation)
+    record = tools.records.store.get(key)
+    return Create(key, body) if record is None else Replace(key, body, record.version)
+
+
+def _note(tools: Tools, stored: StoredStream, running: RunningTruncation, version: int, *others: Write) -> int:
+    """Writes how far the truncation has come; the version of its record."""
+    write = replace_running_truncation(stored.stream, running, version)
+    tools.records.while_unchanged(stored, write, *others)
+    return version + 1
+
+
+def _running(tools: Tools, stored: StoredStream) -> tuple[RunningTruncation, int]:
+    """The truncation on its way. It is gone only if it ended after `stored` was read."""
+    found = tools.records.running_truncation(stored.stream)
+    if found is None:
+        raise ConflictError(f"the truncation of {stored.stream.scoped_name} was done by somebody else: reading again")
+    return found
+
+
+def _name(stream: Stream, identifier: int) -> str:
+    return segment_name(stream.scope, stream.name, identifier)
+
+
+TRUNCATE_STREAM = Workflow(
+    RequestKind.TRUNCATE_STREAM,
+    (
+        Step("record the head", _record_head),
+        Step("truncate segments", _truncate_segments),
+        Step("delete segments", _delete_segments),
+        Step("close", _close),
+    ),
+)

@@ -1,0 +1,1 @@
+"""One service per resource: what the HTTP API and the bridge call."""

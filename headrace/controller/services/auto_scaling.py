@@ -1,0 +1,132 @@
+"""Automatic scaling: acts on reports of segments that are too hot or too cold for their stream's scaling policy.
+
+Reports come at least once, late, in any order and from several stores at a time, so that nothing is decided that the
+stream as it is now does not bear out: a plan is accepted only if the stream has not changed since it was made. A report
+of a segment that is cold leaves a mark; its neighbour's report finds the mark and merges both. The mark is written
+before the neighbours' marks are read, so that of two reports at the same moment at least one sees the other.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of_body
+from headrace.controller.services.streams import StreamService
+from headrace.metadata import keys
+from headrace.metadata.optimistic_retry import repeat_on_conflict
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.model.errors import ConflictError
+from headrace.model.names import StreamSegmentName, parse_segment_name
+from headrace.model.rates import ScalingReport
+from headrace.model.scaling import ScalePlan, cold_mark, is_too_old, merge_plan, neighbours, split_plan
+from headrace.model.stream_configuration import ScalingType
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Create, Delete, MetadataStore, Record, Replace
+
+_CLOSING = (StreamState.SEALING, StreamState.SEALED)
+
+
+class ReportOutcome(StrEnum):
+    """What came of a report."""
+
+    IGNORED = "ignored"
+    """It is too old, or not about an active segment of a stream that scales by rate."""
+
+    KEPT = "kept"
+    """Nothing can be done about it now: the segment has no cold neighbour, or the stream is at a limit of its size."""
+
+    SPLIT = "split"
+    MERGED = "merged"
+
+
+class AutoScalingService:
+    """Works on reports of segment stores; safe for any number of threads and processes."""
+
+    def __init__(self, store: MetadataStore, streams: StreamService, clock: Clock) -> None:
+        self._store = store
+        self._records = StreamRecords(store)
+        self._streams = streams
+        self._clock = clock
+
+    def handle(self, report: ScalingReport) -> ReportOutcome:
+        """Scale the stream of the segment if that is due; the scale itself is done by its workflow.
+
+        Raises:
+            InvalidRequestError: the report names no segment of a stream; it never will.
+            ConflictError: another operation runs on the stream; deliver the report again.
+            UnavailableError, ThrottledError: the store does not answer; deliver the report again.
+        """
+        segment = parse_segment_name(report.segment)
+        if is_too_old(report, self._clock.now_ms()):
+            return ReportOutcome.IGNORED
+        return repeat_on_conflict(lambda: self._try_to_handle(report, segment))
+
+    def _try_to_handle(self, report: ScalingReport, segment: StreamSegmentName) -> ReportOutcome:
+        current, mark = self._store.get_many(
+            [
+                keys.current_key(segment.scope, segment.stream),
+                keys.cold_mark_key(segment.scope, segment.stream, segment.segment_id),
+            ]
+        )
+        stored = self._records.stored(current)
+        if stored is None or not _is_of_interest(stored.stream, segment.segment_id):
+            return ReportOutcome.IGNORED
+        if report.kind == "hot" and mark is not None and _is_older(mark, report):
+            self._store.write(Delete(mark.key, mark.version))
+        # A cold mark is written only while the stream is ACTIVE; a split may wait for a batch of commits.
+        may_wait = report.kind == "hot" and stored.stream.state is StreamState.COMMITTING_TXN
+        if stored.stream.state is not StreamState.ACTIVE and not may_wait:
+            raise ConflictError(
+                f"stream {stored.stream.scoped_name} is {stored.stream.state}: deliver the report again",
+                details={"state": str(stored.stream.state)},
+            )
+        if report.kind == "hot":
+            return self._split(stored, segment.segment_id, report.splits)
+        if mark is None or _is_older(mark, report):
+            self._mark(stored, segment.segment_id, report, mark)
+        return self._merge(stored, segment.segment_id)
+
+    def _split(self, stored: StoredStream, identifier: int, splits_wanted: int) -> ReportOutcome:
+        stream = stored.stream
+        plan = split_plan(stream.epoch, identifier, splits_wanted, stream.configuration.scaling.scale_factor)
+        return self._scale(stored, plan, ReportOutcome.SPLIT)
+
+    def _merge(self, stored: StoredStream, identifier: int) -> ReportOutcome:
+        epoch, min_segments = stored.stream.epoch, stored.stream.configuration.scaling.min_segments
+        if len(epoch.segments) <= min_segments:
+            return ReportOutcome.KEPT
+        cold = self._cold(stored.stream, [one.segment_id for one in neighbours(epoch, identifier)])
+        return self._scale(stored, merge_plan(epoch, identifier, cold, min_segments), ReportOutcome.MERGED)
+
+    def _scale(self, stored: StoredStream, plan: ScalePlan | None, outcome: ReportOutcome) -> ReportOutcome:
+        if plan is None:
+            return ReportOutcome.KEPT
+        self._streams.scale_unchanged(stored, plan.sealed, plan.new_ranges)
+        return outcome
+
+    def _mark(self, stored: StoredStream, identifier: int, report: ScalingReport, old: Record | None) -> None:
+        """Only while the segment is active for sure: a mark of a segment that was replaced would stay for ever."""
+        key = keys.cold_mark_key(stored.stream.scope, stored.stream.name, identifier)
+        body = cold_mark_body(cold_mark(report))
+        self._records.while_unchanged(stored, Replace(key, body, old.version) if old else Create(key, body))
+
+    def _cold(self, stream: Stream, identifiers: list[int]) -> set[int]:
+        """Those of the segments that are marked as cold; there are at most two."""
+        now_ms = self._clock.now_ms()
+        marks = self._store.get_many([keys.cold_mark_key(stream.scope, stream.name, one) for one in identifiers])
+        return {
+            identifier
+            for identifier, mark in zip(identifiers, marks, strict=True)
+            if mark is not None and cold_mark_of_body(mark.body).counts(now_ms)
+        }
+
+
+def _is_of_interest(stream: Stream, identifier: int) -> bool:
+    by_rate = stream.configuration.scaling.type is not ScalingType.FIXED_NUM_SEGMENTS
+    return by_rate and stream.state not in _CLOSING and identifier in stream.epoch.by_id
+
+
+def _is_older(mark: Record, report: ScalingReport) -> bool:
+    return cold_mark_of_body(mark.body).reported_ms < report.at_ms

@@ -1,0 +1,174 @@
+"""Dead letters for operators: list, inspect, replay, drop.
+
+Replaying a letter repeats its request. A request that was rolled back is submitted again to its service. For a stuck
+request the message is sent at once, before the sweeper's next pass. Replaying twice is harmless, because services and
+processors recognise a request that they have seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace.api.pages import Listing
+from headrace.codec.records.dead_letter_record import dead_letter_of_body
+from headrace.codec.records.stream_record import configuration_of_fields
+from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.controller.services.streams import StreamService
+from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
+from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
+from headrace.model.requests import RequestKind
+from headrace.model.segments import KeyRange
+from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, MetadataStore, Record, WriteConflictError
+from headrace.ports.request_queue import RequestQueue
+
+_ATTEMPTS_MAX = 5
+_OVER = (DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)
+
+
+class DeadLetterService:
+    """What the API's dead-letter routes call; safe for any number of threads. `queues` can be sent to, by name."""
+
+    def __init__(self, store: MetadataStore, queues: Mapping[str, RequestQueue], streams: StreamService) -> None:
+        self._store = store
+        self._records = DeadLetterRecords(store)
+        self._queues = queues
+        self._streams = streams
+        self._submit_again: Mapping[str, Callable[[DeadLetter, str, str], object]] = {
+            RequestKind.SCALE_STREAM: self._scale,
+            RequestKind.UPDATE_STREAM: self._update,
+            RequestKind.TRUNCATE_STREAM: self._truncate,
+        }
+
+    def list_letters(self, limit: int, after: str | None = None) -> Listing[DeadLetter]:
+        """Letters by the time of their first death; one query, and one batch read per 100 that are stuck.
+
+        Raises:
+            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
+        """
+        page = self._records.page(first_after(after), check_page_limit(limit))
+        letters = [dead_letter_of_body(record.body) for record in page.records]
+        return Listing(tuple(self._as_they_are(letters)), page.next_after)
+
+    def get_letter(self, letter_id: str) -> DeadLetter:
+        """One read, a second for a letter that is stuck.
+
+        Raises:
+            InvalidRequestError: that can be no letter's id.
+            NotFoundError: there is no such letter.
+        """
+        return self._as_they_are([self._get(letter_id).letter])[0]
+
+    def replay_letter(self, letter_id: str) -> DeadLetter:
+        """Ask again for what the letter is about; one that is done or replayed stays as it is.
+
+        Raises:
+            InvalidRequestError, NotFoundError: as `get_letter`; or what the request was about is no more.
+            IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
+            SealedError: the stream is sealed by now.
+            ConflictError: another operation runs on the stream; repeat soon.
+            UnavailableError, ThrottledError: the queue does not take the message; repeat.
+        """
+        stored = self._get(letter_id)
+        (letter,) = self._as_they_are([stored.letter])
+        if letter.status in _OVER:
+            return letter
+        if letter.status is DeadLetterStatus.UNDONE:
+            self._repeat_request(letter)
+        else:
+            self._send_again(letter)
+        after = replayed(letter)
+        try:
+            self._store.write(replace_letter(stored, after))
+        except WriteConflictError:
+            return self.get_letter(letter_id)  # It failed again meanwhile, or another operator replayed it too.
+        return after
+
+    def drop_letter(self, letter_id: str) -> None:
+        """Forget a letter. A request that is stuck is still tried again; should it fail for good, it is a new letter.
+
+        Raises:
+            InvalidRequestError, NotFoundError: as `get_letter`.
+            ConflictError: it changes all the time; repeat.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return self._store.write(*delete_letter(self._get(letter_id)))
+            except WriteConflictError:
+                continue
+        raise ConflictError(f"dead letter {letter_id} is being changed: repeat")
+
+    def _get(self, letter_id: str) -> StoredLetter:
+        stored = self._records.find(check_letter_id(letter_id))
+        if stored is None:
+            raise NotFoundError(f"there is no dead letter {letter_id}", details={"letter": letter_id})
+        return stored
+
+    def _as_they_are(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """The letters, those of stuck requests that have been done since as DONE."""
+        places = [Key(*one.intent) for one in letters if one.status is DeadLetterStatus.STUCK and one.intent]
+        intents = self._intents(list(dict.fromkeys(places)))
+        return [replace(one, status=DeadLetterStatus.DONE) if _is_done(one, intents) else one for one in letters]
+
+    def _intents(self, places: Sequence[Key]) -> dict[Key, Record]:
+        batches = [places[first : first + READS_PER_BATCH_MAX] for first in range(0, len(places), READS_PER_BATCH_MAX)]
+        records = [record for batch in batches for record in self._store.get_many(batch) if record is not None]
+        return {record.key: record for record in records}
+
+    def _send_again(self, letter: DeadLetter) -> None:
+        queue, body = self._queues.get(letter.queue), letter.body
+        if queue is None or body is None:
+            raise _not_replayable(letter, "its message cannot be sent again: what it is about comes by itself, drop it")
+        text = f"{letter.letter_id}:{letter.replays + 1}"
+        queue.send(group=letter.group, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
+
+    def _repeat_request(self, letter: DeadLetter) -> None:
+        submit, body = self._submit_again.get(letter.kind), letter.body
+        if submit is None or body is None:
+            raise _not_replayable(letter, f"this version cannot repeat {letter.kind}: repeat it yourself and drop it")
+        submit(letter, str(body["scope"]), str(body["stream"]))
+
+    def _scale(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        with _parameters_of(letter) as parameters:
+            ranges = [KeyRange(low, high) for low, high in parameters["newRanges"]]
+            sealed = [int(identifier) for identifier in parameters["sealedSegments"]]
+        return self._streams.scale_stream(scope, stream, sealed, ranges)
+
+    def _update(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        with _parameters_of(letter) as parameters:
+            configuration = configuration_of_fields(parameters["configuration"])
+        return self._streams.update_stream(scope, stream, configuration)
+
+    def _truncate(self, letter: DeadLetter, scope: str, stream: str) -> object:
+        with _parameters_of(letter) as parameters:
+            offsets = {int(identifier): int(offset) for identifier, offset in parameters["cut"].items()}
+        return self._streams.truncate_stream(scope, stream, offsets)
+
+
+@contextlib.contextmanager
+def _parameters_of(letter: DeadLetter) -> Iterator[Mapping[str, Any]]:
+    """Around decoding them: CorruptError for what does not decode."""
+    try:
+        yield letter.parameters
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptError(f"dead letter {letter.letter_id} does not hold the parameters of {letter.kind}") from error
+
+
+def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
+    """Whether a stuck request is complete: its intent no longer exists, or is that of a later request."""
+    if letter.status is not DeadLetterStatus.STUCK or letter.intent is None:
+        return False
+    found = intents.get(Key(*letter.intent))
+    return found is None or (letter.request_id != "" and found.body.get("request") != letter.request_id)
+
+
+def _not_replayable(letter: DeadLetter, why: str) -> IllegalStateError:
+    return IllegalStateError(
+        f"dead letter {letter.letter_id} cannot be replayed: {why}",
+        details={"letter": letter.letter_id, "queue": letter.queue},
+        code="not_replayable",
+    )

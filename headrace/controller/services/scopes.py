@@ -1,0 +1,168 @@
+"""Scopes: create, get, list, delete.
+
+Deleting a scope races with creating something in it. The deleter first marks the scope and all of its doors, then looks
+whether it is empty, then removes it if the scope is still marked. A creation checks the one door that its name leads
+through; where that is marked it takes the mark from the door and from the scope, in the same transaction. So either the
+deleter sees what was created or its removal fails, and creations do not meet at one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.api.pages import Listing
+from headrace.codec.records.scope_record import (
+    SCOPES_PARTITION,
+    ScopeState,
+    guard_body,
+    guard_of_body,
+    scope_entry_body,
+)
+from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.metadata import keys
+from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError
+from headrace.model.limits import PAGE_BYTES_MAX
+from headrace.model.names import check_scope_name
+from headrace.ports.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    Record,
+    Replace,
+    Write,
+    WriteConflictError,
+)
+
+_ATTEMPTS_MAX = 5
+
+
+class ScopeService:
+    """What the API's scope routes call; safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def create_scope(self, scope: str) -> None:
+        """Raises AlreadyExistsError; InvalidRequestError (code "invalid_name")."""
+        check_scope_name(scope)
+        self._repeat_on_conflict(scope, self._try_to_create)
+
+    def get_scope(self, scope: str) -> str:
+        """The scope's name; raises NotFoundError if there is no such scope."""
+        if not scope_exists(self._store.get(keys.scope_guard_key(scope))):
+            raise no_such_scope(scope)
+        return scope
+
+    def is_deleting(self, scope: str) -> bool:
+        """Whether the scope is being deleted with everything in it; raises NotFoundError if there is no such scope."""
+        guard = self._store.get(keys.scope_guard_key(scope))
+        if guard is None or not scope_exists(guard):
+            raise no_such_scope(scope)
+        return guard_of_body(guard.body) is ScopeState.CLOSING
+
+    def list_scopes(self, limit: int, after: str | None = None) -> Listing[str]:
+        """Names in order, those after `after`; raises InvalidRequestError for a limit outside 1..PAGE_ITEMS_MAX."""
+        page = self._store.query(
+            SCOPES_PARTITION, first=first_after(after), limit=check_page_limit(limit), bytes_max=PAGE_BYTES_MAX
+        )
+        return Listing(tuple(record.key.sort for record in page.records), page.next_after)
+
+    def delete_scope(self, scope: str) -> None:
+        """Remove an empty scope.
+
+        Raises:
+            NotFoundError: there is no such scope.
+            IllegalStateError: code "scope_not_empty"; or "scope_deleting": that is going on already.
+            ConflictError: streams come and go too quickly to tell; repeat.
+        """
+        self._repeat_on_conflict(scope, self._try_to_delete)
+
+    def _try_to_create(self, scope: str) -> None:
+        guard = self._store.get(keys.scope_guard_key(scope))
+        if scope_exists(guard):
+            raise AlreadyExistsError(f"scope {scope} exists", details={"scope": scope})
+        key, body = keys.scope_guard_key(scope), guard_body(ScopeState.OPEN)
+        self._store.write(
+            Create(key, body) if guard is None else Replace(key, body, guard.version),
+            Create(keys.scope_entry_key(scope), scope_entry_body()),
+        )
+
+    def _try_to_delete(self, scope: str) -> None:
+        guard, *doors = self._store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
+        if guard is None or not scope_exists(guard):
+            raise no_such_scope(scope)
+        _check_not_closing(guard)
+        # Cheap refusal first, so that a scope in use is not marked again and again.
+        self._check_empty(scope)
+        version = guard.version
+        if not all(one is not None and guard_of_body(one.body) is ScopeState.DELETING for one in (guard, *doors)):
+            # Marks of versions without doors are on the guard alone.
+            self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
+            version += 1
+            self._check_empty(scope)
+        self._store.write(
+            Replace(guard.key, guard_body(ScopeState.GONE), version),
+            Delete(keys.scope_entry_key(scope), None),
+        )
+
+    def _check_empty(self, scope: str) -> None:
+        for things, partition in (
+            ("streams", keys.listing_partition(scope)),
+            ("reader groups", keys.reader_groups_partition(scope)),
+            ("key-value tables", keys.tables_partition(scope)),
+        ):
+            if self._store.query(partition, limit=1).records:
+                raise IllegalStateError(
+                    f"scope {scope} is not empty: delete its {things} first",
+                    details={"scope": scope},
+                    code="scope_not_empty",
+                )
+
+    def _repeat_on_conflict(self, scope: str, attempt: Callable[[str], None]) -> None:
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return attempt(scope)
+            except WriteConflictError:
+                continue
+        raise ConflictError(f"scope {scope} is busy: others are changing it", details={"scope": scope})
+
+
+def scope_exists(guard: Record | None) -> bool:
+    """Whether a guard as read tells that its scope is there."""
+    return guard is not None and guard_of_body(guard.body) is not ScopeState.GONE
+
+
+def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
+    """What a transaction adds that creates something of that name: a deleter's mark is taken away, if there is one.
+
+    The guard itself is written only then. A door that no deleter has marked has no record.
+
+    Raises IllegalStateError, code "scope_deleting": nothing is created any more in a scope that goes with all it has.
+    """
+    _check_not_closing(guard)
+    if door is not None and guard_of_body(door.body) is not ScopeState.OPEN:
+        is_open = guard_body(ScopeState.OPEN)
+        return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
+    return [Check(keys.scope_door_key(scope, name), door.version if door else None)]
+
+
+def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
+    """What a deleter writes together with its mark of the scope; `doors` as they were read."""
+    body = guard_body(ScopeState.DELETING)
+    return [
+        Create(key, body) if door is None else Replace(key, body, door.version)
+        for key, door in zip(keys.scope_door_keys(scope), doors, strict=True)
+    ]
+
+
+def _check_not_closing(guard: Record) -> None:
+    if guard_of_body(guard.body) is ScopeState.CLOSING:
+        raise IllegalStateError(
+            "the scope is being deleted with everything in it: wait until it is gone, then create it again",
+            code="scope_deleting",
+        )
+
+
+def no_such_scope(scope: str) -> NotFoundError:
+    return NotFoundError(f"there is no scope {scope}", details={"scope": scope})

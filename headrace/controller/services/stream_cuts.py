@@ -1,0 +1,77 @@
+"""Questions about stream cuts that users hold: whether one is valid, whether it is reached, how far two are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.controller.services.segments import SegmentService
+from headrace.metadata.placed_cuts import PlacedCuts
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.errors import InvalidRequestError, TruncatedError, UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.segment_stores import SegmentStores
+
+
+class StreamCutService:
+    """What the API's stream cut routes call; safe for any number of threads.
+
+    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_stream_cut",
+    for what can be no cut of any stream: no or too many segments, or negative numbers.
+    """
+
+    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, segments: SegmentService) -> None:
+        self._records = StreamRecords(store)
+        self._cuts = PlacedCuts(self._records.history)
+        self._segment_stores = segment_stores
+        self._segments = segments
+
+    def is_valid(self, scope: str, stream: str, offsets: Mapping[int, int]) -> bool:
+        """Whether reading can start or end at this cut: it is one of the stream, not truncated, and written already."""
+        cut = StreamCut.of(scope, stream, offsets)
+        stored, truncation = self._records.get_with_truncation(scope, stream)
+        if stored.stream.state is StreamState.CREATING:
+            return False
+        try:
+            self._cuts.check(stored.stream, cut)
+            self._cuts.check_left(stored.stream, cut, truncation)
+            self._check_written(stored.stream, cut)
+        except (InvalidRequestError, TruncatedError):
+            return False
+        return True
+
+    def check_reached(self, scope: str, stream: str, offsets: Mapping[int, int]) -> None:
+        """Refuse a cut that is beyond the written bytes of active segments; one call to the segment stores.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut".
+            UnavailableError: the stream is being created.
+        """
+        cut = StreamCut.of(scope, stream, offsets)
+        found = self._records.get(scope, stream).stream
+        if found.state is StreamState.CREATING:
+            raise UnavailableError(f"stream {found.scoped_name} is being created", code="stream_not_ready")
+        self._check_written(found, cut)
+
+    def distance_bytes(
+        self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
+    ) -> int:
+        """How many bytes lie between two cuts; None is the head and the tail. Raises as `SegmentService.between`."""
+        found = self._segments.between(scope, stream, from_offsets, to_offsets)
+        return sum(one.end_offset - one.start_offset for one in found.ranges)
+
+    def _check_written(self, stream: Stream, cut: StreamCut) -> None:
+        if stream.state is StreamState.SEALED:
+            return  # All segments are sealed: how long they are is on record.
+        active = [one for one, offset in cut.positions if one in stream.epoch.by_id and offset > 0]
+        names = [segment_name(stream.scope, stream.name, identifier) for identifier in active]
+        infos = self._segment_stores.segment_infos(names) if names else []
+        offsets = cut.offsets
+        for identifier, info in zip(active, infos, strict=True):
+            if offsets[identifier] > info.length:
+                raise invalid_cut(
+                    f"it is at {offsets[identifier]} of segment {identifier}, which has {info.length} bytes"
+                )

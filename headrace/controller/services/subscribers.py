@@ -1,0 +1,142 @@
+"""Subscribers of streams: reader groups that retention waits for. List, register, publish a position, unregister.
+
+A reader group registers with the generation of its configuration and then publishes, at its checkpoints or when told
+to, the cut before which it needs nothing any more. Positions only move on, and only within one generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.api.pages import Listing
+from headrace.controller.services.paging import check_page_limit
+from headrace.metadata.optimistic_retry import repeat_on_conflict
+from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber_records import (
+    SubscriberRecords,
+    register_writes,
+    unregister_writes,
+)
+from headrace.metadata.subscriptions import SubscriberPlaces
+from headrace.model.stream_cut_order import CutOrder, compare_cuts
+from headrace.model.subscribers import (
+    Subscriber,
+    check_generation,
+    check_group_generation,
+    check_subscriber_name,
+    moved,
+    registered_again,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore
+
+GENERATION_MAX = (1 << 63) - 1
+
+
+class SubscriberService:
+    """What the API's subscriber routes and reader groups call; safe for any number of threads.
+
+    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_name", for what
+    cannot be a subscriber's name.
+    """
+
+    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._records = SubscriberRecords(store)
+        self._places = SubscriberPlaces(self._streams.history)
+        self._groups = ReaderGroupRecords(store)
+        self._clock = clock
+
+    def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
+        """Subscribers by name, those after `after`."""
+        found = self._streams.get(scope, stream).stream
+        page = self._records.page(found, check_page_limit(limit), after)
+        return Listing(page.subscribers, page.next_after)
+
+    def get_subscriber(self, scope: str, stream: str, name: str) -> Subscriber:
+        """Raises NotFoundError, code "subscriber_not_found"."""
+        return self._records.get(self._streams.get(scope, stream).stream, check_subscriber_name(name)).subscriber
+
+    def register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None = None
+    ) -> Subscriber:
+        """Make a reader group a subscriber that needs everything from `start` on (offset by segment id), or the head.
+
+        While the stream is being truncated it begins nowhere before the new head; the answer says where.
+
+        The same generation again changes nothing; a later one takes over, from `start` on if that is given. Under the
+        name of a reader group that exists (`scope/group`) only the generation in which that group is can be registered.
+
+        Raises:
+            InvalidRequestError: code "stream_cut_not_valid".
+            IllegalStateError: code "generation_mismatch": the group is in another generation.
+        """
+        check_subscriber_name(name)
+        return repeat_on_conflict(lambda: self._try_to_register(scope, stream, name, generation, start))
+
+    def update_stream_cut(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        """Publish that nothing before a cut is needed any more; the same cut again changes nothing.
+
+        An offset of -1 marks a segment that is not reached yet, as Java readers send it.
+
+        Raises:
+            NotFoundError: code "subscriber_not_found".
+            IllegalStateError: code "generation_mismatch".
+            InvalidRequestError: code "stream_cut_not_valid": not a cut of the stream, or before the last position.
+        """
+        check_subscriber_name(name)
+        return repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
+
+    def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
+        """Make retention no longer wait for the group; no effect if it is not a subscriber.
+
+        Raises:
+            IllegalStateError: code "generation_mismatch": the group is in a later generation.
+        """
+        check_subscriber_name(name)
+
+        def attempt() -> None:
+            found = self._streams.get(scope, stream).stream
+            before = self._records.find(found, name)
+            writes = unregister_writes(found, before, generation)
+            if writes:
+                self._store.write(*writes)
+
+        repeat_on_conflict(attempt)
+
+    def _try_to_register(
+        self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None
+    ) -> Subscriber:
+        stored, truncation, running = self._streams.get_with_truncations(scope, stream)
+        group = self._group_of(name)
+        if group is not None:
+            check_group_generation(name, group.group.generation, generation)
+        before, retention = self._records.find_with_retention(stored.stream, name)
+        place = self._places.begin(stored.stream, truncation, running, start)
+        after = Subscriber(name, generation, place, self._clock.now_ms())
+        writes = register_writes(stored, before, after, retention, from_start=start is not None)
+        if writes:
+            self._store.write(*writes, *([group.unchanged] if group else []))
+        return registered_again(before.subscriber, after, from_start=start is not None) if before else after
+
+    def _group_of(self, name: str) -> StoredGroup | None:
+        """The reader group of this name, if it names one that exists."""
+        scope, slash, group = name.rpartition("/")
+        return self._groups.find(scope, group) if slash else None
+
+    def _try_to_update(
+        self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
+    ) -> Subscriber:
+        found = self._streams.get(scope, stream).stream
+        stored = self._records.get(found, name)
+        check_generation(stored.subscriber, generation)
+        place = self._places.place(found, offsets)
+        after = moved(stored.subscriber, generation, place, self._clock.now_ms())
+        if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
+            return stored.subscriber
+        self._records.replace(found, stored, after)
+        return after

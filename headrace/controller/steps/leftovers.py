@@ -1,0 +1,74 @@
+"""Empty segments that a scale left behind when it was given up: noted with the undo, removed by the next scale.
+
+They can't be removed when the scale is given up: a processor may be creating them at that moment. Older versions did
+not use up the number of its epoch, so that the next scale may want segments of the same names. Once its epoch is on
+record no later scale has the names of the others.
+"""
+
+from __future__ import annotations
+
+from headrace.codec.records.leftovers_record import leftovers_body, leftovers_of_body
+from headrace.controller.steps.segment_creation import scale_rate
+from headrace.controller.workflow import Tools
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.model.epochs import Epoch
+from headrace.model.names import segment_name
+from headrace.model.streams import Stream
+from headrace.ports.deadlines import is_time_short, require_time_for_piece
+from headrace.ports.metadata_store import Create, Delete, Replace
+
+LEFTOVERS_MAX = 10_000
+"""Segments that are noted for one stream; of more than ten of the largest scales in a row, some would stay for ever."""
+
+SEGMENTS_PER_CALL = 1_000
+
+
+def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
+    """The write that goes with giving up a scale to `planned`; one read."""
+    key = keys.leftovers_key(stream.scope, stream.name)
+    record = records.store.get(key)
+    known = leftovers_of_body(record.body) if record else ()
+    noted = {*known, *(segment.segment_id for segment in planned.created)}
+    body = leftovers_body(sorted(noted)[:LEFTOVERS_MAX])
+    return Replace(key, body, record.version) if record else Create(key, body)
+
+
+def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
+    """To be called when `coming` is on record. What it took over learns the rate of today's policy."""
+    stream = stored.stream
+    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
+    if record is None:
+        return
+    identifiers = leftovers_of_body(record.body)
+    gone = [one for one in identifiers if one not in coming.by_id]
+    kept = [one for one in identifiers if one in coming.by_id]
+    rate = scale_rate(stream.configuration.scaling)
+    while gone or kept:
+        if gone:
+            tools.segment_stores.delete_segments([_name(stream, one) for one in gone[:SEGMENTS_PER_CALL]])
+            gone = gone[SEGMENTS_PER_CALL:]
+        else:
+            tools.segment_stores.update_segment_policy(_name(stream, kept.pop(0)), rate)
+        if is_time_short() and (gone or kept):
+            left = leftovers_body(sorted((*gone, *kept)))
+            tools.records.while_unchanged(stored, Replace(record.key, left, record.version))
+            require_time_for_piece(f"removal of leftover segments of {stream.scoped_name}")
+    tools.records.while_unchanged(stored, Delete(record.key, record.version))
+
+
+def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
+    """With the stream; the record itself goes with the others of its partition."""
+    stream = stored.stream
+    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
+    left = leftovers_of_body(record.body) if record else ()
+    while record is not None and left:
+        tools.segment_stores.delete_segments([_name(stream, one) for one in left[:SEGMENTS_PER_CALL]])
+        left = left[SEGMENTS_PER_CALL:]
+        if left and is_time_short():
+            tools.records.while_unchanged(stored, Replace(record.key, leftovers_body(left), record.version))
+            require_time_for_piece(f"deletion of leftover segments of {stream.scoped_name}")
+
+
+def _name(stream: Stream, identifier: int) -> str:
+    return segment_name(stream.scope, stream.name, identifier)

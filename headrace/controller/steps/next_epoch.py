@@ -1,0 +1,84 @@
+"""From one epoch to the next: the steps that a scale and an update which raises the minimum have in common.
+
+The new segments are created, the new epoch is put on record, the old segments are sealed. From the moment the epoch is
+on record the successors of the old segments can be asked for; only then are these sealed, since a writer that finds its
+segment sealed asks at once.
+"""
+
+from __future__ import annotations
+
+from headrace.codec.records.cold_mark_record import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
+from headrace.controller.steps.leftovers import remove_leftovers
+from headrace.controller.steps.segment_creation import create_segments
+from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.controller.workflow import Step, Tools
+from headrace.metadata import keys
+from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream_records import StoredStream
+from headrace.model.epochs import Epoch
+from headrace.model.errors import ConflictError
+from headrace.model.stream_configuration import ScalingType
+from headrace.model.streams import Stream, epoch_recorded
+from headrace.ports.metadata_store import Delete
+
+_MARKS_PER_WRITE = 90
+"""Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
+
+
+def is_recorded(stream: Stream) -> bool:
+    return stream.recorded_epoch > stream.epoch.number
+
+
+def planned_epoch(tools: Tools, stored: StoredStream) -> Epoch:
+    """The epoch on its way; raises ConflictError if it is gone: then somebody else ended it after `stored` was read."""
+    epoch = tools.records.transition(stored.stream)
+    if epoch is None or epoch.number != stored.stream.epoch.number + 1:
+        raise ConflictError(f"the scale of {stored.stream.scoped_name} was done by somebody else: reading again")
+    return epoch
+
+
+def create_new_segments(tools: Tools, stored: StoredStream, epoch: Epoch) -> StoredStream | None:
+    return create_segments(tools, stored, epoch.created)
+
+
+def record_epoch(tools: Tools, stored: StoredStream, epoch: Epoch) -> None:
+    tools.records.replace(stored, epoch_recorded(stored.stream, epoch), *create_epoch(stored.stream, epoch))
+
+
+def _may_have_cold_marks(stream: Stream) -> bool:
+    return is_recorded(stream) and stream.configuration.scaling.type is not ScalingType.FIXED_NUM_SEGMENTS
+
+
+def _seal_replaced(tools: Tools, stored: StoredStream) -> None:
+    seal_segments(tools, stored.stream, planned_epoch(tools, stored).replaced)
+
+
+def _record_sizes(tools: Tools, stored: StoredStream) -> None:
+    epoch = planned_epoch(tools, stored)
+    record_sizes(tools, stored, epoch.replaced, replaced_in=epoch.number)
+
+
+def _remove_cold_marks(tools: Tools, stored: StoredStream) -> None:
+    """Of all segments that the coming epoch does not have; a segment is marked only while its stream is ACTIVE."""
+    stream, coming = stored.stream, planned_epoch(tools, stored)
+    partition = keys.stream_partition(stream.scope, stream.name)
+    first: str | None = COLD_MARKS_FIRST
+    while first is not None:
+        page = tools.records.store.query(partition, first=first, last=COLD_MARKS_LAST, limit=_MARKS_PER_WRITE)
+        gone = [record.key for record in page.records if segment_of_cold_mark(record.key.sort) not in coming.by_id]
+        if gone:
+            tools.records.while_unchanged(stored, *(Delete(key, None) for key in gone))
+        first = None if page.next_after is None else f"{page.next_after}\0"
+
+
+def _remove_leftovers(tools: Tools, stored: StoredStream) -> None:
+    remove_leftovers(tools, stored, planned_epoch(tools, stored))
+
+
+STEPS_ON_RECORD = (
+    Step("seal replaced segments", _seal_replaced, applies=is_recorded),
+    Step("record sizes", _record_sizes, applies=is_recorded),
+    Step("remove cold marks", _remove_cold_marks, applies=_may_have_cold_marks),
+    Step("remove leftovers", _remove_leftovers, applies=is_recorded),
+)
+"""What follows once the epoch is on record; going over to it is the business of the workflow."""

@@ -1,0 +1,58 @@
+"""Sealing segments and keeping their sizes: part of scaling and of sealing a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.codec.records.sealed_segments_record import (
+    SealedSegment,
+    Shard,
+    sealed_segments_body,
+    sealed_segments_of_body,
+    shard_of_segment,
+)
+from headrace.controller.workflow import Tools
+from headrace.metadata import keys
+from headrace.metadata.stream_records import StoredStream
+from headrace.model.errors import UnavailableError
+from headrace.model.names import segment_name
+from headrace.model.segments import StreamSegment
+from headrace.model.streams import Stream
+from headrace.ports.metadata_store import Create, Replace
+
+
+def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) -> None:
+    tools.segment_stores.seal_segments(
+        [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    )
+
+
+def record_sizes(
+    tools: Tools, stored: StoredStream, segments: Sequence[StreamSegment], replaced_in: int | None
+) -> None:
+    """Keep the final lengths, shard by shard; entries that are there already stay as they are.
+
+    Raises:
+        UnavailableError: a segment is not sealed after all; sealing it again helps.
+    """
+    stream = stored.stream
+    names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
+    shards: dict[Shard, dict[int, SealedSegment]] = {}
+    for segment, info in zip(segments, tools.segment_stores.segment_infos(names), strict=True):
+        if not info.is_sealed:
+            raise UnavailableError(f"segment {info.name} was to be sealed but is not: trying again")
+        of_shard = shards.setdefault(shard_of_segment(segment.segment_id), {})
+        of_shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
+    for shard, found in sorted(shards.items()):
+        _extend_shard(tools, stored, shard, found)
+
+
+def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:
+    key = keys.sealed_segments_key(stored.stream.scope, stored.stream.name, shard)
+    record = tools.records.store.get(key)
+    if record is None:
+        tools.records.while_unchanged(stored, Create(key, sealed_segments_body(sealed)))
+        return
+    known = sealed_segments_of_body(record.body)
+    if not sealed.keys() <= known.keys():
+        tools.records.while_unchanged(stored, Replace(key, sealed_segments_body(sealed | known), record.version))

@@ -1,0 +1,238 @@
+"""Looks after transactions of which nothing is heard: one bounded piece of work on a bucket per tick.
+
+An open transaction whose lease ran out is aborted, a mark whose message seems lost is sent again, a completed one is
+forgotten in time, and so is a commit set. All of them are found by when they are due, so that missed ticks are caught
+up. Every entry that is looked at moves on or goes away, also one that fails or that belongs to a former incarnation of
+its stream, so that none keeps the others from their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from headrace.codec.records.transaction_due_record import DueEntry, due_body, due_last, due_of_body, due_partition
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
+from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
+from headrace.metadata import transaction_records as records
+from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
+from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.model.due_work import back_off_ms
+from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
+from headrace.model.streams import Stream
+from headrace.model.transactions import (
+    CHECK_EVERY_MS,
+    COMMIT_SET_KEPT_MS,
+    Due,
+    due,
+    is_of_former_incarnation,
+    marked_for_abort,
+    next_check_ms,
+    transaction_text,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Delete, MetadataStore, Record, Write, WriteConflictError
+from headrace.ports.workers import Workers
+
+TICK = "transactions"
+ENTRIES_PER_READ_MAX = 200
+_ENTRIES_PER_BATCH = 50
+"""Two records may have to be read for each, and the one of its stream in another read."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """A due entry, and its record."""
+
+    entry: DueEntry
+    record: Record
+
+
+@dataclass(slots=True)
+class DueBatch:
+    """Entries that are read together; `left` are those that nothing was decided for yet."""
+
+    entries: Sequence[StoredEntry]
+    left: list[StoredEntry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = list(self.entries)
+
+
+def transaction_ticks(
+    store: MetadataStore,
+    queues: TransactionQueues,
+    clock: Clock,
+    workers: Workers | None = None,
+    kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS,
+    note_undecodable: NoteUndecodable | None = None,
+) -> DueWorkTicks[DueBatch]:
+    """Ticks that do what is due in a shard, in batches of entries that are read together.
+
+    Completed transactions are forgotten after `kept_ms`.
+    """
+    caretaker = _Caretaker(store, queues, clock, kept_ms)
+
+    def read(shard: int, after: str) -> DuePage[DueBatch]:
+        first = f"{after}\0" if after else ""
+        page = store.query(due_partition(shard), first=first, last=due_last(clock.now_ms()), limit=ENTRIES_PER_READ_MAX)
+        decoded, undecodable = decode_each(page.records, due_of_body)
+        entries = [StoredEntry(entry, record) for record, entry in decoded]
+        batches = [
+            DueBatch(entries[start : start + _ENTRIES_PER_BATCH])
+            for start in range(0, len(entries), _ENTRIES_PER_BATCH)
+        ]
+        return DuePage([(batch.entries[-1].record.key.sort, batch) for batch in batches], page.next_after, undecodable)
+
+    due_work = DueWork(TICK, read, caretaker.look_after, caretaker.put_off)
+    return DueWorkTicks(store, clock, due_work, workers, note_undecodable)
+
+
+def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: Clock, bucket: int) -> bool:
+    """One tick; whether more is due than it did.
+
+    Raises:
+        UnavailableError, ThrottledError: the store does not answer; a later tick goes on.
+    """
+    return transaction_ticks(store, queues, clock).run(bucket)
+
+
+class _Caretaker:
+    """Safe for any number of threads."""
+
+    def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock, kept_ms: int) -> None:
+        self._kept_ms = kept_ms
+        self._store = store
+        self._queues = queues
+        self._clock = clock
+        self._transactions = TransactionRecords(store)
+
+    def look_after(self, batch: DueBatch) -> None:
+        """Do what is due for each entry of a batch. An entry that fails is put off, and the others have their turn."""
+        found = self._transactions.find_many(
+            [
+                (one.scope, one.stream, one.transaction_id)
+                for one in (stored.entry for stored in batch.entries)
+                if one.transaction_id is not None
+            ]
+        )
+        streams = self._transactions.streams_of((one.entry.scope, one.entry.stream) for one in batch.entries)
+        committing: set[tuple[str, str]] = set()
+        for stored in batch.entries:
+            try:
+                self._look_after(stored, found, streams, committing)
+            except OutOfTimeError:
+                raise  # The others have no time either: none of them is to blame more than another.
+            except WriteConflictError:
+                pass  # Pinged, marked or completed at this moment: its entry stays for the next tick.
+            except HeadraceError as error:
+                self._put_off(stored, error)
+            batch.left.remove(stored)
+
+    def put_off(self, batch: DueBatch, error: HeadraceError) -> None:
+        """Move back what a batch left over."""
+        for stored in batch.left:
+            self._put_off(stored, error)
+
+    def _put_off(self, stored: StoredEntry, error: HeadraceError) -> None:
+        """Nothing else writes to an entry, but a tick whose lease ran out: a conflict is with one that has moved it."""
+        entry, failures = stored.entry, stored.entry.failures + 1
+        _log.warning("due %s of %s/%s is put off: %s", _what(entry), entry.scope, entry.stream, error)
+        later = due_body(replace(entry, failures=failures))
+        try:
+            self._store.write(*move_back(stored.record, self._clock.now_ms() + back_off_ms(failures), later))
+        except WriteConflictError:
+            _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
+
+    def _look_after(
+        self,
+        stored: StoredEntry,
+        found: Mapping[tuple[str, str, int], StoredTransaction],
+        streams: Mapping[tuple[str, str], Stream | None],
+        committing: set[tuple[str, str]],
+    ) -> None:
+        entry, transaction = stored.entry, None
+        if entry.transaction_id is not None:
+            wanted = entry.scope, entry.stream, entry.transaction_id
+            # One that was completed amid the batch read may be missing from it: that is not to be taken for gone.
+            transaction = found.get(wanted) or self._transactions.find(*wanted)
+        place = entry.scope, entry.stream
+        if place not in streams:
+            raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
+        if is_of_former_incarnation(entry.first_segment_number, streams[place]):
+            self._remove(stored, transaction)
+            return
+        message = self._settle(stored, transaction)
+        if message is not None and _is_news(message, committing):
+            self._send(message)
+
+    def _send(self, message: TransactionMessage) -> None:
+        """What is not sent now is sent by the next check, to which the entry has moved on already."""
+        try:
+            self._queues.send(message, attempt=self._clock.now_ms() // CHECK_EVERY_MS)
+        except HeadraceError as error:
+            _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
+
+    def _remove(self, stored: StoredEntry, transaction: StoredTransaction | None) -> None:
+        """An entry of a former incarnation, and its transaction if there is one.
+
+        A commit set goes with its incarnation. One under the same key is the present incarnation's.
+        """
+        entry = stored.entry
+        others = [] if transaction is None else records.remove(entry.scope, entry.stream, transaction)
+        self._store.write(_delete(stored), *others)
+        _log.info("due %s of a former %s/%s is removed", _what(entry), entry.scope, entry.stream)
+
+    def _settle(self, one: StoredEntry, stored: StoredTransaction | None) -> TransactionMessage | None:
+        """The message to send once what had to be written is written."""
+        entry, gone = one.entry, _delete(one)
+        if stored is None:
+            self._store.write(gone, *self._forget_set(entry))
+            return None
+        transaction, now_ms = stored.transaction, self._clock.now_ms()
+        scope, stream = entry.scope, entry.stream
+        decision = due(transaction, now_ms, self._kept_ms)
+        if decision is Due.COLLECT:
+            self._store.write(gone, *records.forget(scope, stream, transaction))
+            return None
+        writes: list[Write] = [gone]
+        if decision is Due.EXPIRE:
+            transaction = marked_for_abort(transaction)
+            writes.append(records.replace_open(scope, stream, stored, transaction))
+            _log.info("transaction %032x of %s/%s has timed out", transaction.transaction_id, scope, stream)
+        check_ms = next_check_ms(transaction, now_ms, self._kept_ms)
+        writes.append(records.create_due(replace(entry, due_ms=check_ms, failures=0)))
+        self._store.write(*writes)
+        if decision is Due.WAIT:
+            return None
+        kind = COMMIT if decision is Due.RESEND_COMMIT else ABORT
+        return TransactionMessage(kind, scope, stream, transaction.transaction_id)
+
+    def _forget_set(self, entry: DueEntry) -> list[Write]:
+        if entry.commit_set is None:
+            return []
+        marked_ms = entry.due_ms - COMMIT_SET_KEPT_MS
+        return self._transactions.forget_set(entry.scope, entry.stream, entry.commit_set, marked_ms)
+
+
+def _delete(stored: StoredEntry) -> Delete:
+    return Delete(stored.record.key, stored.record.version)
+
+
+def _is_news(message: TransactionMessage, committing: set[tuple[str, str]]) -> bool:
+    """One commit message works on everything that is marked on a stream: one per stream and batch is enough."""
+    if message.kind != COMMIT:
+        return True
+    stream = message.scope, message.stream
+    is_first = stream not in committing
+    committing.add(stream)
+    return is_first
+
+
+def _what(entry: DueEntry) -> str:
+    if entry.transaction_id is None:
+        return f"commit set {entry.commit_set}"
+    return f"transaction {transaction_text(entry.transaction_id)}"

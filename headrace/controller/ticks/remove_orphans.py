@@ -1,0 +1,70 @@
+"""The tick that removes segments which a process created too late and which no later operation would remove.
+
+A process may sleep before its request for segments, while their stream is deleted, and die before it looks whether they
+are still wanted. So it notes the segments before (`creating.py`). Its note is looked at when the process is certainly
+over: what exists then and belongs to no stream is deleted, and the note goes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from headrace.codec.records.creation_record import (
+    Creation,
+    creation_of_body,
+    creations_last,
+    creations_partition,
+)
+from headrace.controller.steps.segment_creation import delete_unwanted
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
+from headrace.controller.workflow import Tools
+from headrace.model.due_work import BACK_OFF_MAX_MS
+from headrace.model.errors import HeadraceError
+from headrace.ports.metadata_store import Delete, Record
+from headrace.ports.workers import Workers
+
+TICK = "creations"
+_RECORDS_PER_READ = 200
+_CREATION_S_MAX = 15.0
+"""A thousand segments and more may have to be deleted."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCreation:
+    """A note of segments that were to be created, and its record."""
+
+    creation: Creation
+    record: Record
+
+
+def creation_ticks(
+    tools: Tools, workers: Workers | None = None, note_undecodable: NoteUndecodable | None = None
+) -> DueWorkTicks[StoredCreation]:
+    """Ticks that look at what was created an hour ago: two reads and a write for each, and none of segment stores.
+
+    Where segments are unwanted they are deleted, whether they exist or not.
+    """
+    store = tools.records.store
+
+    def read(shard: int, after: str) -> DuePage[StoredCreation]:
+        first = f"{after}\0" if after else ""
+        last = creations_last(tools.clock.now_ms())
+        page = store.query(creations_partition(shard), first=first, last=last, limit=_RECORDS_PER_READ)
+        decoded, undecodable = decode_each(page.records, creation_of_body)
+        due = [(record.key.sort, StoredCreation(creation, record)) for record, creation in decoded]
+        return DuePage(due, page.next_after, undecodable)
+
+    def work_on(stored: StoredCreation) -> None:
+        delete_unwanted(tools, stored.creation)
+        store.write(Delete(stored.record.key, stored.record.version))
+
+    def put_off(stored: StoredCreation, error: HeadraceError) -> None:
+        creation = stored.creation
+        _log.warning("segments of %s/%s are not looked at now: %s", creation.scope, creation.stream, error)
+        store.write(*move_back(stored.record, tools.clock.now_ms() + BACK_OFF_MAX_MS))
+
+    due_work = DueWork(TICK, read, work_on, put_off, entry_s_max=_CREATION_S_MAX)
+    return DueWorkTicks(store, tools.clock, due_work, workers, note_undecodable)

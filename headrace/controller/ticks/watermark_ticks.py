@@ -1,0 +1,69 @@
+"""The tick that computes watermarks: each stream of a shard with marks of writers has its turn, in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace.codec.records.watermark_schedule_record import (
+    ScheduledStream,
+    watermark_schedule_body,
+    watermark_schedule_of_body,
+    watermark_schedule_partition,
+)
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
+from headrace.model.due_work import back_off_ms, failures_in_a_row
+from headrace.model.errors import HeadraceError
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import MetadataStore, Record, Replace
+from headrace.ports.workers import Workers
+
+TICK_KIND = "watermarks"
+_RECORDS_PER_READ = 500
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEntry:
+    """A stream on the schedule, as it was read."""
+
+    scheduled: ScheduledStream
+    record: Record
+
+
+def watermark_ticks(
+    store: MetadataStore,
+    clock: Clock,
+    advance: Callable[[ScheduleEntry], None],
+    workers: Workers | None = None,
+    note_undecodable: NoteUndecodable | None = None,
+) -> DueWorkTicks[ScheduleEntry]:
+    """Ticks that call `advance` for each stream that is due.
+
+    One query, and if there are streams a lease; a stream that fails costs one write.
+    """
+
+    def read(shard: int, after: str) -> DuePage[ScheduleEntry]:
+        now_ms = clock.now_ms()
+        first = f"{after}\0" if after else ""
+        page = store.query(watermark_schedule_partition(shard), first=first, limit=_RECORDS_PER_READ)
+        decoded, undecodable = decode_each(page.records, watermark_schedule_of_body)
+        due = [
+            (record.key.sort, ScheduleEntry(scheduled, record))
+            for record, scheduled in decoded
+            if scheduled.not_before_ms <= now_ms
+        ]
+        return DuePage(due, page.next_after, undecodable)
+
+    def put_off(entry: ScheduleEntry, error: HeadraceError) -> None:
+        scheduled, now_ms = entry.scheduled, clock.now_ms()
+        failures = failures_in_a_row(scheduled.failures, scheduled.not_before_ms, now_ms) + 1
+        later = replace(scheduled, failures=failures, not_before_ms=now_ms + back_off_ms(failures))
+        if failures == 1:  # A store that is away fails for thousands of streams, again and again.
+            _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
+        store.write(Replace(entry.record.key, watermark_schedule_body(later), entry.record.version))
+
+    due_work = DueWork(TICK_KIND, read, advance, put_off, is_round=True)
+    return DueWorkTicks(store, clock, due_work, workers, note_undecodable)

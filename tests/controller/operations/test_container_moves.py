@@ -1,0 +1,239 @@
+"""Lost stores are found and their containers moved, whoever looks, wherever it dies, however many look at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from interruptions import Work, assert_crashes_lose_and_double_nothing, assert_two_at_once_do_it_once
+from stream_world import Calls, WatchedStore
+
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
+from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
+from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
+from headrace.metadata.cluster_records import ClusterRecords, write_lease
+from headrace.model.cluster import (
+    STORE_FORGOTTEN_AFTER_MS,
+    ContainerMap,
+    StoreLease,
+    StoreState,
+    registered,
+    renewed,
+)
+from headrace.model.containers import (
+    CLUSTER_PARTITION,
+    ContainerClaim,
+    SnapshotPointer,
+    claim_body,
+    claim_sort,
+    snapshot_body,
+    snapshot_sort,
+)
+from headrace.model.errors import ConflictError
+from headrace.ports.metadata_store import Create, Key, Replace, WriteConflictError
+
+CONTAINERS = 8
+GRACE_MS = 60_000
+
+
+class Cluster:
+    """Stores that are leases only, on a metadata store that counts and breaks."""
+
+    def __init__(self, *names: str) -> None:
+        self.clock, self.calls, self.bare = ManualClock(), Calls(), MemoryMetadataStore(TornReads(0))
+        self.store = WatchedStore(self.bare, self.calls)
+        self.records = ClusterRecords(self.bare)
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        former = self.records.lease(name)
+        new = StoreLease(name, "h", 1, f"zone-{name}", 100, f"disk-{name}", f"task-{name}", GRACE_MS)
+        lease = registered(new, former.lease if former else None, self.clock.now_ms())
+        self.bare.write(write_lease(lease, former.version if former else None))
+
+    def renew(self, *names: str) -> None:
+        for name in names:
+            stored = self.records.lease(name)
+            assert stored is not None
+            self.bare.write(write_lease(renewed(stored.lease, self.clock.now_ms()), stored.version))
+
+    def claim(self, container: int, name: str, *, clean: bool = False) -> None:
+        key = Key(CLUSTER_PARTITION, claim_sort(container))
+        found, body = self.bare.get(key), claim_body(ContainerClaim(name, "h", 1, f"zone-{name}"))
+        self.bare.write(Create(key, body) if found is None else Replace(key, body, found.version))
+        if clean:
+            epoch = 0 if found is None else found.version + 1
+            pointer = snapshot_body(SnapshotPointer("o", 1, 1, epoch, clean=True))
+            self.bare.write(Create(Key(CLUSTER_PARTITION, snapshot_sort(container)), pointer))
+
+    def look(self) -> Any:
+        return detect_failed_stores(self.store, self.clock, CONTAINERS)
+
+    @property
+    def map(self) -> ContainerMap:
+        return self.records.container_map().map
+
+    def everything(self) -> list[Any]:
+        records = self.bare.query(CLUSTER_PARTITION, limit=1000).records
+        return [(record.key, record.body) for record in records]
+
+
+def settled(*names: str) -> Cluster:
+    """A cluster whose stores have opened what the map gives them, and flushed the even containers."""
+    cluster = Cluster(*names)
+    cluster.look()
+    for container, owner in cluster.map.stores.items():
+        cluster.claim(container, owner, clean=container < 3)
+    cluster.calls.counts.clear()
+    return cluster
+
+
+def lose(cluster: Cluster, name: str, *others: str) -> None:
+    """Let the lease of a store run out and not the others'."""
+    cluster.clock.advance(12_001)
+    cluster.renew(*others)
+
+
+def test_a_new_cluster_is_spread_over_its_stores():
+    cluster = Cluster("a", "b", "c")
+    seen = cluster.look()
+    assert (seen.stores_serving, seen.stores_lost, seen.moved) == (3, (), tuple(range(8)))
+    assert [len(cluster.map.containers_of(name)) for name in "abc"] == [3, 3, 2]
+
+
+def test_what_a_look_costs():
+    cluster = settled("a", "b")
+    cluster.look()
+    assert cluster.calls.counts == {"query": 1, "read": 1}
+    lose(cluster, "b", "a")
+    cluster.calls.counts.clear()
+    cluster.look()
+    assert cluster.calls.counts == {"query": 2, "read": 2, "write": 2}
+    cluster.calls.counts.clear()
+    cluster.look()
+    assert cluster.calls.counts == {"query": 2, "read": 3}, "waiting for a store"
+    cluster.clock.advance(GRACE_MS)
+    cluster.renew("a")
+    cluster.calls.counts.clear()
+    cluster.look()
+    assert cluster.calls.counts == {"query": 2, "read": 3, "transaction": 1}
+
+
+def test_a_lost_store_loses_at_once_what_tier_2_has_and_the_rest_when_its_time_is_over():
+    cluster = settled("a", "b")
+    assert cluster.map.containers_of("b") == (1, 3, 5, 7)
+    lose(cluster, "b", "a")
+    seen = cluster.look()
+    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.given_up) == (("b",), ("b",), (1,), ())
+    cluster.clock.advance(GRACE_MS - 1)
+    cluster.renew("a")
+    assert cluster.look().moved == ()
+    cluster.clock.advance(1)
+    seen = cluster.look()
+    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.given_up) == ((), ("b",), (3, 5, 7), (3, 5, 7))
+    assert cluster.map.containers_of("a") == tuple(range(8))
+
+
+def test_a_store_that_comes_back_in_time_finds_its_containers():
+    cluster = settled("a", "b")
+    lose(cluster, "b", "a")
+    cluster.look()
+    cluster.start("b")
+    assert cluster.look().stores_lost == ()
+    assert set(cluster.map.containers_of("b")) >= {3, 5, 7}
+    assert len(cluster.map.containers_of("b")) == 4
+
+
+def test_a_renewal_beats_a_look_that_read_before_it():
+    cluster = settled("a")
+    cluster.clock.advance(12_001)
+
+    with cluster.calls.overtaken("write", lambda: cluster.renew("a")):
+        assert cluster.look().newly_lost == ()
+    stored = cluster.records.lease("a")
+    assert stored is not None
+    assert stored.lease.state is StoreState.SERVING
+
+
+def test_a_log_is_not_given_up_when_its_store_comes_back_meanwhile():
+    cluster = settled("a", "b")
+    lose(cluster, "b", "a")
+    cluster.look()
+    cluster.clock.advance(GRACE_MS)
+    cluster.renew("a")
+
+    with cluster.calls.overtaken("transaction", lambda: cluster.start("b")):
+        seen = cluster.look()
+    assert (seen.given_up, seen.stores_lost) == ((), ())
+    assert set(cluster.map.containers_of("b")) >= {3, 5, 7}
+
+
+def test_a_stopped_task_ends_the_lease_of_its_stores_and_of_no_others():
+    cluster = settled("a", "b")
+    assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-x").moved == ()
+    assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "").moved == ()
+    seen = end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
+    assert (seen.newly_lost, seen.moved, seen.given_up) == (("b",), (1, 3, 5, 7), (3, 5, 7))
+    again = end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
+    assert (again.moved, again.given_up) == ((), ())
+
+
+def test_a_store_that_ended_long_ago_is_forgotten():
+    cluster = settled("a", "b")
+    end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
+    for container in range(CONTAINERS):
+        cluster.claim(container, "a")
+    cluster.clock.advance(STORE_FORGOTTEN_AFTER_MS)
+    cluster.renew("a")
+    cluster.look()
+    assert [stored.lease.store_id for stored in cluster.records.leases()] == ["a"]
+
+
+def test_a_store_takes_its_share_of_what_nobody_has():
+    cluster = Cluster("a", "b")
+    cluster.claim(2, "elsewhere")
+    taken = take_unassigned(ClusterRecords(cluster.store), "a", (0, 2, 4))
+    assert taken.stores == {0: "a", 4: "a"}
+    assert cluster.calls.counts == {"read": 2, "write": 1}
+    cluster.calls.counts.clear()
+    assert take_unassigned(ClusterRecords(cluster.store), "b", (0, 1, 4)).stores == {0: "a", 1: "b", 4: "a"}
+    assert take_unassigned(ClusterRecords(cluster.store), "b", (1,)) == cluster.map
+
+
+@pytest.mark.parametrize("work", [assign_containers, take_unassigned])
+def test_a_map_that_changes_all_the_time_is_a_conflict(work: Callable[..., Any]):
+    cluster = Cluster("a")
+
+    def refused(*writes: Any) -> None:
+        raise WriteConflictError("somebody was faster", {0: None})
+
+    cluster.bare.write = refused  # type: ignore[method-assign]
+    with pytest.raises(ConflictError, match="others are changing"):
+        work(cluster.records, *((8, 0) if work is assign_containers else ("a", (0, 1))))
+
+
+def _lost() -> Cluster:
+    cluster = settled("a", "b", "c")
+    lose(cluster, "b", "a", "c")
+    return cluster
+
+
+def _lost_at_the_end_of_its_grace() -> Cluster:
+    cluster = _lost()
+    cluster.look()
+    cluster.clock.advance(GRACE_MS)
+    cluster.renew("a", "c")
+    return cluster
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
+@pytest.mark.parametrize("accept", [_lost, _lost_at_the_end_of_its_grace])
+def test_a_crash_anywhere_in_a_look_leaves_the_same_map(accept: Callable[[], Cluster], done: bool):
+    assert assert_crashes_lose_and_double_nothing(Work(accept, Cluster.look, Cluster.everything), done=done) >= 5
+
+
+def test_two_looks_at_once_at_any_moment_are_one():
+    assert assert_two_at_once_do_it_once(Work(_lost, Cluster.look, Cluster.everything)) >= 5

@@ -1,0 +1,146 @@
+"""A processor that slept before it made segments leaves none that a later operation would have removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from interruptions import after_each_sleep, sleep_at, work_on_request
+from stream_world import StreamWorld, ranges
+
+from headrace.controller.undo_request import undo_request, write_undo
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.errors import UnavailableError
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+
+
+def _names(world: StreamWorld) -> list[str]:
+    return [name.removeprefix("s/t/") for name in world.bare_segment_stores.names()]
+
+
+def _accept_creation(world: StreamWorld) -> None:
+    world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)))
+
+
+def _accept_scale(world: StreamWorld) -> None:
+    world.create()
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
+
+
+def _accept_growth(world: StreamWorld) -> None:
+    world.create()
+    world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(4)))
+
+
+def _finish(world: StreamWorld) -> None:
+    world.process()
+    assert world.in_hand is not None
+    world.bare_queue.acknowledge(world.in_hand.receipt)  # else the queue keeps the next message back
+
+
+def _delete(world: StreamWorld) -> list[str]:
+    _finish(world)
+    world.seal()
+    world.delete()
+    return _names(world)
+
+
+def _make_again(world: StreamWorld) -> list[str]:
+    _delete(world)
+    world.create()
+    return _names(world)
+
+
+def _truncate(world: StreamWorld) -> list[str]:
+    """All segments that the stream had until then."""
+    _finish(world)
+    tail = world.tail_ids()
+    world.scale(tail, [0.0, 1.0])
+    world.truncate({world.tail_ids()[0]: 0})
+    return _names(world)
+
+
+def _give_up(world: StreamWorld) -> list[str]:
+    """And scale again, which removes what the former scale may have left."""
+    records = StreamRecords(world.bare_store)
+    stored = records.get("s", "t")
+    assert stored.stream.pending is not None
+    write_undo(records, stored, undo_request(records, stored, stored.stream.pending))
+    assert world.in_hand is not None
+    world.bare_queue.acknowledge(world.in_hand.receipt)
+    world.scale([1], [0.5, 1.0])
+    return _names(world)
+
+
+@pytest.mark.parametrize("meanwhile", [_delete, _make_again, _truncate])
+@pytest.mark.parametrize("accept", [_accept_creation, _accept_scale, _accept_growth])
+def test_a_late_creation_leaves_no_segment(
+    accept: Callable[[StreamWorld], None], meanwhile: Callable[[StreamWorld], list[str]]
+):
+    slept = 0
+    for position, world, names in after_each_sleep(work_on_request(accept, _names), meanwhile):
+        slept += 1
+        assert _names(world) == names, f"asleep at call {position}"
+    assert slept >= 4
+
+
+def test_segments_of_a_scale_that_was_given_up_do_not_come_back():
+    """It sleeps at its calls until its epoch is on record: then a scale is not given up any more."""
+    work = work_on_request(_accept_scale, _names)
+    for position in range(3):
+        world = work.accept()
+        names = sleep_at(work, world, position, _give_up)
+        assert _names(world) == names, f"asleep at call {position}"
+
+
+def test_a_creation_that_a_store_answers_too_late_leaves_no_segment():
+    """The store has carried it out, and the answer comes after the time-out."""
+    world = StreamWorld()
+    _accept_creation(world)
+    world.receive()
+
+    def answer_late(kind: str) -> None:
+        if kind == "segment store create_segments":
+            world.calls.calm()
+            raise UnavailableError("no answer in time")
+
+    def delete_before(kind: str) -> None:
+        if kind == "segment store create_segments":
+            world.calls.calm()
+            _delete(world)
+            world.calls.after = answer_late
+
+    world.calls.before = delete_before
+    with pytest.raises(UnavailableError):
+        world.process()
+    assert _names(world) == []
+
+
+def test_a_late_roll_leaves_no_segment():
+    def accept() -> StreamWorld:
+        world = StreamWorld()
+        world.create()
+        transaction = world.begin()
+        world.write_in(transaction, 0.1, b"late")
+        world.scale([0, 1], [0.0, 1.0])
+        world.transactions.commit_transaction("s", "t", transaction)
+        (world.in_hand,) = world.bare_commits.receive()
+        return world
+
+    def meanwhile(world: StreamWorld) -> list[str]:
+        assert world.in_hand is not None
+        world.commits.process(world.in_hand.body)
+        world.seal()
+        world.delete()
+        return _names(world)
+
+    for position in range(60):
+        world = accept()
+        returned = world.calls.interrupt_at(position, lambda world=world: meanwhile(world))
+        assert world.in_hand is not None
+        world.commits.process(world.in_hand.body)
+        world.calls.calm()
+        if not returned:
+            break
+        assert [_names(world)] == returned, f"asleep at call {position}"
+    assert 10 <= position < 59

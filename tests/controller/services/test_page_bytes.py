@@ -1,0 +1,144 @@
+"""Pages of lists are bounded by bytes: whatever is asked for, an answer fits into what a Lambda function may answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from functions.controller.models_retention import SubscriberList
+from functions.controller.models_scaling_events import ScalingEventList
+from functions.controller.models_streams import StreamList
+from headrace.api.pages import Listing
+from headrace.api.retention import SubscriberView
+from headrace.api.streams import StreamSummary
+from headrace.controller.services import paging, scaling_events
+from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.write_dead_letter import bury_message
+from headrace.metadata import dead_letter_records, subscriber_records, transaction_records
+from headrace.metadata.stream_records import StreamRecords
+from headrace.model.dead_letters import Cause, Delivery
+from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
+from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.transactions import WRITER_CHARACTERS_MAX, WriterTime, parse_transaction_id
+from headrace.topology import REQUESTS_QUEUE
+
+ANSWER_BYTES_MAX = 6_000_000
+"""Lambda's limit for the answer of a function, whose body is a string of JSON within JSON."""
+
+Page = Callable[[str | None], Listing[Any]]
+
+
+def _answer_bytes(model: Any) -> int:
+    return len(json.dumps({"body": json.dumps(model.model_dump(), separators=(",", ":"))}))
+
+
+def _subscriber_bytes(page: Listing[Any]) -> int:
+    document = page.to_json("subscribers", lambda one: SubscriberView.of(one).to_json())
+    return _answer_bytes(SubscriberList.model_validate(document))
+
+
+def _walk(page: Page) -> list[Listing[Any]]:
+    """All pages, from the first to the last."""
+    pages = [page(None)]
+    while pages[-1].next_after is not None:
+        pages.append(page(pages[-1].next_after))
+    return pages
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\u00e9", "\U0001f600"])
+@pytest.mark.parametrize("tag", [None, "shared"])
+def test_a_page_of_streams_with_all_the_tags_there_may_be(world: Any, letter: str, tag: str | None):
+    """64 KiB of tags each; quotes and what is not ASCII grow when they become JSON in JSON."""
+    size = len(letter.encode())
+    tags = ("shared", *(f"{number:03}{letter * (240 if size < 3 else 125)}" for number in range(120)))
+    names = [f"stream-{number:03}" for number in range(40)]
+    for name in names:
+        world.streams.create_stream("s", name, StreamConfiguration(ScalingPolicy.fixed(1), tags=tags))
+    world.drain()
+    pages = _walk(lambda after: world.streams.list_streams("s", PAGE_ITEMS_MAX, after, tag))
+    assert [one.stream for page in pages for one in page.items] == names
+    assert len(pages) > 1
+    assert all(
+        page.items
+        and _answer_bytes(StreamList.model_validate(page.to_json("streams", StreamSummary.to_json))) < ANSWER_BYTES_MAX
+        for page in pages
+    )
+
+
+def test_a_page_of_subscribers_with_long_positions(world: Any):
+    segments, count = 900, 100
+    world.create(segments=segments)
+    offsets = dict.fromkeys(range(segments), 0)
+    subscribers = SubscriberService(world.store, world.clock)
+    names = [f"group-{number:03}" for number in range(count)]
+    for name in names:
+        subscribers.register("s", "t", name, 0, offsets)
+    pages = _walk(lambda after: subscribers.list_subscribers("s", "t", PAGE_ITEMS_MAX, after))
+    assert [one.name for page in pages for one in page.items] == names
+    assert len(pages) > 1
+    assert all(_subscriber_bytes(page) < ANSWER_BYTES_MAX for page in pages)
+    stream = world.streams.get_stream("s", "t")
+    stored = StreamRecords(world.store).get(stream.scope, stream.stream).stream
+    assert len(subscriber_records.SubscriberRecords(world.store).all(stored)) == count
+
+
+def test_a_page_of_scaling_events(world: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paging.PageRoom, "__init__", lambda room: setattr(room, "left_bytes", 1_000))
+    world.create(segments=1)
+    for number in range(9):
+        world.clock.advance(10)
+        world.scale([number << 32 | number], [0.0, 1.0])
+    found, start, pages = [], 0, 0
+    while start is not None:
+        page = world.scaling_events.scaling_events("s", "t", start, scaling_events.TIME_MS_MAX, PAGE_ITEMS_MAX)
+        assert _answer_bytes(ScalingEventList.from_value(page)) < 4_000
+        found += [one.epoch for one in page.events]
+        start, pages = page.next_time_ms, pages + 1
+    assert (found, pages) == ([*range(1, 10)], 3)
+
+
+def test_a_page_of_dead_letters(world: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dead_letter_records, "PAGE_BYTES_MAX", 1_000)
+    world.create()
+    for number in range(9):
+        body = {
+            "kind": "seal_stream",
+            "scope": "s",
+            "stream": f"t{number}",
+            "request": f"seal-{number}",
+            "pad": "x" * 300,
+        }
+        delivery = Delivery(REQUESTS_QUEUE.name, "g", json.dumps(body), world.clock.now_ms(), 10)
+        bury_message(world.store, delivery, Cause("internal", "it failed"), world.clock.now_ms())
+        world.clock.advance(1)
+    pages = _walk(lambda after: world.dead_letters.list_letters(PAGE_ITEMS_MAX, after))
+    letters = [one.letter_id for page in pages for one in page.items]
+    assert len(letters) == len(set(letters)) == 9
+    assert len(pages) > 2
+
+
+def test_a_page_of_open_transactions(world: Any, monkeypatch: pytest.MonkeyPatch):
+    """Those that wait for their commit carry the name of a writer."""
+    monkeypatch.setattr(transaction_records, "PAGE_BYTES_MAX", 1_000)
+    world.create()
+    begun = sorted(world.begin() for _ in range(20))
+    for one in begun:
+        world.transactions.commit_transaction("s", "t", one, WriterTime("w" * WRITER_CHARACTERS_MAX, 1))
+
+    def page(after: str | None) -> Listing[Any]:
+        behind = None if after is None else parse_transaction_id(after)
+        return world.transactions.list_open("s", "t", PAGE_ITEMS_MAX, behind)
+
+    pages = _walk(page)
+    assert [one.transaction_id for page in pages for one in page.items] == begun
+    assert len(pages) > 4
+    world.seal()
+    assert [one.items for one in _walk(page)] == [()], "sealing comes to all pages"
+
+
+def test_the_bound_leaves_room_for_the_answer():
+    """One record above it, doubled, and a hundred bytes of names for each item."""
+    assert 2 * (PAGE_BYTES_MAX + 400_000) + PAGE_ITEMS_MAX * 300 < ANSWER_BYTES_MAX
