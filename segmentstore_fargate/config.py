@@ -21,6 +21,7 @@
 | HEADRACE_JOURNAL_FILE_BYTES | size of one journal file | 64 MiB |
 | HEADRACE_FLUSH_BYTES, HEADRACE_FLUSH_AGE_S | when a container writes to S3 | 16 MiB, 5 |
 | HEADRACE_OBJECT_BYTES | maximum size of an object that holds runs of many segments | 32 MiB |
+| HEADRACE_OBJECTS_IN_FLIGHT | maximum number of objects of a container that are written to S3 at the same time | 4 |
 | HEADRACE_STORAGE_RETRY_MAX_S | longest pause between two attempts while S3 or DynamoDB do not answer | 10 |
 | HEADRACE_SNAPSHOT_EVERY_S | interval of snapshots of a container's metadata in S3, while it changes | 30 |
 | HEADRACE_GARBAGE_EVERY_S | interval of the search for unused objects | 21600 |
@@ -219,6 +220,7 @@ def _read_limits(read: _Reader, cache_bytes: int, processes: int) -> StorageLimi
         flush_bytes=read.integer("HEADRACE_FLUSH_BYTES", usual.flush_bytes, least=1),
         flush_age_s=read.seconds("HEADRACE_FLUSH_AGE_S", usual.flush_age_s),
         object_bytes_max=read.integer("HEADRACE_OBJECT_BYTES", usual.object_bytes_max, least=1),
+        objects_in_flight_max=read.integer("HEADRACE_OBJECTS_IN_FLIGHT", usual.objects_in_flight_max, least=1),
         checkpoint_every_bytes=read.integer("HEADRACE_CHECKPOINT_BYTES", usual.checkpoint_every_bytes, least=1),
         retry_max_s=read.seconds("HEADRACE_STORAGE_RETRY_MAX_S", usual.retry_max_s),
         snapshot_every_s=read.seconds("HEADRACE_SNAPSHOT_EVERY_S", usual.snapshot_every_s),

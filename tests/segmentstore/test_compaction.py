@@ -276,6 +276,7 @@ def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world, run):
             assert not await owned.maintenance.run_pass()
             world.chunks.put = honest
             await running.flush()
+            await running.until(lambda: owned.writer.is_calm)
             await owned.maintenance.run_pass()
             assert len(runs_of(world, SEGMENTS[0])) == 1
 

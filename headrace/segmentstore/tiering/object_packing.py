@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,8 +29,12 @@ class PackedObject:
     length: int = 0
 
 
-def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> PackedObject:
+def pack(
+    segments: Iterable[Segment], object_name: str, bytes_max: int, packed_end: Callable[[Segment], int | None]
+) -> PackedObject:
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
+
+    `packed_end` says where other objects that are under way end in the segment; None to leave the segment out.
 
     Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
     than `bytes_max` gets an object of its own. The time blocks follow the data of all runs, and do not count against
@@ -41,10 +45,12 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
     for segment in segments:
         if len(packed.runs) == RUNS_PER_OBJECT_MAX:
             break
+        if (begin := packed_end(segment)) is None:
+            continue
         place, shift, end = flush_place(segment, bytes_max)
-        position, start = packed.length, place.storage_length
+        position, start = packed.length, begin if place is segment else place.storage_length
         entries: list[Reservation] = []
-        for piece in _pieces(segment, place, shift, end):
+        for piece in _pieces(segment, place, shift + start, shift, end):
             piece_bytes = sum(entry.length for entry in piece)
             if packed.length and packed.length + piece_bytes > bytes_max:
                 break
@@ -70,12 +76,12 @@ def pack(segments: Iterable[Segment], object_name: str, bytes_max: int) -> Packe
     return packed
 
 
-def _pieces(segment: Segment, place: Segment, shift: int, end: int) -> Iterator[list[Reservation]]:
+def _pieces(segment: Segment, place: Segment, begin: int, shift: int, end: int) -> Iterator[list[Reservation]]:
     """What must not be divided: an append, or all of them that came by one merge that enters directly."""
     merges = iter(place.merges)
     merge = next(merges, None)
     piece: list[Reservation] = []
-    for entry in segment.index.entries_from(shift + place.storage_length, end):
+    for entry in segment.index.entries_from(begin, end):
         while merge is not None and shift + merge.end <= entry.offset:
             merge = next(merges, None)
         piece.append(entry)

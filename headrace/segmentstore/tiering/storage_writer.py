@@ -8,6 +8,7 @@ When the claim is lost the container stops.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from headrace.model.chunks import ChunkRun
@@ -22,8 +23,9 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
+from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.object_packing import pack
+from headrace.segmentstore.tiering.object_uploads import ObjectUploads
 from headrace.segmentstore.tiering.retries import reported_as_refusal
 from headrace.segmentstore.tiering.small_runs import SmallRuns
 from headrace.segmentstore.tiering.snapshot_writer import SnapshotWriter
@@ -48,7 +50,6 @@ class StorageWriter:
     ) -> None:
         self._container = container
         self._directory = directory
-        self._chunk_storage = chunk_storage
         self._clock = clock
         self._limits = limits
         self._snapshots = snapshots
@@ -58,6 +59,7 @@ class StorageWriter:
         self._names = names
         self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max)
         self._backfill = backfill
+        self._uploads = ObjectUploads(chunk_storage, container.pool, names, limits.objects_in_flight_max)
         self._retrying = False
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -112,6 +114,7 @@ class StorageWriter:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._uploads.discard()
 
     async def _run(self) -> None:
         retry_s = self._limits.retry_first_s
@@ -168,7 +171,7 @@ class StorageWriter:
         await self._backfill.wait()
         upkeep = self._upkeep
         more = await upkeep.forget_removed()
-        if self._flush_due():
+        if self._uploads or self._flush_due():
             more |= await upkeep.move_merged()
             more |= await self._flush()
             more |= await upkeep.move_merged()
@@ -201,31 +204,48 @@ class StorageWriter:
         return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
 
     async def _flush(self) -> bool:
-        """Store one object; whether something is left."""
-        pool = self._container.pool
-        started_s = self._clock.monotonic_s()
-        with self._names.new() as object_name:
-            packed = pack(self._untiered(), object_name, self._limits.object_bytes_max)
-            if not packed.runs:
+        """Start the PUTs that there is room for, and enter the oldest object. Returns whether something is left."""
+        try:
+            self._start_uploads()
+            if not self._uploads:
                 return False
-            pool.pin(packed.blocks)
-            try:
-                await put_new(self._chunk_storage, object_name, packed.parts)
-            finally:
-                pool.unpin(packed.blocks)
+            upload = await self._uploads.first()
+            packed = upload.packed
             for first in range(0, len(packed.runs), RUNS_PER_WRITE_MAX):
-                await self._enter(packed.runs[first : first + RUNS_PER_WRITE_MAX], packed.length, started_s)
+                await self._enter(packed.runs[first : first + RUNS_PER_WRITE_MAX], packed.length, upload.packed_at_s)
+        except BaseException:
+            # What was packed behind an object may only enter after it: all of it is packed again.
+            self._uploads.discard()
+            raise
+        self._uploads.entered(upload)
         self._container.metrics.flushes += 1
         self._container.metrics.flushed_bytes += packed.length
         _log.info(
             "event=flush container=%d object=%s bytes=%d runs=%d seconds=%.3f",
             self._container.container,
-            object_name,
+            upload.object_name,
             packed.length,
             len(packed.runs),
-            self._clock.monotonic_s() - started_s,
+            self._clock.monotonic_s() - upload.packed_at_s,
         )
-        return self._draining or packed.length >= self._limits.object_bytes_max or pool.under_pressure
+        is_full = packed.length >= self._limits.object_bytes_max
+        return bool(self._uploads) or self._draining or is_full or self._container.pool.under_pressure
+
+    def _start_uploads(self) -> None:
+        """Pack and send objects until the window is full. Behind the first one only whole objects: they are few."""
+        while self._uploads.has_room:
+            if self._uploads and self._unpacked_bytes() < self._limits.object_bytes_max:
+                return
+            with contextlib.ExitStack() as release:
+                object_name = release.enter_context(self._names.new())
+                started_s = self._clock.monotonic_s()
+                packed = pack(self._untiered(), object_name, self._limits.object_bytes_max, self._uploads.packed_end)
+                if not packed.runs:
+                    return
+                self._uploads.start(packed, object_name, release.pop_all(), started_s)
+
+    def _unpacked_bytes(self) -> int:
+        return sum(each.untiered_bytes for each in self._container.dirty.values()) - self._uploads.run_bytes
 
     async def _enter(self, runs: list[tuple[Segment, ChunkRun]], object_length: int, packed_at_s: float) -> None:
         """Write runs of one transaction to the directory, then count their bytes as stored.

@@ -1,0 +1,114 @@
+"""Objects of one container on their way to tier 2: several PUTs at once, entered in the order of their packing.
+
+One PUT at a time would bind a container to what one connection to S3 carries. Runs of a segment enter the directory in
+the order of their offsets, so an object waits for those that were packed before it. When a PUT fails, the objects that
+were packed after it are discarded with it, and their bytes are packed again. After a failure the window is one object,
+and grows by one with each object that enters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering.object_names import ObjectNames, put_new
+from headrace.segmentstore.tiering.object_packing import PackedObject
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Upload:
+    """An object whose PUT runs or is done. `packed_at_s` is from the monotonic clock."""
+
+    object_name: str
+    packed: PackedObject
+    packed_at_s: float
+    put: asyncio.Task[None]
+    release: contextlib.ExitStack
+    """Unpins the memory, and lets go of the object's name."""
+
+
+class ObjectUploads:
+    """The storage writer of the container owns this. At most `in_flight_max` objects are on their way."""
+
+    def __init__(self, chunk_storage: ChunkStorage, pool: BlockPool, names: ObjectNames, in_flight_max: int) -> None:
+        self._chunk_storage = chunk_storage
+        self._pool = pool
+        self._names = names
+        self._in_flight_max = in_flight_max
+        self._window = in_flight_max
+        self._uploads: deque[Upload] = deque()
+        self._ends: dict[Segment, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._uploads)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._uploads) < self._window
+
+    def packed_end(self, segment: Segment) -> int | None:
+        """Where the bytes under way end; None if the next bytes of the segment must wait for those under way.
+
+        How a merge enters the directory depends on what the directory has of its source. So a segment with merges
+        is not packed while it or a source has bytes under way.
+        """
+        if not self._ends:
+            return segment.storage_length
+        end = self._ends.get(segment)
+        if not segment.merges:
+            return segment.storage_length if end is None else max(end, segment.storage_length)
+        is_busy = end is not None or any(source in self._ends for merge in segment.merges for source in merge.sources())
+        return None if is_busy else segment.storage_length
+
+    def start(self, packed: PackedObject, object_name: str, release: contextlib.ExitStack, now_s: float) -> None:
+        """Begin the PUT of an object."""
+        self._pool.pin(packed.blocks)
+        release.callback(self._pool.unpin, packed.blocks)
+        put = asyncio.ensure_future(put_new(self._chunk_storage, object_name, packed.parts))
+        self._uploads.append(Upload(object_name, packed, now_s, put, release))
+        self._ends.update((place, run.end) for place, run in packed.runs)
+
+    @property
+    def run_bytes(self) -> int:
+        """The bytes of segments that are under way."""
+        return sum(run.length for upload in self._uploads for _, run in upload.packed.runs)
+
+    async def first(self) -> Upload:
+        """The oldest object when it is stored.
+
+        Raises:
+            ThrottledError, UnavailableError: it is not; call `discard`.
+        """
+        upload = self._uploads[0]
+        await upload.put
+        return upload
+
+    def entered(self, upload: Upload) -> None:
+        """Forget the oldest object, whose runs are in the directory or not wanted any more."""
+        self._uploads.remove(upload)
+        upload.release.close()
+        for place, run in upload.packed.runs:
+            if self._ends.get(place) == run.end:
+                del self._ends[place]
+        self._window = min(self._window + 1, self._in_flight_max)
+
+    def discard(self) -> None:
+        """Discard all objects: nothing of them enters the directory, and the collector deletes what was stored."""
+        for upload in self._uploads:
+            upload.put.cancel()
+            upload.put.add_done_callback(_retrieve)
+            upload.release.close()
+        self._uploads.clear()
+        self._ends.clear()
+        self._window = 1
+
+
+def _retrieve(put: asyncio.Task[None]) -> None:
+    """Its error concerns nothing any more; asyncio would report it as never retrieved."""
+    if not put.cancelled():
+        put.exception()

@@ -1,0 +1,243 @@
+"""Several PUTs of one container at once: their number, their order in the directory, failures, merges, the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from segment_writes import WRITER, write
+
+from headrace import wire
+from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.model.chunks import chunk_run
+from headrace.model.errors import UnavailableError
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
+
+OBJECT_BYTES = 1_000
+WINDOW = 4
+SEGMENT = "scope/stream/0.#epoch.0"
+OTHER = "scope/other/1.#epoch.0"
+TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
+
+pytestmark = pytest.mark.anyio
+
+
+class HeldChunkStorage(MemoryChunkStorage):
+    """PUTs wait until they are let go, in any order. `names` are those asked for, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[str, asyncio.Future[None]] = {}
+        self.names: list[str] = []
+        self.is_open = False
+
+    async def put(self, name: str, parts: Sequence[bytes]) -> None:
+        if name.startswith("container-"):
+            self.names.append(name)
+            if not self.is_open:
+                self.held[name] = asyncio.get_running_loop().create_future()
+                try:
+                    await self.held[name]
+                finally:
+                    del self.held[name]
+        await super().put(name, parts)
+
+    def let_go(self, name: str, error: Exception | None = None) -> None:
+        if error is None:
+            self.held[name].set_result(None)
+        else:
+            self.held[name].set_exception(error)
+
+    def open(self) -> None:
+        self.is_open = True
+        for future in self.held.values():
+            if not future.done():
+                future.set_result(None)
+
+
+@pytest.fixture
+def chunks(world):
+    world.chunks = HeldChunkStorage()
+    world.container_count = 1
+    world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, objects_in_flight_max=WINDOW)
+    return world.chunks
+
+
+def stored_runs(world, segment):
+    page = world.metadata.query(f"chunks/{segment}", limit=1000)
+    return [chunk_run(record.key.sort, record.body) for record in page.records]
+
+
+def stored_bytes(world, segment):
+    """What the directory and the objects have; asserts that the runs are contiguous from 0."""
+    data = b""
+    for run in stored_runs(world, segment):
+        assert run.offset == len(data)
+        data += world.chunks.read_now(run.object_name, run.position, run.length)
+    return data
+
+
+async def write_objects(client, segment, count, first=0) -> bytes:
+    """Write so many objects' worth of bytes, one event each."""
+    events = [bytes([first + number]) * OBJECT_BYTES for number in range(count)]
+    await write(client, segment, events, first=first)
+    return b"".join(events)
+
+
+async def test_the_window_is_filled_and_never_exceeded(world, chunks):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, 2 * WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) >= WINDOW)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(chunks.held) == WINDOW
+        assert stored_runs(world, SEGMENT) == []
+        chunks.open()
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert len(chunks.names) == 2 * WINDOW
+
+
+async def test_runs_enter_in_order_though_objects_do_not(world, chunks):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        first, *others = chunks.held
+        for name in reversed(others):
+            chunks.let_go(name)
+        await running.until(lambda: len(chunks.held) == 1)
+        assert stored_runs(world, SEGMENT) == []
+        chunks.let_go(first)
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert [run.object_name for run in stored_runs(world, SEGMENT)] == [first, *others]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 3])
+async def test_what_was_packed_behind_a_failure_is_packed_again(world, chunks, failing):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        names = list(chunks.held)
+        for index, name in enumerate(names):
+            chunks.let_go(name, UnavailableError("tier 2 is away") if index == failing else None)
+        await running.until(lambda: not chunks.held)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.names) > WINDOW)
+        assert len(chunks.held) == 1  # the window is narrow again
+        assert [run.object_name for run in stored_runs(world, SEGMENT)] == names[:failing]
+        chunks.open()
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert not {run.object_name for run in stored_runs(world, SEGMENT)} & set(names[failing:])
+
+
+async def test_a_lost_answer_of_the_directory_changes_nothing(world, chunks):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        honest = world.metadata.write
+
+        def answers_get_lost(*writes):
+            honest(*writes)
+            raise UnavailableError("the answer was lost")
+
+        world.metadata.write = answers_get_lost
+        chunks.open()
+        await running.until(lambda: bool(stored_runs(world, SEGMENT)))
+        world.metadata.write = honest
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+
+
+@pytest.mark.parametrize("objects", [1, 2])
+async def test_a_merge_while_its_bytes_are_under_way(world, chunks, objects):
+    """Bytes under way enter under the source's name, so the merge must not enter the target directly as well."""
+    async with world.running() as running:
+        client = await running.connect()
+        for segment in (SEGMENT, TRANSACTION, OTHER):
+            await client.create(segment)
+        expected = await write_objects(client, SEGMENT, 1)
+        chunks.is_open = True
+        await running.flush()
+        chunks.is_open = False
+        await write_objects(client, OTHER, 1)
+        world.clock.advance(1)
+        expected += await write_objects(client, TRANSACTION, objects, first=100)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == 1 + objects)
+        first, *others = chunks.held
+        assert isinstance(await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION)), wire.SegmentsMerged)
+        expected += await write_objects(client, SEGMENT, 1, first=200)
+        chunks.let_go(first)  # the writer may pack again now
+        await running.until(lambda: bool(stored_runs(world, OTHER)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert list(chunks.held) == others
+        chunks.open()
+        await running.flush()
+        assert stored_bytes(world, SEGMENT) == expected
+        assert await client.read_all(SEGMENT) == expected
+        assert stored_runs(world, TRANSACTION) == []
+
+
+async def test_a_segment_deleted_while_its_bytes_are_under_way(world, chunks):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        assert isinstance(await client.call(wire.DeleteSegment(4, SEGMENT)), wire.SegmentDeleted)
+        chunks.open()
+        await running.flush()
+        assert stored_runs(world, SEGMENT) == []
+
+
+async def test_a_truncation_while_bytes_are_under_way(world, chunks):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        expected = await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        start = 2 * OBJECT_BYTES
+        assert isinstance(await client.call(wire.TruncateSegment(4, SEGMENT, start)), wire.SegmentTruncated)
+        chunks.open()
+        await running.flush()
+        assert await client.read_all(SEGMENT, start=start) == expected[start:]
+        runs = stored_runs(world, SEGMENT)
+        assert [run.offset for run in runs] == [number * OBJECT_BYTES for number in range(2, WINDOW)]
+
+
+async def test_a_container_that_stops_lets_go_of_its_memory(world, chunks):
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await write_objects(client, SEGMENT, WINDOW)
+        world.clock.advance(2e6)
+        await running.until(lambda: len(chunks.held) == WINDOW)
+        writer: StorageWriter = running.store.owned[0].writer
+        await writer.stop()
+        await asyncio.sleep(0)
+        assert chunks.held == {}
+        chunks.open()
+    async with world.running() as running:
+        client = await running.connect()
+        await client.set_up(SEGMENT, WRITER)
+        await running.flush()
+        assert len(stored_bytes(world, SEGMENT)) == WINDOW * OBJECT_BYTES
