@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.connections import SegmentConnections
 from headrace.client.read_progress import ReadProgress
+from headrace.client.segment_connections import SegmentConnections
 from headrace.client.segment_stream import EventBatch, OnTruncation, SegmentStream
 from headrace.client.time_windows import TimeWindow, TimeWindows
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError

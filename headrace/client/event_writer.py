@@ -19,10 +19,10 @@ from headrace.api.segments import SegmentView, Successors
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BLOCK_BYTES, BUFFER_BYTES, BatchAccumulator, too_large
-from headrace.client.connections import SegmentConnections
 from headrace.client.event_blocks import Ack
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import WRITER_ID_BITS, SegmentAppender
+from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import (
     HeadraceError,
     IllegalStateError,

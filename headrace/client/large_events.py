@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from headrace import wire
-from headrace.client.connections import Flow, SingleReply, WireConnection, answer_within, problem_of
 from headrace.client.event_blocks import Block
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX
+from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, answer_within, problem_of
 
 CHUNK_BYTES: Final = EVENT_BYTES_MAX
 REPLY_TIMEOUT_S: Final = 30.0
@@ -26,7 +26,7 @@ _WRITER_ID_BITS: Final = 128
 T = TypeVar("T", bound=wire.WireCommand)
 
 
-async def append_large(connection: WireConnection, block: Block, segment: str, writer_id: int) -> None:
+async def append_large(connection: AsyncConnection, block: Block, segment: str, writer_id: int) -> None:
     """Appends the block's single event as number `block.last_number` of the writer. Returns when it is durable.
 
     Raises:

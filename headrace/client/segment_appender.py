@@ -21,17 +21,9 @@ from typing import Protocol
 from headrace import wire
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
-from headrace.client.connections import (
-    Flow,
-    SegmentConnections,
-    SingleReply,
-    WireConnection,
-    answer_within,
-    close_unresponsive,
-    problem_of,
-)
 from headrace.client.event_blocks import Block, SegmentQueue, Wants
 from headrace.client.large_events import append_large
+from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import (
     CorruptError,
     HeadraceError,
@@ -41,6 +33,14 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.limits import WRITER_KEPT_S_MIN
+from headrace.wire.connections.asynchronous import (
+    AsyncConnection,
+    Flow,
+    SingleReply,
+    answer_within,
+    close_unresponsive,
+    problem_of,
+)
 
 BLOCKS_IN_FLIGHT = 4
 """The number of unacknowledged blocks of one segment, enough to keep the store's group commit busy."""
@@ -191,7 +191,7 @@ class SegmentAppender:
             )
         return problem
 
-    async def _append_large(self, connection: WireConnection) -> SealedError | None:
+    async def _append_large(self, connection: AsyncConnection) -> SealedError | None:
         """Appends the large event that is first in flight. Returns an error if the segment is sealed.
 
         The merge appends the event without this connection's writer, so the caller must set the writer up again.

@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Protocol
 
 from headrace import wire
-from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
+from headrace.wire.client_end import CONNECT_TIMEOUT_S
+from headrace.wire.connections.blocking import BlockingConnection
 
 WINDOW_BYTES = 1024 * 1024
 REPLY_TIMEOUT_S = 30.0
@@ -92,7 +92,7 @@ class SegmentReads:
                     )
                 if isinstance(reply, wire.OffsetLocated):
                     return reply.offset
-                raise error_of_reply(reply)
+                raise wire.error_of_reply(reply)
             except HeadraceError as problem:
                 waits.wait(problem)
 
@@ -122,7 +122,7 @@ class SegmentReads:
             while position < stop:
                 reply = connection.receive(self._deadline_s())
                 if not isinstance(reply, wire.SegmentRead):
-                    raise error_of_reply(reply)
+                    raise wire.error_of_reply(reply)
                 if reply.offset != position:
                     raise CorruptError(f"{name}: requested offset {position}, received offset {reply.offset}")
                 window = memoryview(reply.data)[: stop - position]

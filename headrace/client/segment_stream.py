@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple
 
 from headrace import wire
 from headrace.client.backoff import Backoff
-from headrace.client.connections import Flow, SegmentConnections, SingleReply, answer_within, problem_of
+from headrace.client.segment_connections import SegmentConnections
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
+from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
 
 READ_TIMEOUT_S = 60.0
 """Longer than the 10 to 20 s for which a store holds a request at the tail."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import Backoff
-from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
+from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import ConflictError, HeadraceError, NotFoundError
 from headrace.model.key_value_tables import segments_owner
 from headrace.model.names import segment_name
+from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
 
 REPLY_TIMEOUT_S = 30.0
 RETRY_TIMEOUT_S = 60.0
@@ -82,15 +83,16 @@ class TableSegmentRequests:
         finally:
             flow.close()
 
-    def _problem(self, flow: Any, reply: wire.WireCommand) -> HeadraceError:
-        if isinstance(reply, wire.TableKeyBadVersion | wire.TableKeyDoesNotExist):
+    def _problem(self, flow: Flow, reply: wire.WireCommand) -> HeadraceError:
+        problem = problem_of(flow, reply)
+        if problem.specific_code in ("table_key_missing", "table_key_version"):
             return ConflictError(
                 f"a key of table {self._scope}/{self._table} has another version or does not exist: read it again",
                 code="table_key_version",
             )
-        if isinstance(reply, wire.NoSuchSegment):
+        if isinstance(problem, NotFoundError):
             return NotFoundError(
                 f"key-value table {self._scope}/{self._table} was deleted",
                 details={"scope": self._scope, "table": self._table},
             )
-        return problem_of(flow, reply)
+        return problem

@@ -14,11 +14,12 @@ from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
 from headrace.client.read_progress import ReadProgress
+from headrace.client.segment_connections import SegmentConnections
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut
+from headrace.wire.connections.asynchronous import SingleReply, answer_within, problem_of
 
 REPLY_TIMEOUT_S = 30.0
 RETRY_TIMEOUT_S = 60.0

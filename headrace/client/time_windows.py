@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from headrace import wire
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.connections import SegmentConnections, SingleReply, answer_within, problem_of
+from headrace.client.segment_connections import SegmentConnections
 from headrace.codec.events import EventAssembler
 from headrace.codec.watermark_event import watermark_of_payload
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
@@ -23,6 +22,7 @@ from headrace.model.names import mark_segment_name, mark_stream_name
 from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.watermarks import Watermark, is_at_or_behind
 from headrace.model.writer_marks import Positions, positions_of
+from headrace.wire.connections.asynchronous import SingleReply, answer_within, problem_of
 
 REPLY_TIMEOUT_S = 30.0
 READ_BYTES = 1024 * 1024
@@ -177,7 +177,7 @@ class TimeWindows:
         """Reads some of the bytes from `start` on. Raises TruncatedError if they have been truncated."""
         reply = await self._ask(lambda request_id: wire.ReadSegment(self._name, start, length, "", request_id))
         if isinstance(reply, wire.SegmentIsTruncated):
-            raise error_of_reply(reply)
+            raise wire.error_of_reply(reply)
         if not isinstance(reply, wire.SegmentRead):
             raise self._gone()
         return memoryview(reply.data)

@@ -17,11 +17,11 @@ from headrace.api.transactions import TransactionView
 from headrace.client.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.batch_accumulator import BatchAccumulator
-from headrace.client.connections import SegmentConnections
 from headrace.client.event_blocks import Ack
 from headrace.client.event_writer import Event, WriterOptions, event_bytes
 from headrace.client.routing_table import Route
 from headrace.client.segment_appender import SegmentAppender
+from headrace.client.segment_connections import SegmentConnections
 from headrace.client.transactions_admin import LEASE_MS_DEFAULT
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX

@@ -19,7 +19,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace import topology
 from headrace.adapters.system_clock import SystemClock
-from headrace.adapters.tcp.connection import BlockingConnection
 from headrace.local import aws_snapshot
 from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.child_process import ChildProcess
@@ -35,6 +34,7 @@ from headrace.local.segment_store_processes import STOP_PATIENCE_S, SegmentStore
 from headrace.local.state_file import StateFile, state
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
+from headrace.wire.connections.blocking import BlockingConnection
 
 AWS_READY_TIMEOUT_S = 60.0
 AWS_STOP_TIMEOUT_S = 5.0

@@ -1,7 +1,7 @@
-"""Pravega's wire protocol, version 17: one frozen dataclass per command, `encode`, `decode` and frame cutting.
+"""Pravega's wire protocol, version 17: one frozen dataclass per command, `encode`, `decode`, frame cutting, errors.
 
-Use as `from headrace import wire`. The admin commands are not in: their type codes are
-refused like any unknown one.
+Use as `from headrace import wire`. All of this is without I/O; `headrace.wire.connections` is imported by name. The
+admin commands are not in: their type codes are refused like any unknown one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ from headrace.wire.append import (
 )
 from headrace.wire.commands import (
     WireCommand,
+)
+from headrace.wire.error_table import (
+    Refused,
+    error_of_reply,
+    failure_reply,
+    reply_of_error,
+    temporary_error,
 )
 from headrace.wire.errors import (
     ERROR_CODE_ILLEGAL_ARGUMENT,
@@ -49,10 +56,12 @@ from headrace.wire.framing import (
     decode_header,
     encode,
     encode_around,
+    encode_joined,
     encode_parts,
 )
 from headrace.wire.handshake import (
     OLDEST_COMPATIBLE_VERSION,
+    OWN_HELLO,
     WIRE_VERSION,
     Hello,
     KeepAlive,
@@ -138,6 +147,7 @@ __all__ = [
     "NO_TABLE_OFFSET",
     "NO_VERSION",
     "OLDEST_COMPATIBLE_VERSION",
+    "OWN_HELLO",
     "SCALE_TYPE_EVENTS_PER_SEC",
     "SCALE_TYPE_KBYTES_PER_SEC",
     "SCALE_TYPE_NONE",
@@ -184,6 +194,7 @@ __all__ = [
     "ReadTableEntries",
     "ReadTableEntriesDelta",
     "ReadTableKeys",
+    "Refused",
     "RemoveTableKeys",
     "SealSegment",
     "SegmentAlreadyExists",
@@ -228,5 +239,10 @@ __all__ = [
     "encode",
     "encode_around",
     "encode_data_appended",
+    "encode_joined",
     "encode_parts",
+    "error_of_reply",
+    "failure_reply",
+    "reply_of_error",
+    "temporary_error",
 ]

@@ -39,6 +39,12 @@ def encode(command: WireCommand) -> bytes:
     return b"".join(encode_parts(command))
 
 
+def encode_joined(command: WireCommand, join_bytes_max: int) -> list[Buffer]:
+    """The buffers to send: a frame of at most `join_bytes_max` bytes is one, and a longer one is as `encode_parts`."""
+    parts = encode_parts(command)
+    return [b"".join(parts)] if sum(map(len, parts)) <= join_bytes_max else parts
+
+
 def encode_around(command: WireCommand, data_bytes: int) -> tuple[bytes, bytes]:
     """What goes before and behind `data_bytes` bytes of data that the caller sends itself, in as many parts as it has.
 

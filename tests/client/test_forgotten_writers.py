@@ -10,8 +10,8 @@ from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import HeadraceError, IllegalStateError, segment_appender
-from headrace.client.connections import WireConnection
 from headrace.model.limits import WRITER_KEPT_S_MIN
+from headrace.wire.connections.asynchronous import AsyncConnection
 
 
 class _Forgetful:
@@ -40,13 +40,13 @@ class _Forgetful:
 
 def _drop_idle_connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Returns when the client has noticed: until then it would send over the connection that is gone."""
-    noticed, honest = threading.Event(), WireConnection._end
+    noticed, honest = threading.Event(), AsyncConnection._fail
 
-    def end(connection: WireConnection, problem: HeadraceError) -> None:
+    def end(connection: AsyncConnection, problem: HeadraceError) -> None:
         honest(connection, problem)
         noticed.set()
 
-    monkeypatch.setattr(WireConnection, "_end", end)
+    monkeypatch.setattr(AsyncConnection, "_fail", end)
     cluster.drop_connections()
     assert noticed.wait(30)
 

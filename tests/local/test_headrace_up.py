@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.tcp.connection import BlockingConnection
 from headrace.client import connect
 from headrace.local.resources import aws_client
 from headrace.topology import ROUTES, TICKS_QUEUE
+from headrace.wire.connections.blocking import BlockingConnection
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 120

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from headrace import wire
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.adapters.tcp.store_calls import Ask, Locate, Request, StoreCalls
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError, UnavailableError
 from headrace.model.limits import READ_BYTES_MAX
@@ -170,7 +169,7 @@ class TcpSegmentStores:
     def read(self, name: str, offset: int, length_max: int) -> bytes:
         info = self.segment_info(name)
         if offset < info.start_offset:
-            raise error_of_reply(wire.SegmentIsTruncated(0, name, info.start_offset, "", offset))
+            raise wire.error_of_reply(wire.SegmentIsTruncated(0, name, info.start_offset, "", offset))
         end = min(offset + length_max, info.length)
         data = bytearray()
         while offset + len(data) < end:  # a read at the end would be held until something is there
@@ -183,7 +182,7 @@ class TcpSegmentStores:
     def get_attribute(self, name: str, attribute_id: int) -> int | None:
         reply = self._call(name, lambda number: wire.GetSegmentAttribute(number, name, attribute_id))
         if not isinstance(reply, wire.SegmentAttribute):
-            raise error_of_reply(reply)
+            raise wire.error_of_reply(reply)
         return None if reply.value == wire.NO_ATTRIBUTE_VALUE else reply.value
 
     def compare_and_set_attribute(self, name: str, attribute_id: int, value: int, expected: int | None) -> bool:
@@ -209,7 +208,7 @@ class TcpSegmentStores:
     def _set_attribute(self, name: str, attribute_id: int, value: int, request: Request) -> bool:
         reply = self._call(name, request)
         if not isinstance(reply, wire.SegmentAttributeUpdated):
-            raise error_of_reply(reply)
+            raise wire.error_of_reply(reply)
         return reply.success or self.get_attribute(name, attribute_id) == value
 
     # Tables
@@ -233,7 +232,7 @@ class TcpSegmentStores:
     def _read_once(self, name: str, offset: int, length: int) -> bytes:
         reply = self._call(name, lambda number: wire.ReadSegment(name, offset, length, "", number))
         if not isinstance(reply, wire.SegmentRead):
-            raise error_of_reply(reply)
+            raise wire.error_of_reply(reply)
         return bytes(reply.data)
 
     def _expect_each(
@@ -264,7 +263,7 @@ def _append_once(
     lost = ConflictError(f"the end of segment {name} is not at {expected_offset}", details={"segment": name})
     reply = ask(lambda number: wire.SetupAppend(number, CONTROLLER_WRITER_ID, name))
     if not isinstance(reply, wire.AppendSetup):
-        raise error_of_reply(reply)
+        raise wire.error_of_reply(reply)
     if reply.last_event_number >= event_number:
         return lost
 
@@ -282,12 +281,12 @@ def _append_once(
         case wire.InvalidEventNumber():
             raise UnavailableError(f"another connection appended to segment {name} at the same time")
         case _:
-            raise error_of_reply(reply)
+            raise wire.error_of_reply(reply)
 
 
 def _segment_info(name: str, reply: wire.WireCommand) -> SegmentInfo:
     if not isinstance(reply, wire.StreamSegmentInfo):
-        raise error_of_reply(reply)
+        raise wire.error_of_reply(reply)
     if not reply.exists:
         raise NotFoundError(f"there is no segment {name}", details={"segment": name})
     return SegmentInfo(name, reply.start_offset, reply.write_offset, reply.is_sealed, reply.last_modified)
@@ -304,4 +303,4 @@ def _check_truncated(name: str, offset: int, reply: wire.WireCommand) -> None:
 
 def _check(reply: wire.WireCommand, *expected: type[wire.WireCommand]) -> None:
     if not isinstance(reply, expected):
-        raise error_of_reply(reply)
+        raise wire.error_of_reply(reply)

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
-from headrace.adapters.tcp.connection import CONNECT_TIMEOUT_S, BlockingConnection
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.deadlines import require_time, time_left_s
 from headrace.ports.metadata_store import Key, MetadataStore
+from headrace.wire.client_end import CONNECT_TIMEOUT_S
+from headrace.wire.connections.blocking import BlockingConnection
 
 ATTEMPT_TIMEOUT_S = 10.0
 """How long a connection may take to answer before the request is tried again."""
@@ -43,9 +43,6 @@ Ask = Callable[[Request], wire.WireCommand]
 """Sends one request over a connection and waits for its reply."""
 
 Result = TypeVar("Result")
-
-_NOT_FINAL = (wire.WrongHost, wire.ErrorMessage)
-"""Replies with a possibly temporary cause: the container has moved, or is not ready yet."""
 
 
 def locate_by_claims(store: MetadataStore) -> Locate:
@@ -201,8 +198,8 @@ class StoreCalls:
                 problem = lost
                 continue
             for index, answer in zip(indexes, answers, strict=True):
-                error = error_of_reply(answer) if type(answer) in _NOT_FINAL else None
-                if isinstance(error, UnavailableError):
+                error = wire.temporary_error(answer)
+                if error is not None:
                     self._forget([requests[index][0]])
                     if isinstance(answer, wire.WrongHost):
                         self._drop_connection(host, port)
@@ -278,8 +275,8 @@ class StoreCalls:
 def _ask(connection: BlockingConnection, deadline_s: float) -> Ask:
     def ask(request: Request) -> wire.WireCommand:
         (reply,) = connection.call([request], deadline_s)
-        error = error_of_reply(reply) if type(reply) in _NOT_FINAL else None
-        if isinstance(error, UnavailableError):
+        error = wire.temporary_error(reply)
+        if error is not None:
             raise error
         return reply
 

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace import wire
 from headrace.model.errors import (
-    ConflictError,
-    FencedError,
     HeadraceError,
     InvalidRequestError,
     NotFoundError,
-    SealedError,
-    UnavailableError,
 )
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.append_frames import AppendFrame
@@ -288,27 +284,17 @@ class AppendProcessor:
 
     def _refuse(self, writer: WriterState, frame: AppendFrame, error: HeadraceError) -> None:
         """Send the reason why an append is rejected, after the acknowledgements of all appends before it."""
-        session, segment, request_id = self._session, writer.segment, frame.request_id
-        if isinstance(error, ConflictError) and error.specific_code == "offset":
-            reply: wire.WireCommand = wire.ConditionalCheckFailed(writer.writer_id, frame.event_number, request_id)
-            writer.container.log.when_durable(lambda: session.send(reply))
+        refused = wire.Refused(
+            frame.request_id, writer.segment.name, writer_id=writer.writer_id, event_number=frame.event_number
+        )
+        reply = wire.reply_of_error(error, refused)
+        if isinstance(reply, wire.WrongHost):
+            writer.dropped = True
+            self._send_refusal(reply, closes=True)
             return
-        writer.dropped = True
-        match error:
-            case SealedError():
-                reply = wire.SegmentIsSealed(request_id, segment.name, "", frame.event_number)
-            case NotFoundError():
-                reply = wire.NoSuchSegment(request_id, segment.name)
-            case ConflictError():
-                reason = error.specific_code if error.specific_code == wire.WRITER_FORGOTTEN else ""
-                reply = wire.InvalidEventNumber(writer.writer_id, request_id, reason, frame.event_number)
-            case UnavailableError() | FencedError():
-                session.send(wire.WrongHost(request_id, segment.name))
-                session.close()
-                return
-            case _:
-                reply = wire.ErrorMessage(request_id, segment.name, error.message)
-        closes = not isinstance(error, SealedError | NotFoundError)
+        if not isinstance(reply, wire.ConditionalCheckFailed):
+            writer.dropped = True
+        closes = not isinstance(reply, _HANDLED_BY_WRITERS)
         writer.container.log.when_durable(lambda: self._send_refusal(reply, closes=closes))
 
     def _send_refusal(self, reply: wire.WireCommand, *, closes: bool) -> None:
@@ -316,6 +302,9 @@ class AppendProcessor:
         self._session.send(reply)
         if closes:
             self._session.close()
+
+
+_HANDLED_BY_WRITERS: Final = (wire.ConditionalCheckFailed, wire.SegmentIsSealed, wire.NoSuchSegment)
 
 
 class _PendingAcknowledgement:

@@ -80,8 +80,8 @@ class ReadProcessor:
             return
         try:
             owned = session.store.owner_of(command.segment)
-        except FencedError:
-            session.send(wire.WrongHost(command.request_id, command.segment))
+        except FencedError as error:
+            session.send(wire.reply_of_error(error, wire.Refused(command.request_id, command.segment)))
             return
         segment = owned.container.metadata.segments.get(command.segment)
         if segment is None:
@@ -117,7 +117,7 @@ class ReadProcessor:
 
     def _fail(self, command: wire.ReadSegment, error: HeadraceError) -> None:
         """Send the error and close the connection. The reader then repeats the read on a new connection."""
-        self._session.send(wire.ErrorMessage(command.request_id, command.segment, error.message))
+        self._session.send(wire.failure_reply(error, wire.Refused(command.request_id, command.segment)))
         self._session.close()
 
     def _reply_later(self, owned: OwnedContainer, reply: wire.WireCommand) -> None:

@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import wire
 from headrace.model import names
 from headrace.model.errors import (
-    SOURCE_INCOMPLETE,
-    AlreadyExistsError,
-    ConflictError,
     FencedError,
     HeadraceError,
-    IllegalStateError,
     InvalidRequestError,
     NotFoundError,
-    SealedError,
-    TruncatedError,
     UnavailableError,
 )
 from headrace.model.time_points import UNKNOWN_ORDERING
@@ -92,15 +86,14 @@ class SegmentProcessor:
         try:
             await handler(command)
         except HeadraceError as error:
-            name = _segment_of(command)
-            self._session.send(error_reply(error, command.request_id, name))
+            self._session.send(wire.reply_of_error(error, _refused(command)))
 
     def _container(self, name: str) -> SegmentContainer:
         return self._store.owner_of(name).container
 
     def _hello(self, command: wire.Hello) -> None:
-        self._session.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION))
-        if command.low_version > wire.WIRE_VERSION or command.high_version < wire.OLDEST_COMPATIBLE_VERSION:
+        self._session.send(wire.OWN_HELLO)
+        if not command.is_compatible:
             self._session.close()
 
     # Creation to removal
@@ -140,19 +133,7 @@ class SegmentProcessor:
         keep: Keep = never
         if isinstance(command, wire.TruncateSegmentUpTo):
             keep = _is_above(command.attribute_id, command.value_max)
-        try:
-            await self._container(command.segment).truncate(command.segment, command.truncation_offset, keep)
-        except ConflictError as error:
-            self._answer_kept(command.request_id, error)
-            return
-        except TruncatedError:
-            # The protocol has no reply for an offset after the end; it uses this one, with the requested offset.
-            self._session.send(
-                wire.SegmentIsTruncated(
-                    command.request_id, command.segment, command.truncation_offset, "", command.truncation_offset
-                )
-            )
-            return
+        await self._container(command.segment).truncate(command.segment, command.truncation_offset, keep)
         self._session.send(wire.SegmentTruncated(command.request_id, command.segment))
 
     async def _delete(self, command: wire.DeleteSegment) -> None:
@@ -166,18 +147,8 @@ class SegmentProcessor:
     async def _delete_up_to(self, command: wire.DeleteSegmentUpTo) -> None:
         await self._refuse_table(command.segment, "deleted on a condition")
         container = self._container(command.segment)
-        try:
-            await container.delete(command.segment, _is_above(command.attribute_id, command.value_max))
-        except ConflictError as error:
-            self._answer_kept(command.request_id, error)
-            return
+        await container.delete(command.segment, _is_above(command.attribute_id, command.value_max))
         self._session.send(wire.SegmentDeleted(command.request_id, command.segment))
-
-    def _answer_kept(self, request_id: int, error: ConflictError) -> None:
-        """Reply that the condition on an attribute does not hold; raise any other conflict."""
-        if error.specific_code != "attribute":
-            raise error
-        self._session.send(wire.SegmentAttributeUpdated(request_id, False))
 
     # Merging
 
@@ -186,12 +157,8 @@ class SegmentProcessor:
             AttributeUpdate(update.attribute_id, update.update_type, update.new_value, update.old_value)
             for update in command.attribute_updates
         ]
-        try:
-            container = await self._container_of_merge(command.target, [command.source])
-            length = await merges.merge(container, command.target, command.source, updates)
-        except ConflictError as error:
-            self._answer_kept(command.request_id, error)
-            return
+        container = await self._container_of_merge(command.target, [command.source])
+        length = await merges.merge(container, command.target, command.source, updates)
         self._forget_transient([command.source])
         self._session.send(wire.SegmentsMerged(command.request_id, command.target, command.source, length))
 
@@ -253,12 +220,8 @@ class SegmentProcessor:
         keep: Keep = never
         if isinstance(command, wire.UpdateSegmentAttributeUpTo):
             keep = _is_above(command.bound_id, command.value_max)
-        success = True
-        try:
-            await self._container(command.segment).update_attributes(command.segment, [update], keep)
-        except ConflictError:
-            success = False
-        self._session.send(wire.SegmentAttributeUpdated(command.request_id, success))
+        await self._container(command.segment).update_attributes(command.segment, [update], keep)
+        self._session.send(wire.SegmentAttributeUpdated(command.request_id, True))
 
     # Information
 
@@ -305,13 +268,11 @@ async def remove_transient(store: SegmentStore, name: str) -> None:
         return
 
 
-def _segment_of(command: Any) -> str:
-    """The name for an error reply. For a merge this is the target."""
-    for field in ("segment", "target", "parent_segment"):
-        name = getattr(command, field, None)
-        if isinstance(name, str):
-            return name
-    return ""
+def _refused(command: Any) -> wire.Refused:
+    """The request as an error reply repeats it. The segment of a merge is its target."""
+    names_of_it = (getattr(command, field, None) for field in ("segment", "target", "parent_segment"))
+    name = next((name for name in names_of_it if isinstance(name, str)), "")
+    return wire.Refused(command.request_id, name, getattr(command, "truncation_offset", -1))
 
 
 def _is_above(attribute_id: int, value_max: int) -> Keep:
@@ -337,23 +298,3 @@ def _attribute(segment: Segment, attribute_id: int) -> int:
     if attribute_id == wire.MAY_LACK_BYTES:
         return 1 if segment.may_lack_bytes else attributes.NO_VALUE
     return segment.attribute(attribute_id)
-
-
-def error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
-    """The wire reply for an error."""
-    match error:
-        case FencedError() | UnavailableError():
-            return wire.WrongHost(request_id, name)
-        case NotFoundError():
-            return wire.NoSuchSegment(request_id, error.details.get("segment", name))
-        case SealedError():
-            return wire.SegmentIsSealed(request_id, name)
-        case AlreadyExistsError():
-            return wire.SegmentAlreadyExists(request_id, name)
-        case InvalidRequestError():
-            return wire.ErrorMessage(request_id, name, error.message, wire.ERROR_CODE_ILLEGAL_ARGUMENT)
-        case IllegalStateError(specific_code=code) if code == SOURCE_INCOMPLETE:
-            source = error.details["segment"]
-            return wire.ErrorMessage(request_id, source, error.message, wire.ERROR_CODE_SOURCE_INCOMPLETE)
-        case _:
-            return wire.ErrorMessage(request_id, name, error.message)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import wire
-from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError
+from headrace.model.errors import HeadraceError
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.receive_memory import ReceivedBytes
-from headrace.segmentstore.connections.segment_processor import checked_name, error_reply
+from headrace.segmentstore.connections.segment_processor import checked_name
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.tables import table_reads, table_updates
 from headrace.segmentstore.tables.batches import Batch
@@ -63,7 +63,7 @@ class TableProcessor:
             raise
         except HeadraceError as error:
             self._pool.release(received)
-            self._session.send(error_reply(error, changes.request_id, changes.segment))
+            self._session.send(wire.reply_of_error(error, wire.Refused(changes.request_id, changes.segment)))
             return
         request = _Update(changes.request_id, changes.segment, type_code, batch)
         if more:
@@ -242,7 +242,7 @@ class TableProcessor:
         except wire.WireFormatError as error:
             self._session.refuse_protocol(error)
         except HeadraceError as error:
-            self._session.send(_error_reply(error, command.request_id, command.segment))
+            self._session.send(wire.reply_of_error(error, wire.Refused(command.request_id, command.segment)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +261,3 @@ def _bounds(command: wire.ReadTableKeys | wire.ReadTableEntries) -> tuple[bytes,
     if command.continuation_token:
         first = max(first, bytes(command.continuation_token) + b"\0")  # the next possible key after the last one sent
     return first, bytes(command.to_key) or None
-
-
-def _error_reply(error: HeadraceError, request_id: int, name: str) -> wire.WireCommand:
-    match error:
-        case ConflictError(specific_code="table_key_missing"):
-            return wire.TableKeyDoesNotExist(request_id, name)
-        case ConflictError(specific_code="table_key_version"):
-            return wire.TableKeyBadVersion(request_id, name)
-        case ConflictError(specific_code="table_offset"):
-            return wire.SegmentIsTruncated(request_id, name, error.details["length"])
-        case IllegalStateError(specific_code="table_not_empty"):
-            return wire.TableSegmentNotEmpty(request_id, name)
-        case _:
-            return error_reply(error, request_id, name)

@@ -10,7 +10,6 @@ from lost_volumes import NEVER_S, killed, lose_volume, snapshot
 from segment_writes import write
 
 from headrace import wire
-from headrace.adapters.tcp.replies import error_of_reply
 from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, encode_segment
 from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
 from headrace.model.names import transaction_segment_name
@@ -53,7 +52,7 @@ async def may_lack_bytes(client, name):
 def assert_refused(reply, source=LOST):
     assert isinstance(reply, wire.ErrorMessage), reply
     assert (reply.segment, reply.error_code) == (source, wire.ERROR_CODE_SOURCE_INCOMPLETE)
-    error = error_of_reply(reply)
+    error = wire.error_of_reply(reply)
     assert isinstance(error, IllegalStateError)
     assert (error.specific_code, error.details) == (SOURCE_INCOMPLETE, {"segment": source})
 

@@ -1,4 +1,4 @@
-"""One blocking connection to a segment store: handshake, sending, receiving, matching replies to requests.
+"""The blocking connection to a segment store: sockets, time-outs, windows of requests and their replies.
 
 It is for callers in threads or Lambda functions. It does not retry, does not reconnect and is not thread-safe: the
 caller decides what to do after a failure. Any error closes the connection, and the caller must create a new one.
@@ -10,13 +10,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from types import TracebackType
 
 from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, request_id_of
 
-CONNECT_TIMEOUT_S = 5.0
 REQUESTS_IN_FLIGHT_MAX = 128
 """Requests sent before their replies are read: keeps both socket buffers from filling up against each other."""
 
@@ -42,9 +41,9 @@ class BlockingConnection:
         """
         self.host, self.port = host, port
         self._monotonic_s = monotonic_s
-        self._receiver = wire.FrameReceiver()
+        self._end = ClientEnd(host, port)
         self._received: deque[wire.WireCommand] = deque()
-        self._request_ids = count(1)
+        self._request_ids = RequestIds()
         deadline_s = monotonic_s() + timeout_s
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -53,15 +52,15 @@ class BlockingConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:
-            self.send(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_COMPATIBLE_VERSION), deadline_s)
-            check_hello(self.receive(deadline_s), f"{host}:{port}")
+            self.send(wire.OWN_HELLO, deadline_s)
+            self.receive(deadline_s)
         except BaseException:
             self.close()
             raise
         self.last_used_s = monotonic_s()
 
     def next_request_id(self) -> int:
-        return next(self._request_ids)
+        return self._request_ids.next_id()
 
     def send(self, command: wire.WireCommand, deadline_s: float) -> None:
         """Hands the frame to the socket; `deadline_s` is a moment of the monotonic clock.
@@ -71,7 +70,7 @@ class BlockingConnection:
         """
         try:
             self._socket.settimeout(self._left_s(deadline_s))
-            for part in _joined(wire.encode_parts(command)):
+            for part in wire.encode_joined(command, _JOIN_BYTES_MAX):
                 self._socket.sendall(part)
         except OSError as error:
             self.close()
@@ -87,7 +86,7 @@ class BlockingConnection:
         while not self._received:
             try:
                 self._socket.settimeout(self._left_s(deadline_s))
-                received = self._socket.recv_into(self._receiver.writable())
+                received = self._socket.recv_into(self._end.writable())
             except OSError as error:
                 self.close()
                 raise self._unavailable("did not answer", error) from error
@@ -115,7 +114,7 @@ class BlockingConnection:
             answered: dict[int, wire.WireCommand] = {}
             while len(answered) < len(window):
                 reply = self.receive(deadline_s)
-                request_id = getattr(reply, "request_id", 0)
+                request_id = request_id_of(reply)
                 if request_id not in window or request_id in answered:
                     self.close()
                     raise CorruptError(f"{self.host}:{self.port} answered a request {request_id} that is not waiting")
@@ -140,11 +139,8 @@ class BlockingConnection:
 
     def _take(self, received: int) -> None:
         try:
-            for type_code, payload in self._receiver.received(received):
-                command = wire.decode(type_code, payload)
-                if not isinstance(command, wire.KeepAlive):
-                    self._received.append(command)
-        except wire.WireFormatError:
+            self._received.extend(self._end.received(received))
+        except CorruptError:
             self.close()
             raise
 
@@ -154,25 +150,6 @@ class BlockingConnection:
             raise TimeoutError("the time allowed is over")
         return left_s
 
-    def _unavailable(self, what: str, error: OSError | None) -> UnavailableError:
+    def _unavailable(self, problem: str, error: OSError | None) -> UnavailableError:
         because = f": {error}" if error is not None else ""
-        return UnavailableError(
-            f"segment store {self.host}:{self.port} {what}{because}; retry",
-            details={"host": self.host, "port": self.port},
-        )
-
-
-def check_hello(reply: wire.WireCommand, peer: str) -> None:
-    """Raises CorruptError unless `reply` is a Hello whose versions include ours."""
-    if not isinstance(reply, wire.Hello):
-        raise CorruptError(f"{peer} answered Hello with {type(reply).__name__}: is this a segment store?")
-    if reply.low_version > wire.WIRE_VERSION or reply.high_version < wire.OLDEST_COMPATIBLE_VERSION:
-        raise CorruptError(
-            f"{peer} speaks wire protocol versions {reply.low_version} to {reply.high_version}, "
-            f"we speak {wire.OLDEST_COMPATIBLE_VERSION} to {wire.WIRE_VERSION}: upgrade the older side"
-        )
-
-
-def _joined(parts: list[wire.Buffer]) -> list[wire.Buffer]:
-    """Small frames leave in one call; large data is not copied to get there."""
-    return [b"".join(parts)] if sum(map(len, parts)) <= _JOIN_BYTES_MAX else parts
+        return self._end.unavailable(f"{problem}{because}; retry")

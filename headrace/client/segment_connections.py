@@ -1,0 +1,83 @@
+"""The connections to the stores of one stream's segments: finds the store of a segment, and shares one per store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from headrace.api.segments import SegmentEndpoint
+from headrace.model.errors import HeadraceError
+from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
+
+
+class EndpointSource(Protocol):
+    """Finds the store of a segment; the admin implements it."""
+
+    async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
+
+
+class SegmentConnections:
+    """Connections to the stores of one stream's segments: one per store, opened on first use."""
+
+    def __init__(self, source: EndpointSource, scope: str, stream: str) -> None:
+        self._source = source
+        self._scope, self._stream = scope, stream
+        self._endpoints: dict[int, SegmentEndpoint] = {}
+        self._connections: dict[tuple[str, int], asyncio.Task[AsyncConnection]] = {}
+        self._tasks: set[asyncio.Task[AsyncConnection]] = set()
+
+    async def to_segment(self, segment_id: int) -> AsyncConnection:
+        """Returns a connection to the segment's store. Its address is cached, so the store may have lost the segment.
+
+        Raises:
+            UnavailableError: no store owns the segment now, or it cannot be reached. The next call looks it up again.
+            NotFoundError: the stream or the segment does not exist.
+        """
+        endpoint = self._endpoints.get(segment_id)
+        if endpoint is None:
+            endpoint = await self._source.endpoint(self._scope, self._stream, segment_id)
+            self._endpoints[segment_id] = endpoint
+        try:
+            return await self._connection(endpoint.host, endpoint.port)
+        except HeadraceError:
+            self.forget(segment_id)
+            raise
+
+    def forget(self, segment_id: int) -> None:
+        """Drops the cached address of the segment's store, because it is wrong or no longer needed."""
+        self._endpoints.pop(segment_id, None)
+
+    async def close(self) -> None:
+        """Closes all connections at once."""
+        tasks, self._tasks = self._tasks, set()
+        self._connections.clear()
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result().close()
+            else:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connection(self, host: str, port: int) -> AsyncConnection:
+        task = self._connections.get((host, port))
+        if task is not None and _is_spent(task):
+            task = None
+        if task is None:
+            task = asyncio.ensure_future(open_connection(host, port))
+            task.add_done_callback(mark_retrieved)
+            self._connections[host, port] = task
+            self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
+        # Shielded, because other callers wait for the same connection: cancelling one must not cancel it for them.
+        return await asyncio.shield(task)
+
+
+def _is_spent(task: asyncio.Task[AsyncConnection]) -> bool:
+    if not task.done():
+        return False
+    if task.cancelled() or task.exception() is not None:
+        return True
+    return task.result().retired or task.result().closed is not None
+
+
+def _is_open(task: asyncio.Task[AsyncConnection]) -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().closed is None

@@ -1,0 +1,246 @@
+"""The connection to a segment store on the event loop: sockets, timers, dispatch of replies to flows.
+
+A connection carries many flows. It never retries: it reports a lost connection to all its flows, and their owners
+decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from itertools import count
+from typing import Any, Final, Protocol, cast
+
+from headrace import wire
+from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
+from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of
+
+KEEP_ALIVE_PERIOD_S: Final = 10.0
+_JOIN_BYTES_MAX: Final = 16 * 1024
+
+
+class FlowListener(Protocol):
+    """The owner of a flow. The connection calls it on the event loop's thread."""
+
+    def replied(self, reply: wire.WireCommand) -> None:
+        """A reply to a request of the flow."""
+        ...
+
+    def lost(self, problem: HeadraceError) -> None:
+        """The connection is closed; no more replies will arrive. Called once."""
+        ...
+
+
+class Flow(RequestIds):
+    """A sequence of requests and replies on a connection that it shares with other flows."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: AsyncConnection, number: int) -> None:
+        super().__init__(number)
+        self.connection = connection
+
+    def send(self, command: wire.WireCommand) -> None:
+        """Queues the command. If the connection is lost before a reply arrives, the listener's `lost` is called."""
+        self.connection.send(command)
+
+    def close(self) -> None:
+        """Ends the flow: the listener gets no more replies."""
+        self.connection.forget_flow(self.number)
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    """A connection to a segment store. Use `open_connection` to open one."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.closed: HeadraceError | None = None
+        self.retired = False
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._end = ClientEnd(host, port)
+        self._hello: asyncio.Future[wire.WireCommand] = loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._flows: dict[int, FlowListener] = {}
+        self._flow_numbers = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def shake_hands(self) -> None:
+        """Exchanges versions. On an UnavailableError or CorruptError, the connection is closed."""
+        self.send(wire.OWN_HELLO)
+        try:
+            await asyncio.wait_for(self._hello, CONNECT_TIMEOUT_S)
+        except TimeoutError as error:
+            silent = self._end.unavailable("does not answer Hello")
+            self._fail(silent)
+            raise silent from error
+        self._timer = self._loop.call_later(KEEP_ALIVE_PERIOD_S, self._keep_alive)
+
+    def open_flow(self, listener: FlowListener) -> Flow:
+        """Starts a flow. Raises UnavailableError if the connection is closed."""
+        if self.closed is not None:
+            raise UnavailableError(str(self.closed))
+        number = next(self._flow_numbers)
+        self._flows[number] = listener
+        return Flow(self, number)
+
+    def forget_flow(self, number: int) -> None:
+        self._flows.pop(number, None)
+        if self.retired and not self._flows:
+            self.close()
+
+    def retire(self) -> None:
+        """Stops the use of this connection for new flows. It closes when its last flow ends."""
+        self.retired = True
+
+    def send(self, command: wire.WireCommand) -> None:
+        if self._transport is None or self.closed is not None:
+            return
+        for part in wire.encode_joined(command, _JOIN_BYTES_MAX):  # `writelines` would copy all parts into one buffer
+            self._transport.write(part)
+
+    def close(self) -> None:
+        """Closes the connection at once, and calls `lost` on the listeners of its flows."""
+        self._fail(self._end.unavailable("was disconnected by this client"))
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from asyncio's
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._end.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for command in self._end.received(nbytes):
+                self._dispatch(command)
+        except CorruptError as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        self._fail(self._end.unavailable("closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(self._end.unavailable(f"broke the connection: {exc}" if exc else "closed the connection"))
+
+    def _dispatch(self, command: wire.WireCommand) -> None:
+        listener = self._flows.get(flow_of(command))
+        if listener is not None:
+            listener.replied(command)
+        elif not self._hello.done():
+            self._hello.set_result(command)
+
+    def _keep_alive(self) -> None:
+        if self.closed is not None:
+            return
+        try:
+            if self._end.keep_alive_is_due():
+                self.send(wire.KeepAlive())
+        except UnavailableError as silent:
+            self._fail(silent)
+            return
+        self._timer = self._loop.call_later(KEEP_ALIVE_PERIOD_S, self._keep_alive)
+
+    def _fail(self, problem: HeadraceError) -> None:
+        if self.closed is not None:
+            return
+        self.closed = problem
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        if not self._hello.done():
+            self._hello.set_exception(problem)
+        flows, self._flows = self._flows, {}
+        for listener in flows.values():
+            listener.lost(problem)
+
+
+async def open_connection(host: str, port: int) -> AsyncConnection:
+    """Connects to a segment store and exchanges versions with it.
+
+    Raises:
+        UnavailableError: no process listens at the address, or it does not answer in time.
+        CorruptError: the process there does not speak the protocol, or only an incompatible version.
+    """
+    loop = asyncio.get_running_loop()
+    connection = AsyncConnection(host, port)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await loop.create_connection(lambda: connection, host, port)
+    except (OSError, TimeoutError) as error:
+        connection._hello.cancel()
+        raise connection._end.unavailable(f"cannot be reached: {error or 'time-out'}") from error
+    try:
+        await connection.shake_hands()
+    except asyncio.CancelledError:
+        connection.close()
+        raise
+    return connection
+
+
+async def answer_within(flow: Flow, waiting: asyncio.Future[wire.WireCommand], timeout_s: float) -> wire.WireCommand:
+    """Waits for a reply. A store may echo keep-alives and still hang, so a late reply closes its connection.
+
+    Raises:
+        UnavailableError: no reply came in time, or the connection was lost. The connection is closed.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await waiting
+    except TimeoutError:
+        raise close_unresponsive(flow, timeout_s) from None
+
+
+def close_unresponsive(flow: Flow, timeout_s: float) -> UnavailableError:
+    """Closes the connection of a store that does not answer. Returns the error for the caller to raise."""
+    flow.connection.close()
+    return flow.connection._end.unavailable(f"did not answer a request within {timeout_s:g} s")
+
+
+def problem_of(flow: Flow, reply: wire.WireCommand) -> HeadraceError:
+    """Returns the error that a reply reports. After WrongHost the connection gets no new flows.
+
+    Usually another store owns the segment now. If it is the same store, it has opened the container again, and this
+    connection still belongs to the old instance.
+    """
+    if isinstance(reply, wire.WrongHost):
+        flow.connection.retire()
+    return wire.error_of_reply(reply)
+
+
+class SingleReply:
+    """A listener of a flow that has one request at a time: `await listener.ask(flow, command)`."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Future[wire.WireCommand] | None = None
+        self._problem: HeadraceError | None = None
+
+    def ask(self, flow: Flow, command: wire.WireCommand) -> asyncio.Future[wire.WireCommand]:
+        """Sends the command. The future gets the reply, or the error with which the connection was lost."""
+        waiting = self._waiting = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(mark_retrieved)
+        if self._problem is not None:
+            waiting.set_exception(self._problem)
+        else:
+            flow.send(command)
+        return waiting
+
+    def replied(self, reply: wire.WireCommand) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(reply)
+
+    def lost(self, problem: HeadraceError) -> None:
+        self._problem = problem
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(problem)
+
+
+def mark_retrieved(future: asyncio.Future[Any]) -> None:
+    """Marks the exception as retrieved: if the waiting task was cancelled, asyncio would log it as never retrieved."""
+    if not future.cancelled():
+        future.exception()
