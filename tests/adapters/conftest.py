@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
-from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -26,29 +24,29 @@ from headrace.adapters.s3.chunk_links import S3ChunkLinks
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.system_clock import SystemClock
+from headrace.ports.chunk_storage import ChunkStorage
+from headrace.ports.metadata_store import MetadataStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = "ready endpoint="
 
 
 @pytest.fixture(scope="session")
-def request_counter() -> type:
-    """The class `RequestCounter`: `request_counter(client).counting()`."""
-    return RequestCounter
-
-
-@pytest.fixture(scope="session")
 def aws_endpoint() -> Iterator[str]:
     """The address of an AWS emulator on loopback; it ends with the tests."""
     command = [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as double:
-        assert double.stdout is not None
-        line = double.stdout.readline().strip()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as emulator:
+        assert emulator.stdout is not None
+        line = emulator.stdout.readline().strip()
         try:
             assert line.startswith(READY), f"the AWS emulator said {line!r}"
             yield line.removeprefix(READY)
         finally:
-            double.terminate()
+            emulator.terminate()
 
 
 @pytest.fixture(scope="session")
@@ -63,31 +61,31 @@ def _endpoint_variable(aws_endpoint: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def dynamodb(_endpoint_variable: None) -> Any:
+def dynamodb(_endpoint_variable: None) -> DynamoDBClient:
     return dynamodb_client()
 
 
 @pytest.fixture(scope="session")
-def s3(_endpoint_variable: None) -> Any:
+def s3(_endpoint_variable: None) -> S3Client:
     return s3_client()
 
 
 @pytest.fixture(scope="session")
-def table_name(dynamodb: Any) -> str:
+def table_name(dynamodb: DynamoDBClient) -> str:
     name = f"metadata-{uuid.uuid4().hex}"
     create_table(name, dynamodb)
     return name
 
 
 @pytest.fixture
-def bucket(s3: Any) -> str:
+def bucket(s3: S3Client) -> str:
     name = f"chunks-{uuid.uuid4().hex}"
     s3.create_bucket(Bucket=name)
     return name
 
 
 @pytest.fixture(params=["memory", "dynamodb"])
-def metadata_store(request: pytest.FixtureRequest) -> Any:
+def metadata_store(request: pytest.FixtureRequest) -> MetadataStore:
     """Each implementation of the metadata store; partitions of other tests may be in it."""
     if request.param == "memory":
         return MemoryMetadataStore(TornReads(0))
@@ -101,7 +99,7 @@ def partition() -> str:
 
 
 @pytest.fixture(params=["memory", "s3"])
-def chunk_storage(request: pytest.FixtureRequest) -> Iterator[Any]:
+def chunk_storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
     """Each implementation of tier 2, empty."""
     if request.param == "memory":
         yield MemoryChunkStorage(SystemClock())
@@ -112,7 +110,7 @@ def chunk_storage(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
-def s3_links(bucket: str, s3: Any) -> S3ChunkLinks:
+def s3_links(bucket: str, s3: S3Client) -> S3ChunkLinks:
     return S3ChunkLinks(bucket, s3, 60, SystemClock())
 
 
@@ -124,7 +122,7 @@ def memory_links() -> tuple[MemoryChunkStorage, MemoryChunkLinks]:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A port on which nobody can listen while the test runs."""
+    """A port on which no process can listen while the test runs."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
@@ -150,9 +148,3 @@ def rude_endpoint() -> Iterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}", received
         socket.create_connection(server.getsockname()).close()  # says nothing: the end
         thread.join()
-
-
-@pytest.fixture
-def run() -> Callable[[Any], Any]:
-    """Runs a coroutine to its end."""
-    return asyncio.run

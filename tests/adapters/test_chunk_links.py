@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.config import Config
 from botocore.session import get_session
+from request_counter import RequestCounter
 
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.s3.chunk_links import EXPIRES_S_MAX, S3ChunkLinks, signed_headers
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnauthorizedError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 DATA = bytes(range(256))
 
@@ -35,7 +39,9 @@ def get(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("position", "length"), [(0, 1), (10, 20), (255, 1), (0, 256)])
-def test_a_link_returns_exactly_its_range(s3_links: S3ChunkLinks, s3: Any, bucket: str, position: int, length: int):
+def test_a_link_returns_exactly_its_range(
+    s3_links: S3ChunkLinks, s3: S3Client, bucket: str, position: int, length: int
+):
     s3.put_object(Bucket=bucket, Key="containers/1/a b+c.run", Body=DATA)
     link = s3_links.link("containers/1/a b+c.run", position, length)
     assert get(link.url, link.headers) == (206, DATA[position : position + length])
@@ -49,14 +55,14 @@ def test_the_range_is_part_of_the_signature(s3_links: S3ChunkLinks):
     assert signatures[0] != signatures[1]
 
 
-def test_a_link_says_when_it_dies(s3: Any):
+def test_a_link_says_when_it_dies(s3: S3Client):
     link = S3ChunkLinks("bucket", s3, 90, FixedClock()).link("a", 0, 1)
     assert link.expires_at_ms == 1_800_000_090_000
     assert parse_qs(urlsplit(link.url).query)["X-Amz-Expires"] == ["90"]
 
 
-def test_making_a_link_makes_no_request(s3: Any, request_counter: Any):
-    counter = request_counter(s3)
+def test_making_a_link_makes_no_request(s3: S3Client):
+    counter = RequestCounter(s3)
     with counter.counting() as calls:
         S3ChunkLinks("bucket", s3, 90, FixedClock()).link("a", 0, 1)
     assert calls == {}
@@ -69,7 +75,7 @@ def test_a_client_that_would_not_sign_the_range_is_refused():
 
 
 @pytest.mark.parametrize("expires_s", [0, -1, EXPIRES_S_MAX + 1])
-def test_lives_that_s3_does_not_grant(s3: Any, expires_s: int):
+def test_lives_that_s3_does_not_grant(s3: S3Client, expires_s: int):
     with pytest.raises(InvalidRequestError):
         S3ChunkLinks("bucket", s3, expires_s, FixedClock())
 
@@ -83,9 +89,10 @@ def test_ranges_that_are_none_get_no_link(
             links.link("a", position, length)
 
 
-def test_links_in_memory_are_as_strict(run: Any):
+@pytest.mark.anyio
+async def test_links_in_memory_are_as_strict():
     storage, clock = MemoryChunkStorage(), FixedClock()
-    run(storage.put("a", [DATA]))
+    await storage.put("a", [DATA])
     links = MemoryChunkLinks(storage, 60, clock)
     link = links.link("a", 10, 20)
     assert links.get(link.url, link.headers) == DATA[10:30]

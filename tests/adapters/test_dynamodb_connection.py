@@ -6,11 +6,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import botocore.session
 import pynamodb.connection.base
 import pytest
+from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb import client as client_module
 from headrace.adapters.dynamodb.client import dynamodb_client
@@ -18,13 +19,16 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import BILLING_MODE, RecordItem, create_table, table_schema
 from headrace.ports.metadata_store import Check, Create, Delete, Key, Record, Replace
 
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = ("GetItem", "PutItem", "DeleteItem", "BatchGetItem", "Query", "TransactWriteItems")
 
 
 @pytest.fixture
 def no_pynamodb_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> Any:
+    def refuse() -> NoReturn:
         raise AssertionError("pynamodb makes a session of its own")
 
     monkeypatch.setattr(pynamodb.connection.base, "get_session", refuse)
@@ -42,8 +46,8 @@ def use_every_operation(store: DynamoMetadataStore, partition: str) -> None:
 
 
 @pytest.mark.usefixtures("no_pynamodb_session")
-def test_all_requests_use_the_given_client(table_name: str, dynamodb: Any, request_counter: Any, partition: str):
-    counter = request_counter(dynamodb)
+def test_all_requests_use_the_given_client(table_name: str, dynamodb: DynamoDBClient, partition: str):
+    counter = RequestCounter(dynamodb)
     with counter.counting() as calls:
         use_every_operation(DynamoMetadataStore(table_name, dynamodb), partition)
     assert calls == dict.fromkeys(OPERATIONS, 1) | {"PutItem": 2}
@@ -54,7 +58,7 @@ def test_a_client_without_credentials_is_not_replaced(monkeypatch: pytest.Monkey
     """pynamodb's own connection makes another client then, with settings of its own."""
     session = botocore.session.Session()
     monkeypatch.setattr(session, "get_credentials", lambda *_: None)
-    client: Any = dynamodb_client(session)
+    client = dynamodb_client(session)
     store = DynamoMetadataStore("any", client)
     assert store._table.connection.client is client
 
@@ -71,14 +75,14 @@ def test_client_settings_are_ours(monkeypatch: pytest.MonkeyPatch):
 def test_requests_hold_only_what_the_store_needs(table_name: str, partition: str):
     """pynamodb by itself asks for the consumed capacity, which DynamoDB would send with each answer."""
     asked: list[dict[str, Any]] = []
-    client: Any = dynamodb_client()
+    client = dynamodb_client()
     client.meta.events.register("provide-client-params.dynamodb", lambda params, **_: asked.append(params))
     use_every_operation(DynamoMetadataStore(table_name, client), partition)
     assert len(asked) == len(OPERATIONS) + 1
     assert not any(name.startswith(("ReturnConsumed", "ReturnItemCollection")) for each in asked for name in each)
 
 
-def test_stores_of_one_process_keep_their_tables(table_name: str, dynamodb: Any, partition: str):
+def test_stores_of_one_process_keep_their_tables(table_name: str, dynamodb: DynamoDBClient, partition: str):
     other_name = f"{table_name}-other"
     create_table(other_name, dynamodb)
     one, other = DynamoMetadataStore(table_name, dynamodb), DynamoMetadataStore(other_name, dynamodb)
@@ -91,7 +95,7 @@ def test_stores_of_one_process_keep_their_tables(table_name: str, dynamodb: Any,
     ]
 
 
-def test_many_threads_share_one_store(table_name: str, dynamodb: Any, partition: str):
+def test_many_threads_share_one_store(table_name: str, dynamodb: DynamoDBClient, partition: str):
     store = DynamoMetadataStore(table_name, dynamodb)
 
     def own_records(number: int) -> list[Record | None]:
@@ -107,7 +111,7 @@ def test_many_threads_share_one_store(table_name: str, dynamodb: Any, partition:
         assert records == expected
 
 
-def test_the_table_is_created_as_the_model_says(table_name: str, dynamodb: Any):
+def test_the_table_is_created_as_the_model_says(table_name: str, dynamodb: DynamoDBClient):
     table = dynamodb.describe_table(TableName=table_name)["Table"]
     assert {name: table[name] for name in table_schema()} == table_schema()
     assert table_schema()["KeySchema"] == [

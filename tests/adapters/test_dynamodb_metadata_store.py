@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -23,6 +24,9 @@ from headrace.ports.metadata_store import (
     Replace,
     WriteConflictError,
 )
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 READ_TIMEOUT = ReadTimeoutError(endpoint_url="http://dynamodb")
 NO_CONNECTION = EndpointConnectionError(endpoint_url="http://dynamodb")
@@ -41,7 +45,7 @@ CLASH = refusal("TransactionCanceledException", CancellationReasons=[{"Code": "N
 class TroubledClient:
     """Passes calls on, but first answers with the troubles given: an error, and whether the call took effect."""
 
-    def __init__(self, client: Any, *troubles: tuple[Exception, bool]) -> None:
+    def __init__(self, client: DynamoDBClient, *troubles: tuple[Exception, bool]) -> None:
         self._client = client
         self._troubles = list(troubles)
         self.calls = 0
@@ -73,8 +77,14 @@ class Pauses:
         return Retries(sleep=self.slept.append, monotonic_s=lambda: sum(self.slept), jitter=lambda: 1.0)
 
 
+class MakeTroubled(Protocol):
+    """Makes a store whose client has these troubles: an error, and whether the call took effect."""
+
+    def __call__(self, *troubles: tuple[Exception, bool]) -> tuple[DynamoMetadataStore, TroubledClient]: ...
+
+
 @pytest.fixture
-def troubled(dynamodb: Any, table_name: str) -> Callable[..., tuple[DynamoMetadataStore, TroubledClient]]:
+def troubled(dynamodb: DynamoDBClient, table_name: str) -> MakeTroubled:
     def make(*troubles: tuple[Exception, bool]) -> tuple[DynamoMetadataStore, TroubledClient]:
         client: Any = TroubledClient(dynamodb, *troubles)
         return DynamoMetadataStore(table_name, client, retries=Pauses().retries()), client
@@ -83,12 +93,12 @@ def troubled(dynamodb: Any, table_name: str) -> Callable[..., tuple[DynamoMetada
 
 
 @pytest.fixture
-def store(dynamodb: Any, table_name: str) -> DynamoMetadataStore:
+def store(dynamodb: DynamoDBClient, table_name: str) -> DynamoMetadataStore:
     return DynamoMetadataStore(table_name, dynamodb)
 
 
-def test_each_operation_is_one_request(store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str):
-    counter = request_counter(dynamodb)
+def test_each_operation_is_one_request(store: DynamoMetadataStore, dynamodb: DynamoDBClient, partition: str):
+    counter = RequestCounter(dynamodb)
     a, b = Key(partition, "a"), Key(partition, "b")
     operations: list[tuple[Callable[[], Any], str]] = [
         (lambda: store.write(Create(a, {})), "PutItem"),
@@ -108,18 +118,18 @@ def test_each_operation_is_one_request(store: DynamoMetadataStore, dynamodb: Any
 
 
 def test_a_conflict_brings_the_record_without_another_read(
-    store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str
+    store: DynamoMetadataStore, dynamodb: DynamoDBClient, partition: str
 ):
     key = Key(partition, "a")
     store.write(Create(key, {"n": 1}))
-    counter = request_counter(dynamodb)
+    counter = RequestCounter(dynamodb)
     with counter.counting() as calls, pytest.raises(WriteConflictError) as conflict:
         store.write(Create(key, {}), Check(Key(partition, "b"), ANY_VERSION))
     assert conflict.value.failed == {0: Record(key, 0, {"n": 1}), 1: None}
     assert calls == {"TransactWriteItems": 1}
 
 
-def test_reads_are_strongly_consistent(dynamodb: Any, table_name: str, partition: str):
+def test_reads_are_strongly_consistent(dynamodb: DynamoDBClient, table_name: str, partition: str):
     asked: list[Any] = []
     client: Any = dynamodb_client()
     for operation in ("GetItem", "BatchGetItem", "Query"):
@@ -137,7 +147,7 @@ def test_reads_are_strongly_consistent(dynamodb: Any, table_name: str, partition
 
 
 @pytest.mark.parametrize("trouble", [THROTTLED, CLASH, NO_CONNECTION, READ_TIMEOUT, SERVER_ERROR])
-def test_what_had_no_effect_is_sent_again(troubled: Any, partition: str, trouble: Exception):
+def test_what_had_no_effect_is_sent_again(troubled: MakeTroubled, partition: str, trouble: Exception):
     store, client = troubled(*[(trouble, False)] * 3)
     key = Key(partition, "a")
     store.write(Create(key, {"n": 1}), Check(Key(partition, "b"), None))
@@ -146,7 +156,7 @@ def test_what_had_no_effect_is_sent_again(troubled: Any, partition: str, trouble
 
 
 @pytest.mark.parametrize("trouble", [READ_TIMEOUT, SERVER_ERROR])
-def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(troubled: Any, partition: str, trouble: Exception):
+def test_write_does_not_conflict_with_its_own_lost_attempt(troubled: MakeTroubled, partition: str, trouble: Exception):
     a, b = Key(partition, "a"), Key(partition, "b")
     store, client = troubled((trouble, True))
     store.write(Create(a, {"n": 1}))
@@ -158,8 +168,8 @@ def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(troubled: Any,
     assert store.get_many([a, b]) == [Record(a, 2, {"n": 3}), Record(b, 0, {})]
 
 
-def test_a_lost_answer_and_a_foreign_change_is_an_unknown_outcome(
-    troubled: Any, store: DynamoMetadataStore, partition: str
+def test_outcome_is_unknown_if_another_client_changed_it(
+    troubled: MakeTroubled, store: DynamoMetadataStore, partition: str
 ):
     key = Key(partition, "a")
     store.write(Create(key, {"n": 1}))
@@ -172,7 +182,7 @@ def test_a_lost_answer_and_a_foreign_change_is_an_unknown_outcome(
     assert store.get(key) is None
 
 
-def test_a_clash_and_a_failed_condition_is_a_conflict_at_once(troubled: Any, partition: str):
+def test_a_clash_and_a_failed_condition_is_a_conflict_at_once(troubled: MakeTroubled, partition: str):
     item = {"partition": {"S": "p"}, "sort": {"S": "s"}, "version": {"N": "4"}, "body": {"S": "{}"}}
     reasons = [{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed", "Item": item}]
     store, client = troubled((refusal("TransactionCanceledException", CancellationReasons=reasons), False))
@@ -201,12 +211,10 @@ def test_each_conflict_is_told_at_its_own_write(store: DynamoMetadataStore, part
     assert store.get(keys[5]) is None
 
 
-def test_a_single_write_tells_what_it_found(
-    store: DynamoMetadataStore, dynamodb: Any, request_counter: Any, partition: str
-):
+def test_a_single_write_tells_what_it_found(store: DynamoMetadataStore, dynamodb: DynamoDBClient, partition: str):
     key = Key(partition, "a")
     store.write(Create(key, {"n": 1}))
-    counter = request_counter(dynamodb)
+    counter = RequestCounter(dynamodb)
     for write, kind in ((Create(key, {}), "PutItem"), (Replace(key, {}, 7), "PutItem"), (Delete(key, 7), "DeleteItem")):
         with counter.counting() as calls, pytest.raises(WriteConflictError) as conflict:
             store.write(write)
@@ -214,7 +222,7 @@ def test_a_single_write_tells_what_it_found(
         assert calls == {kind: 1}
 
 
-def test_a_repeated_transaction_sends_the_same_request(troubled: Any, partition: str):
+def test_a_repeated_transaction_sends_the_same_request(troubled: MakeTroubled, partition: str):
     """Else DynamoDB would refuse its token instead of recognising the repetition."""
     store, client = troubled((READ_TIMEOUT, False), (THROTTLED, False))
     store.write(
@@ -230,7 +238,7 @@ def test_a_repeated_transaction_sends_the_same_request(troubled: Any, partition:
     [(THROTTLED, "nothing was changed"), (NO_CONNECTION, "nothing was changed"), (READ_TIMEOUT, "may have taken")],
 )
 def test_patience_has_an_end_that_says_what_is_known(
-    dynamodb: Any, table_name: str, partition: str, trouble: Exception, effect: str
+    dynamodb: DynamoDBClient, table_name: str, partition: str, trouble: Exception, effect: str
 ):
     pauses = Pauses()
     client: Any = TroubledClient(dynamodb, *[(trouble, False)] * 100)
@@ -243,7 +251,7 @@ def test_patience_has_an_end_that_says_what_is_known(
     assert sum(pauses.slept) < GIVE_UP_AFTER_S
 
 
-def test_no_attempt_starts_after_the_deadline(dynamodb: Any, table_name: str, partition: str):
+def test_no_attempt_starts_after_the_deadline(dynamodb: DynamoDBClient, table_name: str, partition: str):
     now_s = iter(range(0, 100, 5))
     retries = Retries(sleep=lambda _: None, monotonic_s=lambda: float(next(now_s)))
     client: Any = TroubledClient(dynamodb, *[(READ_TIMEOUT, False)] * 100)
@@ -252,7 +260,7 @@ def test_no_attempt_starts_after_the_deadline(dynamodb: Any, table_name: str, pa
     assert client.calls == 3
 
 
-def test_batch_reads_ask_again_for_what_was_left_out(dynamodb: Any, table_name: str, partition: str):
+def test_batch_reads_ask_again_for_what_was_left_out(dynamodb: DynamoDBClient, table_name: str, partition: str):
     keys = [Key(partition, f"{n}") for n in range(5)]
     DynamoMetadataStore(table_name, dynamodb).write(*[Create(key, {}) for key in keys])
     pauses = Pauses()
@@ -278,7 +286,7 @@ def test_batch_reads_ask_again_for_what_was_left_out(dynamodb: Any, table_name: 
     assert len(pauses.slept) == 4
 
 
-def test_batch_reads_without_progress_end(dynamodb: Any, table_name: str, partition: str):
+def test_batch_reads_without_progress_end(dynamodb: DynamoDBClient, table_name: str, partition: str):
     class Deaf:
         def batch_get_item(self, RequestItems: Any) -> Any:
             return {"Responses": {}, "UnprocessedKeys": RequestItems}
@@ -288,7 +296,7 @@ def test_batch_reads_without_progress_end(dynamodb: Any, table_name: str, partit
         DynamoMetadataStore(table_name, client, retries=Pauses().retries()).get_many([Key(partition, "a")])
 
 
-def test_a_table_that_is_not_there_is_said_so(dynamodb: Any, partition: str):
+def test_a_table_that_is_not_there_is_said_so(dynamodb: DynamoDBClient, partition: str):
     store = DynamoMetadataStore("no-such-table", dynamodb)
     calls = [lambda: store.get(Key("a", "b")), lambda: store.write(Create(Key("a", "b"), {}))]
     for call in [*calls, lambda: store.write(Create(Key("a", "b"), {}), Create(Key("a", "c"), {}))]:
@@ -297,14 +305,14 @@ def test_a_table_that_is_not_there_is_said_so(dynamodb: Any, partition: str):
         assert refused.value.specific_code == "metadata_store_refused"
 
 
-def test_without_credentials_nothing_is_tried_twice(dynamodb: Any, table_name: str):
+def test_without_credentials_nothing_is_tried_twice(dynamodb: DynamoDBClient, table_name: str):
     client: Any = TroubledClient(dynamodb, (NoCredentialsError(), False))
     with pytest.raises(UnavailableError, match="credentials"):
         DynamoMetadataStore(table_name, client).get(Key("a", "b"))
     assert client.calls == 1
 
 
-def test_a_port_where_nobody_listens_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int):
+def test_port_without_a_listener_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port}")
     store = DynamoMetadataStore("any", retries=Pauses().retries())
     with pytest.raises(UnavailableError, match="nothing was changed"):
@@ -351,8 +359,8 @@ def test_a_transaction_has_a_size_limit(store: DynamoMetadataStore, partition: s
         {"version": {"S": "x"}, "body": {"S": "{}"}},
     ],
 )
-def test_items_of_somebody_else_are_corrupt(
-    store: DynamoMetadataStore, dynamodb: Any, table_name: str, partition: str, attributes: Any
+def test_items_of_another_application_are_corrupt(
+    store: DynamoMetadataStore, dynamodb: DynamoDBClient, table_name: str, partition: str, attributes: Any
 ):
     dynamodb.put_item(TableName=table_name, Item={"partition": {"S": partition}, "sort": {"S": "a"}, **attributes})
     with pytest.raises(CorruptError):
@@ -360,7 +368,7 @@ def test_items_of_somebody_else_are_corrupt(
     dynamodb.delete_item(TableName=table_name, Key={"partition": {"S": partition}, "sort": {"S": "a"}})
 
 
-def test_an_item_is_json_text_beside_its_version(dynamodb: Any, table_name: str, partition: str):
+def test_an_item_is_json_text_with_its_version(dynamodb: DynamoDBClient, table_name: str, partition: str):
     store = DynamoMetadataStore(table_name, dynamodb, new_write_id=lambda: "w")
     store.write(Create(Key(partition, "a"), {"low": 0.1, "tags": ["é"]}))
     item = dynamodb.get_item(TableName=table_name, Key={"partition": {"S": partition}, "sort": {"S": "a"}})["Item"]

@@ -42,7 +42,7 @@ def test_a_body_comes_back_exactly(store: MetadataStore, partition: str, body: d
     assert repr(store.get(key)) == repr(Record(key, 0, body))
 
 
-def test_a_record_that_is_created_again_has_the_versions_of_its_creator(store: MetadataStore, partition: str):
+def test_recreated_record_has_the_versions_of_its_creator(store: MetadataStore, partition: str):
     key, other = Key(partition, "a"), Key(partition, "b")
     store.write(Create(key, {"n": 0}))
     store.write(Delete(key, 0))
@@ -243,7 +243,7 @@ def test_a_query_ends_with_the_record_that_reaches_its_bytes(
     assert page.next_after == expected[records - 1]
 
 
-def test_a_query_that_its_bytes_end_at_the_last_record_has_no_more(store: MetadataStore, partition: str):
+def test_query_whose_bytes_end_at_the_last_record_is_complete(store: MetadataStore, partition: str):
     for n in range(2):
         store.write(Create(Key(partition, f"{n}"), {"x": "." * 100}))
     page = store.query(partition, limit=6, bytes_max=109)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 import pytest
@@ -12,6 +12,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ClientError, ConnectionClosedError, IncompleteReadError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from hypothesis import given
+from request_counter import RequestCounter
 
 from headrace.adapters.s3.chunk_storage import LISTED_PER_REQUEST_MAX, PUT_BYTES_MAX, S3ChunkStorage
 from headrace.adapters.s3.client import ATTEMPTS_MAX, s3_client
@@ -24,18 +25,22 @@ from headrace.model.errors import (
     UnavailableError,
 )
 
-Run = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = pytest.mark.anyio
+
 DATA = bytes(range(256)) * 100
 
 
 @pytest.fixture
-def client(s3: Any) -> Any:
+def client(s3: S3Client) -> S3Client:
     """A client of this test alone, which may be tampered with; `s3` has set the endpoint."""
     return s3_client()
 
 
 @pytest.fixture
-def storage(bucket: str, client: Any) -> Iterator[S3ChunkStorage]:
+def storage(bucket: str, client: S3Client) -> Iterator[S3ChunkStorage]:
     storage = S3ChunkStorage(bucket, client, concurrency=2)
     yield storage
     storage.close()
@@ -58,10 +63,10 @@ def failing(failure: Exception) -> Any:
     return Failing()
 
 
-def test_each_operation_is_one_request(storage: S3ChunkStorage, client: Any, request_counter: Any, run: Run):
-    counter = request_counter(client)
+async def test_each_operation_is_one_request(storage: S3ChunkStorage, client: S3Client):
+    counter = RequestCounter(client)
     names = [f"a/{n}" for n in range(3)]
-    operations: list[tuple[Callable[[], Any], dict[str, int]]] = [
+    operations: list[tuple[Callable[[], Awaitable[object]], dict[str, int]]] = [
         (lambda: storage.put(names[0], [b"x"] * 1000), {"PutObject": 1}),
         (lambda: storage.read(names[0], 10, 900), {"GetObject": 1}),
         (lambda: storage.read(names[0], 10, 0), {}),
@@ -71,11 +76,11 @@ def test_each_operation_is_one_request(storage: S3ChunkStorage, client: Any, req
     ]
     for operation, expected in operations:
         with counter.counting() as calls:
-            run(operation())
+            await operation()
         assert calls == expected
 
 
-def test_long_lists_take_pages(storage: S3ChunkStorage, client: Any, bucket: str, request_counter: Any, run: Run):
+async def test_long_lists_take_pages(storage: S3ChunkStorage, client: S3Client, bucket: str):
     for n in range(5):
         client.put_object(Bucket=bucket, Key=f"{n}", Body=b"")
     asked: list[int] = []
@@ -85,41 +90,39 @@ def test_long_lists_take_pages(storage: S3ChunkStorage, client: Any, bucket: str
         params["MaxKeys"] = min(params["MaxKeys"], 2)
 
     client.meta.events.register("provide-client-params.s3.ListObjectsV2", two_at_most)
-    assert [found.name for found in run(storage.list("", limit=5000))] == list("01234")
-    assert [found.name for found in run(storage.list("", limit=3))] == list("012")
+    assert [found.name for found in await storage.list("", limit=5000)] == list("01234")
+    assert [found.name for found in await storage.list("", limit=3)] == list("012")
     assert asked == [LISTED_PER_REQUEST_MAX] * 3 + [3, 1]
 
 
-def test_deletes_are_split_into_requests(client: Any, storage: S3ChunkStorage, request_counter: Any, run: Run):
-    counter = request_counter(client)
+async def test_deletes_are_split_into_requests(client: S3Client, storage: S3ChunkStorage):
+    counter = RequestCounter(client)
     with counter.counting() as calls:
-        run(storage.delete([f"{n}" for n in range(1001)]))
+        await storage.delete([f"{n}" for n in range(1001)])
     assert calls == {"DeleteObjects": 2}
 
 
-def test_objects_are_sent_with_a_checksum_for_s3_to_verify(storage: S3ChunkStorage, client: Any, run: Run):
+async def test_objects_are_sent_with_a_checksum_for_s3_to_verify(storage: S3ChunkStorage, client: S3Client):
     sent: list[AWSPreparedRequest] = []
     client.meta.events.register("before-send.s3.PutObject", lambda request, **_: sent.append(request))
-    run(storage.put("a", [b"12345", b"6789"]))
+    await storage.put("a", [b"12345", b"6789"])
     sums = ("4waSgw==", b"4waSgw==")  # 0xE3069283, CRC-32C's check value
     assert sent[0].headers["x-amz-checksum-crc32c"] in sums
 
 
-def test_a_put_whose_answer_was_lost_is_no_conflict_with_itself(
-    storage: S3ChunkStorage, client: Any, request_counter: Any, run: Run
-):
+async def test_a_put_whose_answer_was_lost_is_no_conflict_with_itself(storage: S3ChunkStorage, client: S3Client):
     lose = LoseFirstAnswer()
     client.meta.events.register("before-send.s3.PutObject", lose)
-    counter = request_counter(client)
+    counter = RequestCounter(client)
     with counter.counting() as calls:
-        run(storage.put("a", [DATA]))
+        await storage.put("a", [DATA])
     assert lose.sent == 1
     assert calls == {"PutObject": 1, "HeadObject": 1}
-    assert run(storage.read("a", 0, len(DATA))) == DATA
+    assert await storage.read("a", 0, len(DATA)) == DATA
 
 
-def test_a_put_that_was_retried_still_loses_against_another(
-    storage: S3ChunkStorage, client: Any, bucket: str, s3: Any, run: Run
+async def test_a_put_that_was_retried_still_loses_against_another(
+    storage: S3ChunkStorage, client: S3Client, bucket: str, s3: S3Client
 ):
     def other_was_faster(request: AWSPreparedRequest, **_: Any) -> None:
         client.meta.events.unregister("before-send.s3.PutObject", other_was_faster)
@@ -128,8 +131,8 @@ def test_a_put_that_was_retried_still_loses_against_another(
 
     client.meta.events.register("before-send.s3.PutObject", other_was_faster)
     with pytest.raises(AlreadyExistsError):
-        run(storage.put("a", [DATA]))
-    assert run(storage.read("a", 0, 6)) == b"theirs"
+        await storage.put("a", [DATA])
+    assert await storage.read("a", 0, 6) == b"theirs"
 
 
 class LoseFirstAnswer:
@@ -159,7 +162,7 @@ class BrokenBody:
         raise IncompleteReadError(actual_bytes=1, expected_bytes=2)
 
 
-def test_a_body_that_breaks_off_is_read_again(client: Any, bucket: str, run: Run):
+async def test_a_body_that_breaks_off_is_read_again(client: S3Client, bucket: str):
     class Breaking:
         """Breaks the first two bodies."""
 
@@ -173,28 +176,28 @@ def test_a_body_that_breaks_off_is_read_again(client: Any, bucket: str, run: Run
 
     client.put_object(Bucket=bucket, Key="a", Body=DATA)
     breaking: Any = Breaking()
-    assert run(S3ChunkStorage(bucket, breaking).read("a", 1, 100)) == DATA[1:101]
+    assert await S3ChunkStorage(bucket, breaking).read("a", 1, 100) == DATA[1:101]
     assert breaking.calls == 3
 
 
-def test_a_body_that_always_breaks_off_is_unavailable(bucket: str, run: Run):
+async def test_a_body_that_always_breaks_off_is_unavailable(bucket: str):
     class AlwaysBroken:
         def get_object(self, **_: Any) -> Any:
             return {"ContentLength": 2, "Body": BrokenBody()}
 
     client: Any = AlwaysBroken()
     with pytest.raises(UnavailableError, match="1 read, but total bytes expected is 2"):
-        run(S3ChunkStorage(bucket, client).read("a", 0, 2))
+        await S3ChunkStorage(bucket, client).read("a", 0, 2)
 
 
-def test_a_server_that_ignores_the_range_is_not_believed(bucket: str, run: Run):
+async def test_a_server_that_ignores_the_range_is_not_believed(bucket: str):
     class Generous:
         def get_object(self, **_: Any) -> Any:
             return {"ContentLength": 1 << 40, "Body": io.BytesIO(b"all of it")}
 
     client: Any = Generous()
     with pytest.raises(UnavailableError, match="another number of bytes"):
-        run(S3ChunkStorage(bucket, client).read("a", 0, 2))
+        await S3ChunkStorage(bucket, client).read("a", 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -208,13 +211,13 @@ def test_a_server_that_ignores_the_range_is_not_believed(bucket: str, run: Run):
         (ReadTimeoutError(endpoint_url="http://s3"), UnavailableError, "http://s3"),
     ],
 )
-def test_failures_say_what_to_do_and_keep_their_cause(
-    bucket: str, run: Run, failure: Exception, kind: type[HeadraceError], cause: str
+async def test_failures_say_what_to_do_and_keep_their_cause(
+    bucket: str, failure: Exception, kind: type[HeadraceError], cause: str
 ):
     storage = S3ChunkStorage(bucket, failing(failure))
     for call in (storage.put("a", [b"x"]), storage.delete(["a"]), storage.list("a"), storage.read("a", 0, 1)):
         with pytest.raises(kind, match=cause) as raised:
-            run(call)
+            await call
         assert type(raised.value) is kind
         assert raised.value.__cause__ is failure
 
@@ -234,21 +237,21 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_a_refusal_is_repeated_and_is_not_the_callers_fault(bucket: str, run: Run, code: str):
+async def test_a_refusal_is_repeated_and_is_not_the_callers_fault(bucket: str, code: str):
     storage = S3ChunkStorage(bucket, failing(error(code, 403)))
     for call in (storage.put("a", [b"x"]), storage.delete(["a"]), storage.list("a"), storage.read("a", 0, 1)):
         with pytest.raises(UnavailableError, match=code) as raised:
-            run(call)
+            await call
         assert raised.value.specific_code == "chunk_storage_refused"
         assert raised.value.details == {"cause": code}
         assert raised.value.retry == "later"
 
 
 @pytest.mark.parametrize("code", ["EntityTooLarge", "MalformedXML"])
-def test_a_request_that_no_s3_could_take_is_a_defect(bucket: str, run: Run, code: str):
+async def test_a_request_that_no_s3_could_take_is_a_defect(bucket: str, code: str):
     storage = S3ChunkStorage(bucket, failing(error(code, 400)))
     with pytest.raises(HeadraceError, match=code) as raised:
-        run(storage.put("a", [b"x"]))
+        await storage.put("a", [b"x"])
     assert type(raised.value) is HeadraceError
     assert raised.value.retry == "never"
 
@@ -256,28 +259,28 @@ def test_a_request_that_no_s3_could_take_is_a_defect(bucket: str, run: Run, code
 @pytest.mark.parametrize(
     ("code", "specific"), [("AccessDenied", "chunk_storage_refused"), ("InternalError", "unavailable")]
 )
-def test_a_refused_key_of_a_delete_is_repeated(bucket: str, run: Run, code: str, specific: str):
+async def test_a_refused_key_of_a_delete_is_repeated(bucket: str, code: str, specific: str):
     class Partly:
         def delete_objects(self, **_: Any) -> Any:
             return {"Errors": [{"Key": "b", "Code": code, "Message": "no"}]}
 
     client: Any = Partly()
     with pytest.raises(UnavailableError, match="among them b") as raised:
-        run(S3ChunkStorage(bucket, client).delete(["a", "b"]))
+        await S3ChunkStorage(bucket, client).delete(["a", "b"])
     assert raised.value.specific_code == specific
 
 
-def test_a_partial_failure_of_a_delete_is_an_error(bucket: str, run: Run):
+async def test_a_partial_failure_of_a_delete_is_an_error(bucket: str):
     class Partly:
         def delete_objects(self, **_: Any) -> Any:
             return {"Errors": [{"Key": "b", "Code": "SlowDown", "Message": "slow down"}]}
 
     client: Any = Partly()
     with pytest.raises(ThrottledError, match="1 remain, among them b"):
-        run(S3ChunkStorage(bucket, client).delete(["a", "b"]))
+        await S3ChunkStorage(bucket, client).delete(["a", "b"])
 
 
-def test_a_port_where_nobody_listens_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int, run: Run):
+async def test_port_without_a_listener_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port}")
     client: Any = s3_client()
     sends: list[int] = []
@@ -285,14 +288,14 @@ def test_a_port_where_nobody_listens_is_unavailable(monkeypatch: pytest.MonkeyPa
     # botocore waits between attempts by this function: the test need not.
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     with pytest.raises(UnavailableError, match="did not answer"):
-        run(S3ChunkStorage("any-bucket", client).put("a", [b"x"]))
+        await S3ChunkStorage("any-bucket", client).put("a", [b"x"])
     assert len(sends) == ATTEMPTS_MAX
 
 
-def test_too_large_objects_are_refused_before_anything_is_sent(bucket: str, run: Run):
+async def test_too_large_objects_are_refused_before_anything_is_sent(bucket: str):
     part = memoryview(bytes(1 << 20))
     with pytest.raises(InvalidRequestError, match="at most"):
-        run(S3ChunkStorage(bucket, failing(AssertionError())).put("a", [part] * (PUT_BYTES_MAX // len(part) + 1)))
+        await S3ChunkStorage(bucket, failing(AssertionError())).put("a", [part] * (PUT_BYTES_MAX // len(part) + 1))
 
 
 @given(

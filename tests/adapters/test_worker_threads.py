@@ -35,7 +35,7 @@ def test_none_begins_when_time_is_short(workers: Workers):
     assert len([*items]) == 10 - len(done)
 
 
-def test_threads_work_at_the_same_time_within_the_deadline_of_the_caller():
+def test_threads_run_in_parallel_within_the_callers_deadline():
     clock, together = ManualClock(), threading.Barrier(4, timeout=30)
     left_s: list[float] = []
 

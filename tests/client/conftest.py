@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
 from scripted_cluster import Cluster
+
+from functions import wiring
+from headrace.client import Headrace
+from headrace.controller.request_processor import request_processor
 
 
 @pytest.fixture
@@ -26,3 +31,30 @@ def make_cluster() -> Iterator[Callable[[int], Cluster]]:
 def cluster(make_cluster: Callable[[int], Cluster]) -> Cluster:
     """A stream of two segments."""
     return make_cluster(2)
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
+    """A cluster on which the functions work; it is stopped after the test."""
+    cluster = RealCluster()
+    serve_functions(cluster, monkeypatch)
+    yield cluster
+    cluster.close()
+    wiring.forget_services()
+
+
+@pytest.fixture
+def request_queue(real: RealCluster) -> Iterator[WorkingQueue]:
+    """A queue that processes requests on tables and reader groups at once; it is stopped before the cluster."""
+    queue = WorkingQueue()
+    queue.start(request_processor(real.metadata, real.segment_stores, real.clock, lambda: queue))
+    yield queue
+    queue.stop()
+
+
+@pytest.fixture
+def headrace(real: RealCluster) -> Iterator[Headrace]:
+    """A client of the real cluster, with the scope `shop`."""
+    with client_of(real) as client:
+        client.admin.create_scope("shop")
+        yield client

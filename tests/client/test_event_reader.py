@@ -6,7 +6,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 import httpx
 import pytest
@@ -16,6 +16,7 @@ from headrace import wire
 from headrace.client import (
     AsyncHeadrace,
     CorruptError,
+    Headrace,
     InvalidRequestError,
     ReaderOptions,
     StreamCut,
@@ -26,7 +27,7 @@ from headrace.client import (
 )
 from headrace.wire import framing
 
-Make = Callable[[int], Any]
+Make = Callable[[int], Cluster]
 
 
 def _by_key(events: list[bytes]) -> dict[str, list[int]]:
@@ -37,7 +38,7 @@ def _by_key(events: list[bytes]) -> dict[str, list[int]]:
     return dict(found)
 
 
-def _fill(cluster: Cluster, headrace: Any, *, scales: bool = True, keys: int = 10, per_key: int = 90) -> None:
+def _fill(cluster: Cluster, headrace: Headrace, *, scales: bool = True, keys: int = 10, per_key: int = 90) -> None:
     with headrace.writer("s", "t", WriterOptions(block_bytes=300, buffer_bytes=50_000)) as writer:
         for number in range(per_key):
             for key in range(keys):
@@ -79,7 +80,7 @@ def test_stopping_and_going_on_at_the_position(cluster: Cluster, seed: int) -> N
         _fill(cluster, headrace)
         cluster.seal_stream()
         events: list[bytes] = []
-        start: Any = "head"
+        start: StreamCut | Literal["head"] = "head"
         rounds = 0
         while rounds < 500:
             rounds += 1
@@ -224,7 +225,7 @@ def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Cluster) -> No
     assert len(endpoints) > 2
 
 
-def test_a_store_that_is_alive_but_silent_is_asked_anew(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_store_is_asked_over_a_new_connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_stream, "READ_TIMEOUT_S", 0.2)
     cluster.put(0, b"here")
     cluster.seal_stream()
@@ -294,16 +295,12 @@ def test_a_store_that_stays_away(cluster: Cluster) -> None:
         list(reader)
 
 
-async def _read_asynchronously(cluster: Cluster) -> list[bytes]:
-    async with (
-        AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
-        await headrace.reader("s", "t") as reader,
-    ):
-        return [read.event async for read in reader]
-
-
 @pytest.mark.anyio
 async def test_asynchronous_reader_reads_to_the_end(cluster: Cluster) -> None:
     cluster.put(0, b"a", b"b")
     cluster.seal_stream()
-    assert await _read_asynchronously(cluster) == [b"a", b"b"]
+    async with (
+        AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
+        await headrace.reader("s", "t") as reader,
+    ):
+        assert [read.event async for read in reader] == [b"a", b"b"]

@@ -1,4 +1,4 @@
-"""What is written is stored once, in order per key, whatever happens to connections, stores and segments meanwhile."""
+"""Each event is stored once and in order per key, also if connections break, stores restart and segments scale."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +15,8 @@ from scripted_cluster import Cluster
 from headrace import wire
 from headrace.client import (
     AsyncHeadrace,
+    EventWriter,
+    Headrace,
     InvalidRequestError,
     SealedError,
     UnavailableError,
@@ -25,7 +26,7 @@ from headrace.client import (
 from headrace.model import errors
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE
 
-Make = Callable[[int], Any]
+Make = Callable[[int], Cluster]
 SMALL_BLOCKS = WriterOptions(block_bytes=200, buffer_bytes=100_000)
 
 
@@ -42,7 +43,7 @@ def _check_all(cluster: Cluster, keys: int, per_key: int) -> None:
     assert _by_key(cluster.all_events()) == {f"k{key}": list(range(per_key)) for key in range(keys)}
 
 
-def _write(writer: Any, keys: int, numbers: range) -> None:
+def _write(writer: EventWriter, keys: int, numbers: range) -> None:
     for number in numbers:
         for key in range(keys):
             writer.write(f"k{key}:{number}".encode(), f"k{key}")
@@ -221,7 +222,7 @@ def test_a_sealed_stream_ends_the_writer(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("silent_to", [wire.SetupAppend, wire.AppendBlockEnd])
-def test_a_store_that_is_alive_but_silent_is_asked_anew(
+def test_silent_store_is_asked_over_a_new_connection(
     cluster: Cluster, silent_to: type[wire.WireCommand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", 0.05)
@@ -299,7 +300,7 @@ def test_leaving_with_an_exception_does_not_wait(cluster: Cluster) -> None:
     cluster.stop_store()
     acks = []
 
-    def write_and_fail(headrace: Any) -> None:
+    def write_and_fail(headrace: Headrace) -> None:
         with headrace.writer("s", "t") as writer:
             acks.append(writer.write(b"x", "k"))
             raise KeyError("of the caller")
@@ -342,7 +343,9 @@ def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Cluster) -> No
         cluster.before_append = lambda number: number == 1
         cluster.start_store()
 
-        def set_up_wrongly(command: Any, names: dict[int, str], honest: Any = cluster._reply) -> Any:
+        honest = cluster._reply
+
+        def set_up_wrongly(command: wire.WireCommand, names: dict[int, str]) -> wire.WireCommand | None:
             reply = honest(command, names)
             if isinstance(command, wire.SetupAppend) and cluster.appends:
                 return wire.AppendSetup(command.request_id, command.segment, command.writer_id, 2)
@@ -354,7 +357,8 @@ def test_a_store_that_stored_half_a_block_is_not_trusted(cluster: Cluster) -> No
         writer.close()
 
 
-async def _write_asynchronously(cluster: Cluster) -> None:
+@pytest.mark.anyio
+async def test_asynchronous_writer_stores_in_order(cluster: Cluster) -> None:
     options = WriterOptions(block_bytes=100, buffer_bytes=1_000)
     async with (
         AsyncHeadrace("http://controller", transport=httpx.MockTransport(cluster.handle)) as headrace,
@@ -367,9 +371,4 @@ async def _write_asynchronously(cluster: Cluster) -> None:
         ack = await writer.write_batch([b"k1:0", b"k1:1"], "k1")
         await asyncio.gather(ack, ack)
         assert writer.acknowledged_events == 302
-
-
-@pytest.mark.anyio
-async def test_asynchronous_writer_stores_in_order(cluster: Cluster) -> None:
-    await _write_asynchronously(cluster)
     assert _by_key(cluster.all_events()) == {"k0": list(range(300)), "k1": [0, 1]}

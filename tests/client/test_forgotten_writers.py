@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from scripted_cluster import Cluster
@@ -27,7 +26,7 @@ class _Forgetful:
         for segment in self._cluster.segments.values():
             segment.writers.clear()
 
-    def _reply(self, command: Any, names: dict[int, str]) -> wire.WireCommand | None:
+    def _reply(self, command: wire.WireCommand, names: dict[int, str]) -> wire.WireCommand | None:
         if isinstance(command, wire.AppendBlockEnd):
             segment = self._cluster._segment(names[command.writer_id])
             if command.writer_id not in segment.writers and command.last_event_number != command.num_events:

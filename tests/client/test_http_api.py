@@ -82,7 +82,7 @@ def test_details_and_message_travel(cluster: Cluster) -> None:
         httpx.ReadTimeout("slow"),
     ],
 )
-def test_what_can_pass_is_repeated(cluster: Cluster, passing: Any) -> None:
+def test_what_can_pass_is_repeated(cluster: Cluster, passing: httpx.Response | Exception) -> None:
     cluster.answers = [passing, passing, httpx.Response(200, json=STREAM)]
     with cluster.client() as headrace:
         assert headrace.admin.get_stream("s", "t").state == "ACTIVE"

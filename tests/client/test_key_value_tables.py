@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
+from real_cluster import RealCluster, WorkingQueue
 
 from functions import wiring
 from headrace import wire
@@ -26,7 +26,6 @@ from headrace.client import (
 )
 from headrace.client.key_value_table import BATCH_KEYS_MAX
 from headrace.client.table_segments import TableSegmentRequests
-from headrace.controller.request_processor import request_processor
 from headrace.model.limits import TABLE_VALUE_BYTES_MAX
 
 CONFIGURATION = TableConfiguration(partition_count=3, primary_key_length=4, secondary_key_length=2)
@@ -34,23 +33,10 @@ PRIMARIES = [b"%04d" % number for number in range(20)]
 
 
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
-    cluster = RealCluster()
-    serve_functions(cluster, monkeypatch)
-    queue = WorkingQueue()
-    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock, lambda: queue))
-    monkeypatch.setattr(wiring, "table_queue", lambda: queue)
-    yield cluster
-    queue.stop()
-    cluster.close()
-    wiring.forget_services()
-
-
-@pytest.fixture
-def headrace(real: RealCluster) -> Iterator[Headrace]:
-    with client_of(real) as client:
-        client.admin.create_scope("shop")
-        yield client
+def headrace(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch) -> Headrace:
+    """The requests on tables are processed."""
+    monkeypatch.setattr(wiring, "table_queue", lambda: request_queue)
+    return headrace
 
 
 @pytest.fixture
@@ -181,7 +167,7 @@ def test_values_as_large_as_they_may_be(table: KeyValueTable) -> None:
         lambda table: list(table.entries(first=b"1")),
     ],
 )
-def test_what_is_refused(table: KeyValueTable, wrong: Callable[[Any], object]) -> None:
+def test_what_is_refused(table: KeyValueTable, wrong: Callable[[KeyValueTable], object]) -> None:
     with pytest.raises(InvalidRequestError):
         wrong(table)
     assert list(table.keys()) == []
@@ -196,14 +182,14 @@ def test_entries_outlive_a_restart_and_lost_connections(real: RealCluster, table
     assert table.get(b"0001", b"aa") is not None
 
 
-def test_a_table_that_was_created_anew_is_another_one(headrace: Headrace, table: KeyValueTable) -> None:
+def test_recreated_table_is_another_table(headrace: Headrace, table: KeyValueTable) -> None:
     table.put(b"0001", b"one", b"aa")
     headrace.admin.tables.delete("shop", "stock")
     headrace.admin.tables.create("shop", "stock", CONFIGURATION)
     with pytest.raises(NotFoundError):
         table.get(b"0001", b"aa")
-    with headrace.key_value_table("shop", "stock") as anew:
-        assert list(anew.keys()) == []
+    with headrace.key_value_table("shop", "stock") as recreated:
+        assert list(recreated.keys()) == []
 
 
 OPERATIONS: dict[str, Callable[[KeyValueTable, int], object]] = {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
+from real_cluster import WorkingQueue
 
 from functions import wiring
 from headrace.client import (
@@ -18,25 +16,15 @@ from headrace.client import (
     RetentionMode,
     ScalingPolicy,
 )
-from headrace.controller.request_processor import request_processor
 
 
 @pytest.fixture
-def headrace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Headrace]:
-    """The scope `shop` with the streams `orders` and `returns`."""
-    cluster = RealCluster()
-    serve_functions(cluster, monkeypatch)
-    queue = WorkingQueue()
-    queue.start(request_processor(cluster.metadata, cluster.segment_stores, cluster.clock, lambda: queue))
-    monkeypatch.setattr(wiring, "request_queue", lambda: queue)
-    with client_of(cluster) as client:
-        client.admin.create_scope("shop")
-        for stream in ("orders", "returns"):
-            client.admin.create_stream("shop", stream, scaling=ScalingPolicy.fixed(1))
-        yield client
-    queue.stop()
-    cluster.close()
-    wiring.forget_services()
+def headrace(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch) -> Headrace:
+    """With the streams `orders` and `returns`. The requests on reader groups are processed."""
+    monkeypatch.setattr(wiring, "request_queue", lambda: request_queue)
+    for stream in ("orders", "returns"):
+        headrace.admin.create_stream("shop", stream, scaling=ScalingPolicy.fixed(1))
+    return headrace
 
 
 def test_the_life_of_a_reader_group(headrace: Headrace) -> None:

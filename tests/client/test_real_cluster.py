@@ -10,14 +10,12 @@ import itertools
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from real_cluster import RealCluster, client_of, serve_functions
+from real_cluster import RealCluster
 
-from functions import wiring
 from headrace.client import (
     Ack,
     AlreadyExistsError,
@@ -40,22 +38,6 @@ from headrace.client import (
 )
 
 SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
-
-
-@pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
-    cluster = RealCluster()
-    serve_functions(cluster, monkeypatch)
-    yield cluster
-    cluster.close()
-    wiring.forget_services()
-
-
-@pytest.fixture
-def headrace(real: RealCluster) -> Iterator[Headrace]:
-    with client_of(real) as client:
-        client.admin.create_scope("shop")
-        yield client
 
 
 def _numbers(events: list[bytes]) -> dict[str, list[int]]:
@@ -219,7 +201,7 @@ def _scale(headrace: Headrace, segments: list[int], ranges: list[tuple[float, fl
 def _read_in_pieces(headrace: Headrace, dice: random.Random, tail: StreamCut) -> list[bytes]:
     """Readers that stop somewhere, each going on where the last one stopped."""
     events: list[bytes] = []
-    start: Any = "head"
+    start: StreamCut | Literal["head"] = "head"
     while True:
         with headrace.reader("shop", "orders", start, tail) as reader:
             for _, read in zip(range(dice.randrange(1, 5_000)), reader, strict=False):
@@ -324,7 +306,7 @@ def test_interrupted_large_event_is_stored_once(
         if trouble == "sent and lost":
             self._replies.ask(self._flow, command)
             self._flow.connection.close()
-            raise UnavailableError("nobody knows")
+            raise UnavailableError("the outcome is unknown")
         reply = await ask(self, command, expected)
         if trouble == "killed after":
             real.kill_store()

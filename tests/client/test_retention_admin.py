@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -44,7 +44,7 @@ DESCRIPTION = {
 }
 
 
-async def _ask(answers: list[Any], call: Callable[[HttpApi], Any]) -> tuple[Any, list[tuple[str, str, Any]]]:
+async def _ask(answers: list[Any], call: Callable[[HttpApi], Awaitable[Any]]) -> tuple[Any, list[tuple[str, str, Any]]]:
     """What the call returns, and the requests that it sent."""
     sent: list[tuple[str, str, Any]] = []
 
@@ -91,6 +91,7 @@ async def test_lists_are_read_to_their_end():
     ]
 
 
+Call = Callable[[AsyncSubscribersAdmin], Awaitable[SubscriberView]]
 PATH = "/v1/scopes/s/streams/t/subscribers/s%2Fg"
 
 
@@ -109,7 +110,7 @@ PATH = "/v1/scopes/s/streams/t/subscribers/s%2Fg"
         ),
     ],
 )
-async def test_what_is_sent(call: Any, sent: tuple[str, str, Any]):
+async def test_what_is_sent(call: Call, sent: tuple[str, str, Any]):
     found, requests = await _ask([GROUP], lambda api: call(AsyncSubscribersAdmin(api)))
     assert (found, requests) == (VIEW, [sent])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from scripted_cluster import Cluster
@@ -35,7 +34,7 @@ class _SealedAfterStoring:
         self.refused = 0
         cluster._reply = self._reply
 
-    def _reply(self, command: Any, names: dict[int, str]) -> wire.WireCommand | None:
+    def _reply(self, command: wire.WireCommand, names: dict[int, str]) -> wire.WireCommand | None:
         if isinstance(command, wire.SetupAppend) and self.sealed and self.refused < self._times:
             self.refused += 1
             return self._refuse(command)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 import pytest
-from real_cluster import RealCluster, client_of, serve_functions
+from real_cluster import RealCluster
 
 from functions import wiring
 from headrace import topology
@@ -30,23 +30,12 @@ SILENT_MS = 3_600_000
 
 
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
-    cluster = RealCluster()
-    serve_functions(cluster, monkeypatch)
-    yield cluster
-    cluster.close()
-    wiring.forget_services()
-
-
-@pytest.fixture
-def headrace(real: RealCluster) -> Iterator[Headrace]:
+def headrace(headrace: Headrace) -> Headrace:
     """With the stream shop/orders of two segments."""
-    with client_of(real) as client:
-        client.admin.create_scope("shop")
-        client.admin.create_stream(
-            "shop", "orders", scaling=ScalingPolicy.fixed(2), timestamp_aggregation_timeout_ms=SILENT_MS
-        )
-        yield client
+    headrace.admin.create_stream(
+        "shop", "orders", scaling=ScalingPolicy.fixed(2), timestamp_aggregation_timeout_ms=SILENT_MS
+    )
+    return headrace
 
 
 def _tick() -> None:
@@ -164,7 +153,7 @@ def test_named_writer_notes_time_without_events(headrace: Headrace) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_event_is_older_than_the_window_it_is_read_in(real: RealCluster, headrace: Headrace, seed: int) -> None:
-    """Events carry the time of their writer: none may come that is before the lower bound, whatever happens."""
+    """Events carry the time of their writer. No event may be before the lower bound, also after troubles."""
     chance = random.Random(seed)
     writers = [headrace.writer("shop", "orders", SMALL_BLOCKS) for _ in range(2)]
     times = [0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -11,11 +12,14 @@ from scripted_cluster import Cluster
 
 from headrace.client import (
     AsyncHeadrace,
+    Headrace,
     HeadraceError,
     IllegalStateError,
     InvalidRequestError,
     KeyRange,
+    Transaction,
     UnavailableError,
+    connect,
 )
 from headrace.model.limits import EVENT_BYTES_MAX
 from headrace.model.names import transaction_segment_name
@@ -103,14 +107,12 @@ def controller(cluster: Cluster) -> Transactions:
 
 
 @pytest.fixture
-def headrace(controller: Transactions) -> Any:
-    from headrace.client import connect
-
+def headrace(controller: Transactions) -> Iterator[Headrace]:
     with connect("http://controller", transport=httpx.MockTransport(controller.handle), retry_s=1.0) as client:
         yield client
 
 
-def test_events_are_written_to_transaction_segments(headrace: Any, controller: Transactions):
+def test_events_are_written_to_transaction_segments(headrace: Headrace, controller: Transactions):
     with headrace.transactional_writer("s", "t") as writer:
         transaction = writer.begin()
         for number in range(100):
@@ -129,7 +131,7 @@ def test_events_are_written_to_transaction_segments(headrace: Any, controller: T
     ]
 
 
-def test_waiting_for_a_commit_ends_if_the_transaction_is_aborted(headrace: Any, controller: Transactions):
+def test_waiting_for_a_commit_ends_if_the_transaction_is_aborted(headrace: Headrace, controller: Transactions):
     """A volume with some of its events was lost: the workflow aborts it after the commit was accepted."""
     controller.outcome = "ABORTED"
     with headrace.transactional_writer("s", "t") as writer:
@@ -141,7 +143,7 @@ def test_waiting_for_a_commit_ends_if_the_transaction_is_aborted(headrace: Any, 
     assert aborted.value.details["transaction"] == transaction.id
 
 
-def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Any, controller: Transactions):
+def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Headrace, controller: Transactions):
     with headrace.transactional_writer("s", "t") as writer:
         with writer.begin() as kept:
             kept.write(b"x")
@@ -154,13 +156,13 @@ def test_a_block_commits_and_a_block_that_fails_aborts(headrace: Any, controller
     assert controller.events(kept.id) == [b"x"]
 
 
-def _fail_inside(transaction: Any) -> None:
+def _fail_inside(transaction: Transaction) -> None:
     with transaction:
         transaction.write(b"y")
         raise ValueError("mine")
 
 
-def test_nothing_is_written_behind_the_end(headrace: Any):
+def test_nothing_is_written_behind_the_end(headrace: Headrace):
     with headrace.transactional_writer("s", "t") as writer:
         done, dropped, left = (writer.begin() for _ in range(3))
         done.commit()
@@ -173,7 +175,7 @@ def test_nothing_is_written_behind_the_end(headrace: Any):
         left.write(b"late")
 
 
-def test_another_writer_goes_on_with_a_transaction(headrace: Any, controller: Transactions):
+def test_another_writer_goes_on_with_a_transaction(headrace: Headrace, controller: Transactions):
     with headrace.transactional_writer("s", "t") as writer:
         begun = writer.begin()
         begun.write(b"first", "k").result()
@@ -184,14 +186,14 @@ def test_another_writer_goes_on_with_a_transaction(headrace: Any, controller: Tr
     assert controller.events(begun.id) == [b"first", b"second"]
 
 
-def test_events_that_are_too_large_are_refused(headrace: Any):
+def test_events_that_are_too_large_are_refused(headrace: Headrace):
     with headrace.transactional_writer("s", "t") as writer, writer.begin() as transaction:
         with pytest.raises(InvalidRequestError) as refused:
             transaction.write(b"x" * (EVENT_BYTES_MAX + 1))
         assert refused.value.specific_code == "event_too_large"
 
 
-def test_a_transaction_whose_segments_are_gone_fails(headrace: Any, controller: Transactions):
+def test_a_transaction_whose_segments_are_gone_fails(headrace: Headrace, controller: Transactions):
     with headrace.transactional_writer("s", "t") as writer:
         transaction = writer.begin()
         for identifier, segment in controller.cluster.segments.items():
@@ -203,7 +205,7 @@ def test_a_transaction_whose_segments_are_gone_fails(headrace: Any, controller: 
 
 
 @pytest.mark.anyio
-async def test_leases_are_renewed_until_the_transaction_ends(controller: Transactions, monkeypatch: Any):
+async def test_leases_are_renewed_until_the_transaction_ends(controller: Transactions, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.client.transactional_writer._PINGS_PER_LEASE", 1_000)
     transport = httpx.MockTransport(controller.handle)
     client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
@@ -219,12 +221,12 @@ async def test_leases_are_renewed_until_the_transaction_ends(controller: Transac
             await transaction.write(b"y")
 
 
-async def _until(condition: Any) -> None:
+async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.001)
 
 
-def test_commit_sets_and_lists(headrace: Any, controller: Transactions, monkeypatch: Any):
+def test_commit_sets_and_lists(headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch):
     one, other = (headrace.admin.transactions.create("s", "t", lease_ms=LEASE_MS).transaction for _ in range(2))
     made = {"key": "k", "transactions": [one, other], "time": 3, "new": True}
     pages = [
