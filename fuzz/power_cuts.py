@@ -33,7 +33,6 @@ from headrace.model.errors import UnavailableError
 from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.journal_disk import DiskSpace
 from headrace.ports.metadata_store import Key, Page, Record, Write
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
@@ -134,14 +133,22 @@ class Replay:
 
 
 class TracedPorts:
-    """The disk and tier 2 of one store process, step by step into a trace; they end with the process."""
+    """The disk and tier 2 of one store process, step by step into a trace; they end with the process.
+
+    `on_death` is called when the process dies, in any thread.
+    """
 
     def __init__(
-        self, trace: Trace, disk: MemoryJournalDisk, metadata: MemoryMetadataStore, chunks: MemoryChunkStorage
+        self,
+        trace: Trace,
+        disk: MemoryJournalDisk,
+        metadata: MemoryMetadataStore,
+        chunks: MemoryChunkStorage,
+        on_death: Callable[[], object] = lambda: None,
     ) -> None:
         self.alive = True
         self.steps_left = -1  # before the process dies; negative: it does not
-        self.on_death: Callable[[], object] | None = None
+        self._on_death = on_death
         self._trace = trace
         self._disk = disk
         self._metadata = metadata
@@ -154,8 +161,7 @@ class TracedPorts:
 
     def _die(self) -> None:
         self.alive = False
-        if self.on_death is not None:
-            self.on_death()
+        self._on_death()
 
     def step(self, name: str, arguments: tuple[Any, ...], take: Callable[[], None]) -> None:
         with self._trace.lock:
@@ -271,8 +277,15 @@ class World:
             for name, data in self._objects.items():
                 await self._chunks.put(name, [data])
             self._objects = {}
-        ports = TracedPorts(self.trace, self._disk, self._metadata, self._chunks)
         random, loop = Random(self._random.random()), asyncio.get_running_loop()
+        connections: list[MemoryConnection] = []
+
+        def break_off() -> None:
+            for connection in connections:
+                connection.break_off()
+
+        on_death = partial(loop.call_soon_threadsafe, break_off)
+        ports = TracedPorts(self.trace, self._disk, self._metadata, self._chunks, on_death)
         journal = Journal(
             ports,
             lambda: random.getrandbits(64),
@@ -281,10 +294,10 @@ class World:
             copy_from_files=COPY_FROM_FILES,
         )
         store = SegmentStore(
-            JournalLedgers(journal), BlockPool(CACHE_BYTES, CACHE_BLOCK_BYTES), SystemClock(), ports, ports,
-            container_count=CONTAINERS, limits=LIMITS, table_limits=TABLE_LIMITS,
+            JournalLedgers(journal), CACHE_BYTES, SystemClock(), ports, ports,
+            container_count=CONTAINERS, block_bytes=CACHE_BLOCK_BYTES, limits=LIMITS, table_limits=TABLE_LIMITS,
         )  # fmt: skip
-        running = RunningStore(store, ports, lambda: random.getrandbits(128))
+        running = RunningStore(store, ports, connections, lambda: random.getrandbits(128))
         try:
             journal.start()
             records = ClusterRecords(ports)
@@ -300,15 +313,19 @@ class World:
 
 
 class RunningStore:
-    """A store and the connections to it."""
+    """A store and the connections to it, which are added to `connections`."""
 
-    def __init__(self, store: SegmentStore, ports: TracedPorts, random_uuid: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: SegmentStore,
+        ports: TracedPorts,
+        connections: list[MemoryConnection],
+        random_uuid: Callable[[], int],
+    ) -> None:
         self.store = store
         self._ports = ports
         self._random_uuid = random_uuid
-        self._connections: list[MemoryConnection] = []
-        loop = asyncio.get_running_loop()
-        ports.on_death = partial(loop.call_soon_threadsafe, self._break_off)
+        self._connections = connections
 
     @property
     def is_dead(self) -> bool:
@@ -326,10 +343,6 @@ class RunningStore:
             self._ports.steps_left = after_steps
         else:
             self._ports.end()
-
-    def _break_off(self) -> None:
-        for connection in self._connections:
-            connection.break_off()
 
 
 async def live(

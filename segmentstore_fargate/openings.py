@@ -59,9 +59,8 @@ class ContainerOpenings:
     def begin(self, state: ContainerState) -> None:
         """Open a container in the background, if nothing of it is left here from before."""
         if self._store.is_free(state.container):
-            opening = self._store.begin_opening(state.container)
-            if state.container in self._stopped:
-                opening.progress = self._stopped[state.container][0]
+            stopped = self._stopped.get(state.container)
+            opening = self._store.begin_opening(state.container, stopped[0] if stopped else None)
             self._tasks[state.container] = asyncio.ensure_future(self._run(opening, state))
 
     def note_failure(self, container: int, error: HeadraceError) -> None:

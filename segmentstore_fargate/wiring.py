@@ -18,7 +18,6 @@ from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.model.cluster import StoreLease
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.rates import TICK_S
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.container_opening import ContainerOpening
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
@@ -71,7 +70,7 @@ class SegmentStoreProcess:
         self._scaling_reports = StoreScalingReports(config.scaling_reports_queue_url)
         self._store = SegmentStore(
             JournalLedgers(self._journal),
-            BlockPool(config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes),
+            config.cache_bytes - config.limits.read_cache_bytes - config.receive_bytes,
             self._clock,
             self._metadata_store,
             measured_chunks,

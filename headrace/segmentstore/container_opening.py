@@ -9,32 +9,42 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from headrace.model.container_opening import OpeningProgress, OpeningStep
 from headrace.model.containers import FIRST_EPOCH, SnapshotPointer
-from headrace.model.errors import CorruptError, HeadraceError
+from headrace.model.errors import CorruptError, FencedError, HeadraceError
 from headrace.ports.ledger import Ledger, LedgerStore
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.operation_log import OperationLog
 from headrace.segmentstore.containers.recovery import Recovery
 from headrace.segmentstore.owned_container import OwnedContainer, SharedParts, assemble
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.restoration import restore_container
+from headrace.segmentstore.tiering.segment_records import SegmentRecords
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 _log = logging.getLogger(__name__)
 
 
 class ContainerOpening:
-    """`epoch` is None before the claim. `on_failure` is passed to the container when it is built."""
+    """`epoch` is None before the claim. `on_failure` is passed to the container when it is built.
+
+    `progress` has the earlier failures of the container, if it has stopped before.
+    """
 
     def __init__(
-        self, parts: SharedParts, container: int, on_failure: Callable[[SegmentContainer, HeadraceError], None]
+        self,
+        parts: SharedParts,
+        container: int,
+        on_failure: Callable[[SegmentContainer, HeadraceError], None],
+        progress: OpeningProgress | None = None,
     ) -> None:
         self.container = container
         self.epoch: int | None = None
-        self.progress = OpeningProgress()
+        self.progress = progress or OpeningProgress()
         self.owned: OwnedContainer | None = None
         self._parts = parts
         self._on_failure = on_failure
@@ -82,8 +92,7 @@ class ContainerOpening:
             UnavailableError: the journal has failed.
         """
         if self.owned is not None:
-            self.owned.container.log.on_failure = None  # closing the log is not a failure of the container
-            self.owned.container.log.close()
+            self.owned.container.log.end(FencedError(f"container {self.container} is not opened here"))
             await self.owned.stop()
         recovery, self._recovery, self.owned, self._backfill = self._recovery, None, None, None
         self._restored = False
@@ -122,7 +131,8 @@ class ContainerOpening:
         drop_past_log(ledgers, self.container, await self._snapshots.pointer())
         await asyncio.get_running_loop().run_in_executor(self._parts.log_thread, ledgers.prepare, self.container)
         self._ledger = ledger = ledgers.open(self.container, epoch)
-        recovery = Recovery(self.container, self._parts.pool, self._parts.clock)
+        rates = ContainerRates(self._parts.clock, self._parts.scaling_reports)
+        recovery = Recovery(self.container, self._parts.pool, self._parts.clock, rates)
         self._backfill = await recovery.run(ledger)
         self._recovery = recovery
         _log.info(
@@ -156,20 +166,23 @@ class ContainerOpening:
         parts, recovery = self._parts, self._recovered
         if self._ledger is None or self._backfill is None:
             raise AssertionError("a container is built before its log was opened")
-        log = OperationLog(self._ledger, parts.ordering_clock, recovery.frames.next_sequence, parts.gate)
+        directory = self._directory()
+        records = SegmentRecords(parts.metadata_store, directory, recovery.metadata)
         container = SegmentContainer(
             self.container,
             self._claimed_epoch,
             recovery.metadata,
-            log,
+            partial(OperationLog, self._ledger, parts.ordering_clock, recovery.frames.next_sequence, parts.gate),
             parts.pool,
             parts.clock,
             self._on_failure,
             parts.log_room,
+            recovery.rates,
+            records.find,
         )
         container.dirty.update(recovery.dirty)
         covered = recovery.told_nothing
-        self.owned = assemble(parts, container, self._directory(), self._snapshots, self._backfill, covered=covered)
+        self.owned = assemble(parts, container, directory, records, self._snapshots, self._backfill, covered=covered)
         if self._restored:
             # Before any client is served: later operations in the log refer to the restored segments.
             await self.owned.writer.checkpoint()

@@ -9,6 +9,7 @@ from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -50,6 +51,7 @@ class SharedParts:
     read_cache: RangeCache
     compaction_budget: CompactionBudget
     log_room: LogRoom
+    scaling_reports: ScalingReports | None
     reading_threads: Executor
     """For directory queries of historical readers, so that flushes do not wait behind them."""
     log_thread: Executor
@@ -80,6 +82,7 @@ def assemble(
     parts: SharedParts,
     container: SegmentContainer,
     directory: ChunkDirectory,
+    records: SegmentRecords,
     snapshots: SnapshotStore,
     backfill: Backfill,
     *,
@@ -87,8 +90,13 @@ def assemble(
 ) -> OwnedContainer:
     """Build the tasks of a container without starting them. `covered` is as for `SnapshotWriter`."""
     limits, clock = parts.limits, parts.clock
+    epoch, threads = container.epoch, parts.reading_threads
+    read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
+    reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
+    index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, epoch)
+    tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
     snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, covered=covered)
-    names = ObjectNames(container.container, container.epoch)
+    names = ObjectNames(container.container, epoch)
     small_runs = SmallRuns(limits.compacted_runs_min)
     writer = StorageWriter(
         container,
@@ -100,6 +108,7 @@ def assemble(
         names,
         small_runs,
         backfill,
+        tables.continue_upkeep,
     )
     collector = GarbageCollector(directory, parts.chunk_storage, names, clock, limits)
     compactor = Compactor(
@@ -111,13 +120,6 @@ def assemble(
         parts.compaction_budget,
         lambda: writer.is_calm,
     )
-    records = SegmentRecords(parts.metadata_store, directory, container.metadata)
-    evictor = Evictor(container, records, snapshots, clock, limits)
+    evictor = Evictor(container, records, snapshots, clock, limits, tables.forget)
     maintenance = MaintenanceTasks(container, [collector, compactor, evictor, container.writers], limits)
-    epoch, threads = container.epoch, parts.reading_threads
-    read_directory = ChunkDirectory(parts.metadata_store, container.container, epoch, clock, threads=threads)
-    reader = StorageReader(read_directory, parts.chunk_storage, parts.read_cache)
-    index_store = IndexStore(parts.metadata_store, parts.chunk_storage, container.container, container.epoch)
-    tables = TableStore(container, reader, index_store, parts.table_memory, backfill)
-    container.idle.find_record, container.idle.forget = records.find, tables.forget
     return OwnedContainer(container, writer, reader, tables, evictor, maintenance, backfill)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from headrace.model.container_opening import OpeningStep
+from headrace.model.container_opening import OpeningProgress, OpeningStep
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import FencedError, HeadraceError
 from headrace.model.names import container_of_segment, is_transient_segment_name
@@ -21,7 +21,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import LedgerStore
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.scaling_reports import ScalingReports
-from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.block_pool import BLOCK_BYTES, BlockPool
 from headrace.segmentstore.container_opening import ContainerOpening, drop_past_log
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
@@ -43,24 +43,25 @@ READING_THREADS: Final = 4
 
 
 class SegmentStore:
-    """`on_failure` is called when a container stops for good."""
+    """`on_failure` is called when a container stops for good. The sizes of the cache are as for `BlockPool`."""
 
     def __init__(
         self,
         ledgers: LedgerStore,
-        pool: BlockPool,
+        cache_bytes: int,
         clock: Clock,
         metadata_store: MetadataStore,
         chunk_storage: ChunkStorage,
         *,
         container_count: int,
+        block_bytes: int = BLOCK_BYTES,
         limits: StorageLimits | None = None,
         table_limits: TableLimits | None = None,
         on_failure: Callable[[SegmentContainer, HeadraceError], None] | None = None,
         scaling_reports: ScalingReports | None = None,
     ) -> None:
         self.gate = LeaseGate(clock)
-        self.pool = pool
+        self.pool = BlockPool(cache_bytes, block_bytes, self._hurry)
         self.clock = clock
         self.container_count = container_count
         self.metrics = StoreMetrics()
@@ -72,7 +73,7 @@ class SegmentStore:
         self._log_room = LogRoom(ledgers.space, lambda: (each.container.log.ledger for each in self._owned.values()))
         self._parts = SharedParts(
             ledgers,
-            pool,
+            self.pool,
             clock,
             self.gate,
             OrderingClock(clock),
@@ -83,18 +84,17 @@ class SegmentStore:
             self.read_cache,
             CompactionBudget(limits.compaction_bytes_per_s, clock),
             self._log_room,
+            scaling_reports,
             ThreadPoolExecutor(READING_THREADS, thread_name_prefix="directory-reader"),
             ThreadPoolExecutor(1, thread_name_prefix="log-reader"),
         )
         self._on_failure = on_failure
-        self._scaling_reports = scaling_reports
         self._openings: dict[int, ContainerOpening] = {}
         self._handed_over: dict[int, OwnedContainer] = {}  # their held acknowledgements need their claims
         self._handing_over: set[asyncio.Future[bool]] = set()
         self._retiring: dict[int, asyncio.Task[None]] = {}
-        self.throttle = Throttle(pool, self._log_room, lambda: [each.container for each in self._owned.values()])
+        self.throttle = Throttle(self.pool, self._log_room, lambda: [each.container for each in self._owned.values()])
         self._background: set[asyncio.Task[None]] = set()
-        pool.on_pressure = self._hurry
 
     @property
     def owned(self) -> Mapping[int, OwnedContainer]:
@@ -126,9 +126,13 @@ class SegmentStore:
         served = container in self._owned or container in self._handed_over
         return not (served or container in self._openings or container in self._retiring)
 
-    def begin_opening(self, container: int) -> ContainerOpening:
-        """Begin to open a container that is free. The caller ends the opening with `serve` or `cancel_opening`."""
-        opening = self._openings[container] = ContainerOpening(self._parts, container, self._container_failed)
+    def begin_opening(self, container: int, progress: OpeningProgress | None = None) -> ContainerOpening:
+        """Begin to open a container that is free. The caller ends the opening with `serve` or `cancel_opening`.
+
+        `progress` has the earlier failures of a container that has stopped.
+        """
+        opening = ContainerOpening(self._parts, container, self._container_failed, progress)
+        self._openings[container] = opening
         return opening
 
     def serve(self, opening: ContainerOpening) -> None:
@@ -136,8 +140,7 @@ class SegmentStore:
         del self._openings[opening.container]
         owned = self._owned[opening.container] = opening.start()
         self._log_room.look(self.clock.monotonic_s())
-        if self._scaling_reports is not None:
-            owned.container.rates.start(self._scaling_reports)
+        owned.container.rates.start(owned.container.metadata.segments.values())
         self._remove_transients(owned.container)
 
     def cancel_opening(self, opening: ContainerOpening) -> None:
@@ -215,8 +218,7 @@ class SegmentStore:
             clean = False
         await owned.writer.stop()
         await owned.backfill.stop()
-        segment_container.log.on_failure = None  # the end of a hand-over is not a failure of the container
-        segment_container.log.fail(FencedError(f"container {container} was handed over: look up its owner again"))
+        segment_container.log.end(FencedError(f"container {container} was handed over: look up its owner again"))
         owned.tables.cancel()
         if not clean:
             self._retire(container, self._release(owned))

@@ -29,7 +29,6 @@ from headrace.model.errors import (
 from headrace.model.names import transaction_segment_name
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import APPEND_BYTES_MAX, AttributeBound, SegmentScaleRate, SegmentStores
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
@@ -67,11 +66,12 @@ class RealStore:
         self.journal.start()
         self.store = SegmentStore(
             JournalLedgers(self.journal),
-            BlockPool(32 << 20, 64 << 10),
+            32 << 20,
             SystemClock(),
             self.metadata,
             MemoryChunkStorage(),
             container_count=CONTAINERS,
+            block_bytes=64 << 10,
         )
         for container in range(CONTAINERS):
             claim = claim_body(ContainerClaim("store-0", "127.0.0.1", 1, "local"))

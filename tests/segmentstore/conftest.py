@@ -21,8 +21,8 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Create, Key, Replace
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
@@ -144,6 +144,8 @@ class World:
         default_factory=lambda: StorageLimits(flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
     )
     table_limits: TableLimits = field(default_factory=TableLimits)
+    failures: list[tuple[int, HeadraceError]] = field(default_factory=list)
+    """The containers of its stores that have stopped for good, and why."""
     random: Random = field(default_factory=lambda: Random(42))
 
     def claim(self, container: int) -> int:
@@ -165,14 +167,15 @@ class World:
             self.disk, lambda: self.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=self.file_bytes
         )
         journal.start()
-        pool = BlockPool(self.cache_bytes, self.block_bytes)
         store = SegmentStore(
             JournalLedgers(journal),
-            pool,
+            self.cache_bytes,
             self.clock,
             self.metadata,
             self.chunks,
             container_count=self.container_count,
+            block_bytes=self.block_bytes,
+            on_failure=lambda container, error: self.failures.append((container.container, error)),
             limits=self.limits,
             scaling_reports=self.reports,
             table_limits=self.table_limits,

@@ -222,12 +222,9 @@ def test_a_store_that_ends_amid_a_load_loses_nothing(world, run, loads, end):
 
 
 def test_a_log_that_cannot_be_read_stops_the_container(world, run, loads):
-    failures = []
-
     async def scenario():
         await killed(world)
         async with world.running(graceful=False) as running:
-            running.store._on_failure = lambda container, error: failures.append((container.container, error.message))
             reader = await running.connect()
             reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
             loads.error = OSError(5, "Input/output error")
@@ -237,7 +234,8 @@ def test_a_log_that_cannot_be_read_stops_the_container(world, run, loads):
             assert not running.store.owned
 
     run(scenario())
-    assert failures == [(0, "the log of container 0 cannot be read: [Errno 5] Input/output error")]
+    ((container, error),) = world.failures
+    assert (container, error.message) == (0, "the log of container 0 cannot be read: [Errno 5] Input/output error")
 
 
 def test_room_is_kept_for_what_was_promised():

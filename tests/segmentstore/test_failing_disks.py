@@ -105,9 +105,8 @@ def test_nothing_is_acknowledged_after_a_failure(world, run, disk, step, error):
         disk.before = before
 
     async def scenario():
-        failures = []
+        failures = world.failures
         async with world.running(graceful=False) as running:
-            running.store._on_failure = lambda container, cause: failures.append((container.container, cause))
             client, other = await running.connect(), await running.connect()
             await client.create(SEGMENTS[0])
             for segment in SEGMENTS[1:]:

@@ -116,6 +116,17 @@ def test_a_reader_at_the_tail_is_told_at_once_and_the_cache_is_free(world, run):
     run(scenario())
 
 
+def test_a_hand_over_is_no_failure_of_the_container(world, run):
+    async def scenario():
+        async with world.running() as running:
+            client = await running.connect()
+            await client.create(SEGMENT)
+            assert await running.store.hand_over(0, 60)
+            assert world.failures == []
+
+    run(scenario())
+
+
 def test_an_append_that_is_being_synced_is_handed_over_as_well(world, run):
     """It is the only one that tier 2 lacks, and becomes durable while the container is drained."""
 

@@ -111,9 +111,8 @@ def test_a_truncation_point_is_the_begin_of_a_frame(run):
 def test_after_a_failure_all_that_waits_is_told_so_and_nothing_else(run):
     async def scenario():
         ledger = ListLedger()
-        log = open_log(ledger)
         failures, told = [], []
-        log.on_failure = failures.append
+        log = open_log(ledger, on_failure=failures.append)
         for frame in range(3):
             log.append([b"op"], told.append)
             log.when_durable(lambda: told.append("durable"))
@@ -137,12 +136,34 @@ def test_after_a_failure_all_that_waits_is_told_so_and_nothing_else(run):
     run(scenario())
 
 
+@pytest.mark.parametrize(("stop", "reported"), [("fail", 1), ("end", 0)])
+def test_the_end_of_a_log_is_no_failure_of_the_container(run, stop, reported):
+    async def scenario():
+        ledger = ListLedger()
+        failures, told = [], []
+        log = open_log(ledger, on_failure=failures.append)
+        log.append([b"submitted"], told.append)
+        await turn()
+        log.append([b"open"], told.append)
+        waiting, error = log.expect(), FencedError("handed over")
+        getattr(log, stop)(error)
+        ledger.acknowledge()
+        await turn()
+        assert told == [error, error], "the callers learn of the end in both cases"
+        assert waiting.exception() is log.failure is error
+        log.fail(UnavailableError("later"))
+        assert len(failures) == reported
+        with pytest.raises(FencedError):
+            log.append([b"late"], told.append)
+
+    run(scenario())
+
+
 def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
     async def scenario():
         ledger = ListLedger()
-        log = open_log(ledger)
         told, failures = [], []
-        log.on_failure = failures.append
+        log = open_log(ledger, on_failure=failures.append)
 
         def defective(_error):
             raise ZeroDivisionError("a defect")
@@ -161,9 +182,8 @@ def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
 def test_a_ledger_that_takes_no_more_fails_the_log_with_what_had_gathered(run):
     async def scenario():
         ledger = ListLedger()
-        log = open_log(ledger)
         told, failures = [], []
-        log.on_failure = failures.append
+        log = open_log(ledger, on_failure=failures.append)
         log.append([b"op"], told.append)
         ledger.failure = FencedError("a newer owner")
         with pytest.raises(FencedError):

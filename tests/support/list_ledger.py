@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from headrace.adapters.memory.manual_clock import ManualClock
-from headrace.model.errors import FencedError
+from headrace.model.errors import FencedError, HeadraceError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -51,11 +51,15 @@ def turn() -> Awaitable[None]:
     return asyncio.sleep(0)
 
 
-def open_log(ledger: ListLedger, reader: FrameReader | None = None) -> OperationLog:
+def open_log(
+    ledger: ListLedger,
+    reader: FrameReader | None = None,
+    on_failure: Callable[[HeadraceError], None] | None = None,
+) -> OperationLog:
     """A log that begins, or goes on where the reader has come to."""
     clock = OrderingClock(ManualClock())
     clock.observe(reader.last_ordering if reader else 0)
-    return OperationLog(ledger, clock, reader.next_sequence if reader else 0)
+    return OperationLog(ledger, clock, reader.next_sequence if reader else 0, on_failure=on_failure)
 
 
 def read_all(entries: list[bytes]) -> tuple[list[tuple[int, bytes]], FrameReader]:

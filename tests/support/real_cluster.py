@@ -36,7 +36,6 @@ from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_b
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.store import SegmentStore
@@ -113,14 +112,14 @@ class RealCluster:
             self.disk, lambda: random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=4 << 20
         )
         self._journal.start()
-        pool = BlockPool(16 << 20, 64 << 10)
         self.store = SegmentStore(
             JournalLedgers(self._journal),
-            pool,
+            16 << 20,
             self.clock,
             self.metadata,
             self.chunks,
             container_count=CONTAINERS,
+            block_bytes=64 << 10,
             limits=NO_FLUSH,
             scaling_reports=self._scaling_reports,
         )

@@ -21,7 +21,6 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import UnavailableError
-from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.connections.receive_memory import ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.log.journal import Journal
@@ -80,11 +79,11 @@ class StoreUnderAMachine(RuleBasedStateMachine):
 
         self.disk.before = before
         self.journal.start()
-        self.pool = BlockPool(self.pool_bytes, self.block_bytes)
         self.store = SegmentStore(
-            JournalLedgers(self.journal), self.pool, self.clock, self.tier_2, self.tier_2,  # type: ignore[arg-type]
-            container_count=1, limits=self.limits, table_limits=self.table_limits,
+            JournalLedgers(self.journal), self.pool_bytes, self.clock, self.tier_2, self.tier_2,  # type: ignore[arg-type]
+            container_count=1, block_bytes=self.block_bytes, limits=self.limits, table_limits=self.table_limits,
         )  # fmt: skip
+        self.pool = self.store.pool
         records = ClusterRecords(self.tier_2.metadata)
         (state,) = records.containers([0])
         claim = ContainerClaim("store-0", "127.0.0.1", 1, "local")

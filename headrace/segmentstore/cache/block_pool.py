@@ -28,9 +28,14 @@ ENTRY_CHARGE_BYTES: Final = 256
 
 
 class BlockPool:
-    """The blocks of one process. `budget_bytes` is rounded down to whole blocks."""
+    """The blocks of one process. `budget_bytes` is rounded down to whole blocks.
 
-    def __init__(self, budget_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
+    `on_pressure` is called when a reservation finds no room.
+    """
+
+    def __init__(
+        self, budget_bytes: int, block_bytes: int = BLOCK_BYTES, on_pressure: Callable[[], None] | None = None
+    ) -> None:
         self._blocks_max = budget_bytes // block_bytes
         if self._blocks_max < 2:
             raise InvalidRequestError(f"{budget_bytes} bytes of cache are less than two blocks of {block_bytes} bytes")
@@ -47,7 +52,7 @@ class BlockPool:
         self._limit = 0  # the end of the usable part of the current block
         self.untiered_bytes = 0
         self.evicted_blocks = 0
-        self.on_pressure: Callable[[], None] | None = None
+        self._on_pressure = on_pressure
 
     @property
     def capacity_bytes(self) -> int:
@@ -80,8 +85,8 @@ class BlockPool:
                 details={"bytes": length, "bytes_max": self.reservation_bytes_max},
             )
         if self._waiters or not self._make_room(length, overdraft=False):
-            if self.on_pressure is not None:
-                self.on_pressure()
+            if self._on_pressure is not None:
+                self._on_pressure()
             return None
         return self._take(length)
 

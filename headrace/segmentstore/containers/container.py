@@ -34,7 +34,7 @@ from headrace.segmentstore.cache.reservations import Reservation, WriterMark
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, updated_attributes
 from headrace.segmentstore.containers.attributes import ATTRIBUTES_PER_SEGMENT_MAX, NO_VALUE, is_core
 from headrace.segmentstore.containers.container_rates import ContainerRates
-from headrace.segmentstore.containers.idle_segments import IdleSegments
+from headrace.segmentstore.containers.idle_segments import FindEvicted, IdleSegments
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, resolve
@@ -50,39 +50,46 @@ Keep = Callable[[Segment], bool]
 """Whether a segment must not be changed. The container calls it right before it logs the change."""
 
 
+OpenLog = Callable[[Callable[[HeadraceError], None]], OperationLog]
+"""Opens the container's log, which calls its argument when it fails."""
+
+
 def never(_segment: Segment) -> bool:
     return False
 
 
 class SegmentContainer:
-    """`on_failure` is called once, when the container stops for good."""
+    """`on_failure` is called once, when the container stops for good.
+
+    `find_record` looks up the record of an evicted segment. `news` is set when there is work for the storage writer
+    that must not wait for its next tick.
+    """
 
     def __init__(
         self,
         container: int,
         epoch: int,
         metadata: ContainerMetadata,
-        log: OperationLog,
+        open_log: OpenLog,
         pool: BlockPool,
         clock: Clock,
         on_failure: Callable[[SegmentContainer, HeadraceError], None],
         log_room: LogRoom,
+        rates: ContainerRates,
+        find_record: FindEvicted,
     ) -> None:
         self.container = container
         self.epoch = epoch
         self.metadata = metadata
         self.pool = pool
-        self.log = log
+        self.log = open_log(self._stopped)
         self.log_room = log_room
-        log.on_failure = self._stopped
         self.dirty: dict[int, Segment] = {}
-        self.on_news: Callable[[], None] | None = None
-        self.on_stored: Callable[[], None] | None = None
-        """Called when tier 2 has received more data of the container."""
+        self.news = asyncio.Event()
         self.metrics = ContainerMetrics()
-        self.rates = ContainerRates(metadata, clock)
+        self.rates = rates
         self.writers = WriterExpiry(epoch, metadata, self.log, clock, self._check_log_space)
-        self.idle = IdleSegments(metadata, self.log, self.dirty, self.writers, self._check_log_space)
+        self.idle = IdleSegments(metadata, self.log, self.dirty, self.writers, self._check_log_space, find_record)
         self.changes = 0
         """Counts creations, removals, seals and truncations of segments; appends do not count."""
         self._noted_sequence = -1
@@ -349,16 +356,13 @@ class SegmentContainer:
 
     def tell_news(self) -> None:
         """Wake the storage writer, for work that must not wait for its next tick."""
-        if self.on_news is not None:
-            self.on_news()
+        self.news.set()
 
     # Progress of the storage writer
 
     def note_stored(self, storage_lengths: Sequence[tuple[int, int]]) -> None:
         """Log how much of the segments is in tier 2. No caller waits for this operation."""
         self.log.append(data_frames.encode_operation(data_frames.StoredOperation(storage_lengths)), unwatched)
-        if self.on_stored is not None:
-            self.on_stored()
         self._noted_sequence = self.log.last_sequence
 
     @property

@@ -6,6 +6,7 @@ one check for None. Clocks are read and rules evaluated at ticks, only for segme
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace import wire
@@ -16,7 +17,6 @@ from headrace.ports.scaling_reports import ScalingReports
 from headrace.segmentstore.containers.attributes import SCALE_POLICY_RATE, SCALE_POLICY_TYPE
 
 if TYPE_CHECKING:
-    from headrace.segmentstore.containers.metadata import ContainerMetadata
     from headrace.segmentstore.containers.segment import Segment
 
 _BYTES_PER_KILOBYTE: Final = 1024
@@ -54,14 +54,14 @@ class WatchedSegment:
 
 
 class ContainerRates:
-    """The watched segments of one container."""
+    """The watched segments of one container. Without `reports` no segment is watched."""
 
-    def __init__(self, metadata: ContainerMetadata, clock: Clock) -> None:
+    def __init__(self, clock: Clock, reports: ScalingReports | None) -> None:
         self.hot_reports = 0
         self.cold_reports = 0
-        self._metadata = metadata
         self._clock = clock
-        self._reports: ScalingReports | None = None
+        self._reports = reports
+        self._started = False
         self._watched: dict[str, WatchedSegment] = {}
         self._touched: list[WatchedSegment] = []
         self._swept_s = clock.monotonic_s()
@@ -69,15 +69,19 @@ class ContainerRates:
     def __len__(self) -> int:
         return len(self._watched)
 
-    def start(self, reports: ScalingReports) -> None:
-        """Watch the segments in memory and those that enter it later."""
-        self._reports = reports
-        self._metadata.on_policy = self.watch
-        for segment in self._metadata.segments.values():
+    def start(self, segments: Iterable[Segment]) -> None:
+        """Watch the segments in memory, `segments`, and those that enter it later. Call it when they are served."""
+        self._started = self._reports is not None
+        for segment in segments:
             self.watch(segment)
 
     def watch(self, segment: Segment) -> None:
-        """Start, update or end the watch of a segment that entered memory or changed its policy, seal or existence."""
+        """Start, update or end the watch of a segment that entered memory or changed its policy, seal or existence.
+
+        Does nothing before `start`, so that a recovery does not count the writes that it replays.
+        """
+        if not self._started:
+            return
         scale_type, target = segment.attribute(SCALE_POLICY_TYPE), segment.attribute(SCALE_POLICY_RATE)
         by_rate = target > 0 and scale_type in (wire.SCALE_TYPE_KBYTES_PER_SEC, wire.SCALE_TYPE_EVENTS_PER_SEC)
         if not by_rate or segment.sealed or segment.removed or parent_segment_name(segment.name) is not None:

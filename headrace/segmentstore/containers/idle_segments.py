@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
 from headrace.codec.records.segment_record import without_number
-from headrace.model.errors import UnavailableError
 from headrace.model.names import is_transient_segment_name
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog
@@ -37,9 +36,8 @@ FindEvicted = Callable[[str], Awaitable[EvictedSegment | None]]
 class IdleSegments:
     """Evictions and activations of one container's segments.
 
-    The code that opens the container sets `find_record`, which looks up the record of an evicted segment. It also sets
-    `forget`, which discards what tables keep of a segment, or returns False while they need it.
-    `recording` maps the numbers of segments to the write of their record; their removal waits for that write.
+    `find_record` looks up the record of an evicted segment. `recording` maps the numbers of segments to the write of
+    their record; their removal waits for that write.
     """
 
     def __init__(
@@ -49,15 +47,15 @@ class IdleSegments:
         dirty: Mapping[int, Segment],
         writers: WriterExpiry,
         check_log_space: Callable[[], None],
+        find_record: FindEvicted,
     ) -> None:
-        self.find_record: FindEvicted | None = None
-        self.forget: Callable[[Segment], bool] | None = None
         self.recording: dict[int, asyncio.Future[None]] = {}
         self._metadata = metadata
         self._log = log
         self._dirty = dirty
         self._writers = writers
         self._check_log_space = check_log_space
+        self._find_record = find_record
         self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
         self._activations: set[asyncio.Task[None]] = set()
 
@@ -74,17 +72,18 @@ class IdleSegments:
         """The state to write to the record of a segment before it is evicted."""
         return replace(without_number(segment.snapshot()), writers_gone=self._writers.gone_of(segment))
 
-    def evict(self, segment: Segment, state: bytes) -> bool:
+    def evict(self, segment: Segment, state: bytes, forget: Callable[[Segment], bool]) -> bool:
         """Evict a segment whose record is written. Returns False if it is in use, or has changed since.
 
-        `state` is the encoded `state_of` that the record contains.
+        `state` is the encoded `state_of` that the record contains. `forget` discards what tables keep of the segment,
+        or returns False while they need it.
 
         Raises:
             UnavailableError, FencedError: the container has stopped.
         """
         if not self.may_leave(segment) or encode_segment(self.state_of(segment)) != state:
             return False
-        if self.forget is not None and not self.forget(segment):
+        if not forget(segment):
             return False
         self._apply(data_frames.EvictOperation(segment.number))
         self._writers.evicted(segment)
@@ -124,9 +123,7 @@ class IdleSegments:
                 future.set_result(found)
 
     async def _look_up(self, name: str) -> bool:
-        if self.find_record is None:
-            raise UnavailableError(f"container {self._metadata.container} is not ready to look up segments")
-        found = await self.find_record(name)
+        found = await self._find_record(name)
         if found is None:
             return False
         self._check_log_space()

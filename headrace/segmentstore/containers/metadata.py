@@ -43,12 +43,12 @@ class ContainerMetadata:
     `segments` are those in memory; `has_records` and `doubtful_before` are as in `ContainerSnapshot`.
     """
 
-    def __init__(self, container: int, pool: BlockPool) -> None:
+    def __init__(self, container: int, pool: BlockPool, on_policy: Callable[[Segment], None]) -> None:
         self.container = container
         self.next_number = 1
         self.segments: dict[str, Segment] = {}
         self.deletions: dict[str, int] = {}
-        self.on_policy: Callable[[Segment], None] | None = None
+        self._on_policy = on_policy
         self.has_records = False
         self.doubtful_before = 0
         self._deleted_numbers: dict[str, int] = {}
@@ -121,7 +121,7 @@ class ContainerMetadata:
                 segment = self.by_number(operation.number)
                 segment.set_by_client(operation.attributes)
                 if any(key in _POLICY_ATTRIBUTES for key, _ in operation.attributes):
-                    self._note_policy(segment)
+                    self._on_policy(segment)
                 segment.last_modified_ms = operation.now_ms
                 return _nothing
             case data_frames.SealOperation():
@@ -165,7 +165,7 @@ class ContainerMetadata:
     def _seal(self, operation: data_frames.SealOperation) -> Settle:
         segment = self.by_number(operation.number)
         segment.sealed = True
-        self._note_policy(segment)
+        self._on_policy(segment)
         segment.last_modified_ms = operation.now_ms
 
         def settle() -> None:
@@ -236,15 +236,11 @@ class ContainerMetadata:
     def _enter(self, segment: Segment) -> None:
         self.segments[segment.name] = segment
         self._by_number[segment.number] = segment
-        self._note_policy(segment)
-
-    def _note_policy(self, segment: Segment) -> None:
-        if self.on_policy is not None:
-            self.on_policy(segment)
+        self._on_policy(segment)
 
     def _remove(self, segment: Segment, ledger_entry: int) -> None:
         segment.removed = True
-        self._note_policy(segment)
+        self._on_policy(segment)
         del self.segments[segment.name]
         del self._by_number[segment.number]
         self.deletions[segment.name] = ledger_entry

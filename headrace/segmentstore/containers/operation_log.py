@@ -36,7 +36,9 @@ Reached = Callable[[HeadraceError | None], None]
 
 
 class OperationLog:
-    """`next_sequence` is the sequence number of the first operation. `on_failure` is called once, with the first error.
+    """`next_sequence` is the sequence number of the first operation.
+
+    `on_failure` is called once, with the error that stopped the log. It is not called for a log that was ended (`end`).
 
     `current_ordering` is that of the frame with the last byte of the newest operation. Every operation that begins in
     an entry up to `durable_entry` is durable.
@@ -48,11 +50,12 @@ class OperationLog:
         ordering_clock: OrderingClock,
         next_sequence: int = 0,
         gate: LeaseGate | None = None,
+        on_failure: Callable[[HeadraceError], None] | None = None,
     ) -> None:
         self.ledger = ledger
         self.gate = gate
         self.failure: HeadraceError | None = None
-        self.on_failure: Callable[[HeadraceError], None] | None = None
+        self._on_failure = on_failure
         self.current_ordering = 0
         self.last_sequence = self.durable_sequence = next_sequence - 1
         self.durable_entry = ledger.next_entry - 1
@@ -160,7 +163,17 @@ class OperationLog:
         return future
 
     def fail(self, error: HeadraceError) -> None:
-        """Stop for good. All waiting callers get the error."""
+        """Stop for good. All waiting callers get the error, and `on_failure` is called."""
+        if self.failure is None:
+            self.end(error)
+            if self._on_failure is not None:
+                self._on_failure(error)
+
+    def end(self, error: HeadraceError) -> None:
+        """Stop for good, because the container is not served here any more. All waiting callers get the error.
+
+        This is not a failure of the container, so `on_failure` is not called.
+        """
         if self.failure is not None:
             return
         self.failure = error
@@ -171,8 +184,6 @@ class OperationLog:
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
-        if self.on_failure is not None:
-            self.on_failure(error)
 
     def frame_durable(self, frame: _Frame) -> None:
         """Note that the frames up to this one are durable. Only frames call this."""

@@ -23,6 +23,7 @@ from headrace.ports.clock import Clock
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.backfill import Backfill
+from headrace.segmentstore.containers.container_rates import ContainerRates
 from headrace.segmentstore.containers.frame_reader import FrameReader, LoggedOperation
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import Segment
@@ -42,10 +43,14 @@ class _ReadOperation(NamedTuple):
 
 
 class Recovery:
-    """One recovery of one container. `dirty` are the segments with bytes to flush or directories to change."""
+    """One recovery of one container. `dirty` are the segments with bytes to flush or directories to change.
 
-    def __init__(self, container: int, pool: BlockPool, clock: Clock) -> None:
-        self.metadata = ContainerMetadata(container, pool)
+    `rates` watches the segments of the container once it is served.
+    """
+
+    def __init__(self, container: int, pool: BlockPool, clock: Clock, rates: ContainerRates | None = None) -> None:
+        self.rates = ContainerRates(clock, None) if rates is None else rates
+        self.metadata = ContainerMetadata(container, pool, self.rates.watch)
         self.dirty: dict[int, Segment] = {}
         self.frames = FrameReader(container)
         self._pool = pool

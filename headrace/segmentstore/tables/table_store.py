@@ -51,7 +51,6 @@ class TableStore:
         self._memory = memory
         self._backfill = backfill
         self._stopped = False
-        container.on_stored = self._stored
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Table]:
@@ -152,6 +151,12 @@ class TableStore:
                 tasks.append(resident.task)
         return tasks
 
+    def continue_upkeep(self) -> None:
+        """Continue upkeep that waited for tier 2. Call it when tier 2 has received more bytes of the container."""
+        for _, resident in self._memory.of_container(self._container.container):
+            self._start_upkeep(resident)
+            resident.table.hurry()
+
     # Inside
 
     async def _segment(self, name: str) -> Segment:
@@ -167,12 +172,6 @@ class TableStore:
         memory = self._memory
         table = Table(self._container, self._reader, segment, memory.index, self._index_store, memory.limits)
         return Resident(table, TableUpkeep(table, self._index_store, memory.index, memory.limits))
-
-    def _stored(self) -> None:
-        """Continue upkeep that waited for tier 2, which has more bytes now."""
-        for _, resident in self._memory.of_container(self._container.container):
-            self._start_upkeep(resident)
-            resident.table.hurry()
 
     def _start_upkeep(self, resident: Resident) -> None:
         table = resident.table

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headrace.model.chunks import ChunkRun
@@ -29,7 +30,10 @@ TRIMMED_AT_ONCE_MAX: Final = 4
 
 
 class DirectoryUpkeep:
-    """Updates the chunk directory of one container, in the passes of its storage writer."""
+    """Updates the chunk directory of one container, in the passes of its storage writer.
+
+    `on_stored` is called when tier 2 has received more bytes of the container.
+    """
 
     def __init__(
         self,
@@ -37,11 +41,13 @@ class DirectoryUpkeep:
         directory: ChunkDirectory,
         small_runs: SmallRuns,
         object_bytes_max: int,
+        on_stored: Callable[[], None],
     ) -> None:
         self._container = container
         self._directory = directory
         self._small_runs = small_runs
         self._object_bytes_max = object_bytes_max
+        self._on_stored = on_stored
         self._looked_at = -1  # number of the segment that was trimmed last in this pass
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
@@ -64,6 +70,11 @@ class DirectoryUpkeep:
             self._small_runs.note(place.name, run.length)
         if shift + run.offset < home.start_offset:
             home.trimmed_offset = 0  # truncated before it was flushed: trim again
+
+    def note_stored(self, segments: Iterable[Segment]) -> None:
+        """Log how much of the segments tier 2 has now."""
+        self._container.note_stored([(segment.number, segment.storage_length) for segment in segments])
+        self._on_stored()
 
     def _contradiction(self, segment: Segment, run: ChunkRun, what: str) -> CorruptError:
         message = f"the chunk directory has {segment.name} {what}"
@@ -96,7 +107,7 @@ class DirectoryUpkeep:
             target.advance_storage(target.length)
         else:
             raise CorruptError(f"the chunk directory has lost runs of {merge.source.name}, merged into {target.name}")
-        self._container.note_stored([(target.number, target.storage_length)])
+        self.note_stored([target])
 
     async def _has_moved_on(self, source: Segment, end: int) -> bool:
         """Whether the bytes of a merged segment up to `end` have reached a segment that it was merged into.

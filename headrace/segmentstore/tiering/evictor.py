@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
@@ -37,7 +37,8 @@ SWEEPS_PER_IDLE_TIME: Final = 4
 class Evictor:
     """The task that evicts idle segments of one container.
 
-    It starts when tier 2 has a snapshot, from which a restoration learns that segments may have records.
+    It starts when tier 2 has a snapshot, from which a restoration learns that segments may have records. `forget`
+    discards what tables keep of a segment, or returns False while they need it.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Evictor:
         snapshots: SnapshotStore,
         clock: Clock,
         limits: StorageLimits,
+        forget: Callable[[Segment], bool],
     ) -> None:
         self._container = container
         self._records = records
         self._snapshots = snapshots
         self._clock = clock
         self._limits = limits
+        self._forget = forget
         self._every_s = limits.idle_segment_s / SWEEPS_PER_IDLE_TIME
         self._due_s = clock.monotonic_s() + self._every_s
 
@@ -126,7 +129,7 @@ class Evictor:
         gone = 0
         for segment, _, encoded, digest in leaving:
             if segment.recorded is not None and segment.recorded.digest == digest and self._is_idle(segment):
-                gone += self._container.idle.evict(segment, encoded)
+                gone += self._container.idle.evict(segment, encoded, self._forget)
         return gone
 
     async def _record(self, outdated: list[tuple[Segment, SegmentSnapshot, bytes]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
@@ -34,7 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 class StorageWriter:
-    """One per container; `wake` lets it look at once instead of at its next tick."""
+    """One per container; `wake` lets it look at once instead of at its next tick.
+
+    `on_stored` is called when tier 2 has received more bytes of the container.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class StorageWriter:
         names: ObjectNames,
         small_runs: SmallRuns,
         backfill: Backfill,
+        on_stored: Callable[[], None],
     ) -> None:
         self._container = container
         self._directory = directory
@@ -54,16 +59,15 @@ class StorageWriter:
         self._limits = limits
         self._snapshots = snapshots
         self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
-        self._woken = asyncio.Event()
+        self._woken = container.news
         self._draining = False
         self._names = names
-        self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max)
+        self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max, on_stored)
         self._backfill = backfill
         self._uploads = ObjectUploads(chunk_storage, container.pool, names, limits.objects_in_flight_max)
         self._retrying = False
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        container.on_news = self.wake
 
     def start(self) -> None:
         """Work until `stop`."""
@@ -80,7 +84,7 @@ class StorageWriter:
         return self._draining or container.pool.under_pressure or container.log.ledger.wants_truncation
 
     def wake(self) -> None:
-        self._woken.set()
+        self._container.tell_news()
 
     async def drain(self) -> bool:
         """Flush everything that was accepted, checkpoint, and write the last snapshot. The container accepts no more.
@@ -264,8 +268,7 @@ class StorageWriter:
                     self._upkeep.take_as_stored(place, run)
                     if not found:  # what is left came after this flush had begun
                         home.untiered_since_s = packed_at_s
-                stored = [waiting[index][0] for index, _ in entered]
-                self._container.note_stored([(place.number, place.storage_length) for place in stored])
+                self._upkeep.note_stored(waiting[index][0] for index, _ in entered)
             finally:
                 done()
             waiting = [

@@ -34,7 +34,7 @@ def test_a_crash_between_the_record_and_the_log_leaves_the_segment_in_memory(wor
             await client.create(FIRST)
             await write(client, FIRST, [b"0"])
             await rest(running)
-            running.store.owned[0].container.idle.evict = lambda segment, state: False
+            running.store.owned[0].container.idle.evict = lambda segment, state, forget: False
             assert await running.store.owned[0].evictor.sweep() == 0
             await client.append(WRITER, 1, b"1")
             assert segment_record_of_body(world.metadata.get(record_key(FIRST)).body).state.length == 1
