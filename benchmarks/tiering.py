@@ -80,14 +80,14 @@ async def flushed_mb_per_s(directory: Path, tier: Tier2, in_flight_max: int, tot
     metadata = MemoryMetadataStore()
     claim = ContainerClaim("store", "localhost", 1, "local")
     metadata.write(Create(Key(CLUSTER_PARTITION, claim_sort(0)), claim_body(claim)))
-    pool = BlockPool(2 * total_bytes + SLACK_BYTES)
+    cache_bytes = 2 * total_bytes + SLACK_BYTES
     chunks = _PacedChunkStorage(tier)
     limits = StorageLimits(flush_age_s=DEADLINE_S, flush_bytes=1 << 62, objects_in_flight_max=in_flight_max)
     store = SegmentStore(
-        JournalLedgers(journal), pool, SystemClock(), metadata, chunks, container_count=1, limits=limits
+        JournalLedgers(journal), cache_bytes, SystemClock(), metadata, chunks, container_count=1, limits=limits
     )
     await store.open_container(0, 0)
-    await _fill(store.owned[0].container, pool, total_bytes)
+    await _fill(store.owned[0].container, store.pool, total_bytes)
     started_s = time.perf_counter()
     chunks.opened.set()
     await store.close(DEADLINE_S)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headrace.controller.ticks.watermark_ticks import ScheduleEntry
     from headrace.controller.workflow import Tools
     from headrace.metadata.fixed_settings import FixedSettingsReader
-    from headrace.metadata.optimistic_retry import ConflictBackOff
+    from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
     from headrace.ports.clock import Clock
@@ -222,7 +222,7 @@ def scope_deletion_service() -> ScopeDeletionService:
 def stream_service() -> StreamService:
     from headrace.controller.services.streams import StreamService
 
-    return StreamService(metadata_store(), request_queue(), clock(), _conflict_back_off())
+    return StreamService(metadata_store(), request_queue(), clock(), _conflict_backoff())
 
 
 @_once
@@ -258,7 +258,7 @@ def transaction_service() -> TransactionService:
     from headrace.controller.services.transactions import TransactionService
 
     return TransactionService(
-        metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits, _conflict_back_off()
+        metadata_store(), segment_stores(), transaction_queues(), clock(), secrets.randbits, _conflict_backoff()
     )
 
 
@@ -365,10 +365,10 @@ def dead_letter_service() -> DeadLetterService:
     return DeadLetterService(metadata_store(), queues, stream_service())
 
 
-def _conflict_back_off() -> ConflictBackOff:
-    from headrace.metadata.optimistic_retry import ConflictBackOff
+def _conflict_backoff() -> ConflictBackoff:
+    from headrace.metadata.optimistic_retry import ConflictBackoff
 
-    return ConflictBackOff(time.sleep, random.random)
+    return ConflictBackoff(time.sleep, random.random)
 
 
 def tools() -> Tools:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from headrace.model.back_off import doubled_pause_s
+from headrace.model.backoff import doubled_pause
 from headrace.ports.clock import Clock
 from headrace.segmentstore.store import SegmentStore
 
@@ -62,6 +62,6 @@ class HandOvers:
 
     def _put_off(self, container: int) -> None:
         failures = self._failed.get(container, (0, 0.0))[0] + 1
-        pause_s = doubled_pause_s(failures, RETRY_FIRST_S, RETRY_MAX_S)
+        pause_s = doubled_pause(failures, RETRY_FIRST_S, RETRY_MAX_S)
         self._failed[container] = failures, self._clock.monotonic_s() + pause_s
         _log.warning("event=hand_over_put_off container=%d failures=%d retry_s=%.0f", container, failures, pause_s)

@@ -18,6 +18,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from functions import wiring
 from functions.observability import count, logger
 from headrace.metadata.fixed_settings import SETTING_CHANGED
+from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, InvalidRequestError
 
 RETRY_FIRST_S = 1
@@ -42,7 +43,7 @@ def message_body(record: SQSRecord) -> dict[str, Any]:
 
 def retry_delay_s(receive_count: int) -> int:
     """Seconds until a message that was received `receive_count` times is delivered again."""
-    return min(RETRY_MAX_S, RETRY_FIRST_S << min(max(receive_count - 1, 0), 16))
+    return doubled_pause(receive_count, RETRY_FIRST_S, RETRY_MAX_S)
 
 
 def report(

@@ -34,7 +34,7 @@ from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.services.watermarks import WatermarkService
-from headrace.metadata.optimistic_retry import ConflictBackOff
+from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 
 
@@ -50,8 +50,8 @@ class BridgeProcess:
         waits, clock, sqs = Waits(threads.run, config.stream_deadline_s), SystemClock(), sqs_client()
         requests = SqsRequestQueue(config.requests_queue_url, sqs)
         tables = SqsRequestQueue(config.tables_queue_url, sqs)
-        back_off = ConflictBackOff(time.sleep, random.random)
-        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock, back_off)
+        backoff = ConflictBackoff(time.sleep, random.random)
+        scopes, streams = ScopeService(metadata), StreamService(metadata, requests, clock, backoff)
         segments = SegmentService(metadata, self._stores, config.container_count)
         service = ControllerService(scopes, streams, segments, waits, lambda: (config.advertised_host, self.port))
         queues = TransactionQueues(
@@ -69,7 +69,7 @@ class BridgeProcess:
             ReaderGroupRpcs(groups, waits),
             TableRpcs(KeyValueTableService(metadata, tables, clock), waits),
             TransactionRpcs(
-                TransactionService(metadata, self._stores, queues, clock, secrets.randbits, back_off), waits
+                TransactionService(metadata, self._stores, queues, clock, secrets.randbits, backoff), waits
             ),
         )
         self._server = BridgeServer({name: rpc for part in parts for name, rpc in part.rpcs().items()}, threads)

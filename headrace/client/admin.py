@@ -7,7 +7,6 @@ controller cannot be reached.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -34,24 +33,18 @@ from headrace.api.streams import (
 from headrace.client.cluster_admin import AsyncClusterAdmin
 from headrace.client.dead_letters_admin import AsyncDeadLettersAdmin
 from headrace.client.http_api import HttpApi, parsed
-from headrace.client.polling import items_of_pages
+from headrace.client.polling import items_of_pages, until
 from headrace.client.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
 from headrace.client.tables_admin import AsyncTablesAdmin
 from headrace.client.transactions_admin import AsyncTransactionsAdmin
 from headrace.client.watermarks_admin import AsyncWatermarksAdmin
-from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, TruncatedError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import StreamCut
-
-OPERATION_TIMEOUT_S = 120.0
-"""How long a method waits for an operation in the background."""
-
-POLL_FIRST_S = 0.05
-POLL_MAX_S = 1.0
 
 At = Literal["head", "tail"]
 CutLike = StreamCut | Mapping[int, int] | None
@@ -102,9 +95,8 @@ class AsyncAdmin:
             await self._api.request("DELETE", path)
             return
         await self._api.request("DELETE", path, query={"recursive": "true"})
-        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
-        while wait and await self.scope_exists(scope):
-            poll_s = await _poll(poll_s, deadline_s, f"deleting scope {scope}")
+        if wait:
+            await until(f"deleting scope {scope}", lambda: self.scope_exists(scope), lambda exists: not exists)
 
     async def create_stream(
         self,
@@ -139,7 +131,7 @@ class AsyncAdmin:
             if not exist_ok:
                 raise
             view = await self.get_stream(scope, stream)
-        while wait and view.state == "CREATING":
+        if wait and view.state == "CREATING":
             view = await self._state_after(scope, stream, "CREATING")
         return view
 
@@ -197,14 +189,20 @@ class AsyncAdmin:
             SealedError: the stream is sealed.
         """
         path, body = f"{_path(scope, stream)}/truncate", {"cut": offsets_json(cut)}
-        answer = await self._api.request("POST", path, body=body)
-        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
-        while wait and answer.get("streamState") == "TRUNCATING":
-            poll_s = await _poll(poll_s, deadline_s, f"truncating {scope}/{stream}")
+        accepted = False
+
+        async def truncate() -> bool:
+            nonlocal accepted
             try:
                 answer = await self._api.request("POST", path, body=body)
             except TruncatedError:
-                return  # Another client has truncated further in the meantime.
+                if accepted:
+                    return True  # Another client has truncated further in the meantime.
+                raise
+            accepted = True
+            return not wait or answer.get("streamState") != "TRUNCATING"
+
+        await until(f"truncating {scope}/{stream}", truncate, bool)
 
     async def scaling_events(
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
@@ -246,7 +244,7 @@ class AsyncAdmin:
         """Deletes a sealed stream. Raises IllegalStateError with code "stream_not_sealed" for any other."""
         await self._api.request("DELETE", _path(scope, stream))
         if wait:
-            await self._gone(scope, stream)
+            await until(f"deleting {scope}/{stream}", lambda: self._is_gone(scope, stream), bool)
 
     async def scale_stream(
         self,
@@ -267,11 +265,15 @@ class AsyncAdmin:
         body = {"sealedSegments": list(seal), "newRanges": [{"low": low, "high": high} for low, high in pairs]}
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
         progress = parsed(ScaleProgress.from_json, answer)
-        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
-        while wait and (now := await self.scale_status(scope, stream, progress.epoch)).status != "SUCCESS":
-            if now.status != "IN_PROGRESS":
+
+        async def is_complete() -> bool:
+            status = (await self.scale_status(scope, stream, progress.epoch)).status
+            if status not in ("IN_PROGRESS", "SUCCESS"):
                 raise IllegalStateError(f"the scale of {scope}/{stream} to epoch {progress.epoch} was rolled back")
-            poll_s = await _poll(poll_s, deadline_s, f"scaling {scope}/{stream}")
+            return status == "SUCCESS"
+
+        if wait:
+            await until(f"scaling {scope}/{stream}", is_complete, bool)
         return ScaleProgress(progress.epoch, ScaleStatus.SUCCESS if wait else progress.status, progress.segments)
 
     async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleProgress:
@@ -338,39 +340,17 @@ class AsyncAdmin:
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
         return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
 
-    async def _state_after(self, scope: str, stream: str, *passing: str) -> StreamView:
-        """Waits until the stream's state is not in `passing`; returns the stream."""
-        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
-        while (view := await self.get_stream(scope, stream)).state in passing:
-            poll_s = await _poll(poll_s, deadline_s, f"{scope}/{stream} in state {view.state}")
-        return view
+    async def _state_after(self, scope: str, stream: str, passing: str) -> StreamView:
+        """Waits until the stream is not in the state `passing`; returns the stream."""
+        what = f"{scope}/{stream} in state {passing}"
+        return await until(what, lambda: self.get_stream(scope, stream), lambda view: view.state != passing)
 
-    async def _gone(self, scope: str, stream: str) -> None:
-        poll_s, deadline_s = POLL_FIRST_S, _now_s() + OPERATION_TIMEOUT_S
-        while True:
-            try:
-                await self.get_stream(scope, stream)
-            except NotFoundError:
-                return
-            poll_s = await _poll(poll_s, deadline_s, f"deleting {scope}/{stream}")
-
-
-async def _poll(poll_s: float, deadline_s: float, what: str) -> float:
-    """Sleeps for `poll_s`. Returns the time to sleep before the poll after the next one.
-
-    Raises:
-        UnavailableError: the sleep would end after the deadline.
-    """
-    if _now_s() + poll_s > deadline_s:
-        raise UnavailableError(
-            f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it continues in the background"
-        )
-    await asyncio.sleep(poll_s)
-    return min(poll_s * 1.5, POLL_MAX_S)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+    async def _is_gone(self, scope: str, stream: str) -> bool:
+        try:
+            await self.get_stream(scope, stream)
+        except NotFoundError:
+            return True
+        return False
 
 
 def _path(scope: str, stream: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import HeadraceError
 
 FIRST_WAIT_S = 0.02
@@ -13,7 +14,7 @@ LONGEST_WAIT_S = 5.0
 
 
 class Backoff:
-    """Exponential backoff with jitter, from `first_wait_s` to LONGEST_WAIT_S. Progress resets it.
+    """Exponential back-off with jitter, from `first_wait_s` to LONGEST_WAIT_S. Progress resets it.
 
     After `give_up_after_s` without progress, the next wait raises the error that caused it. The first wait after
     progress is short, because most often a container has moved and its new address works at once.
@@ -25,11 +26,11 @@ class Backoff:
         self._give_up_after_s = give_up_after_s
         self._jitter = jitter
         self._first_wait_s = first_wait_s
-        self._next_wait_s = first_wait_s
+        self._failures = 0
         self._since_s: float | None = None
 
     def progress(self) -> None:
-        self._next_wait_s = self._first_wait_s
+        self._failures = 0
         self._since_s = None
 
     async def wait(self, problem: HeadraceError) -> None:
@@ -39,5 +40,6 @@ class Backoff:
             self._since_s = now_s
         elif now_s - self._since_s >= self._give_up_after_s:
             raise problem
-        await asyncio.sleep(self._next_wait_s * (0.5 + self._jitter() / 2))
-        self._next_wait_s = min(self._next_wait_s * 2, LONGEST_WAIT_S)
+        self._failures += 1
+        pause_s = doubled_pause(self._failures, self._first_wait_s, LONGEST_WAIT_S)
+        await asyncio.sleep(half_jitter(pause_s, self._jitter()))

@@ -1,6 +1,6 @@
 """JSON requests to the controller's HTTP API, with error mapping and retries.
 
-An error response raises the same class of error that the controller raised. A request is retried, with backoff, if the
+An error response raises the same class of error that the controller raised. A request is retried, with back-off, if the
 error says that a retry can succeed. A request whose outcome is unknown is retried only if it is idempotent.
 """
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from headrace import wire
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.backoff import FIRST_WAIT_S, LONGEST_WAIT_S
+from headrace.model.backoff import doubled_pause
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.wire.client_end import CONNECT_TIMEOUT_S
@@ -155,7 +156,7 @@ class SegmentReads:
 
 
 class _Waits:
-    """Exponential backoff between attempts, until there was no progress for too long."""
+    """Exponential back-off between attempts, until there was no progress for too long."""
 
     def __init__(
         self, give_up_after_s: float, sleep: Callable[[float], None], monotonic_s: Callable[[], float]
@@ -166,7 +167,7 @@ class _Waits:
         self.progress()
 
     def progress(self) -> None:
-        self._next_wait_s = FIRST_WAIT_S
+        self._failures = 0
         self._since_s: float | None = None
 
     def wait(self, problem: HeadraceError) -> None:
@@ -176,8 +177,8 @@ class _Waits:
             self._since_s = now_s
         if problem.retry == "never" or now_s - self._since_s >= self._give_up_after_s:
             raise problem
-        self._sleep(self._next_wait_s)
-        self._next_wait_s = min(self._next_wait_s * 2, LONGEST_WAIT_S)
+        self._failures += 1
+        self._sleep(doubled_pause(self._failures, FIRST_WAIT_S, LONGEST_WAIT_S))
 
 
 class _closing_on_error:

@@ -22,7 +22,7 @@ from headrace.topology import Queue
 LONG_POLL_S = 1
 """Short, so that stopping is quick; an empty receive costs nothing here."""
 
-BACK_OFF_S = 1.0
+BACKOFF_S = 1.0
 
 THREADS_PER_QUEUE_MAX = 2
 """AWS runs up to the queue's `concurrency_max`; a laptop has two cores."""
@@ -95,7 +95,7 @@ class QueuePoller:
                 if not self._stopping.is_set():
                     unforeseen = not isinstance(error, (BotoCoreError, ClientError))
                     _log.warning("queue %s cannot be polled: %s", self.queue.name, error, exc_info=unforeseen)
-                    self._stopping.wait(BACK_OFF_S)
+                    self._stopping.wait(BACKOFF_S)
 
     def _work_on(self, messages: Sequence[Mapping[str, Any]]) -> None:
         event = {"Records": [_record(message, self._arn) for message in messages]}

@@ -16,6 +16,7 @@ from pathlib import Path
 from headrace import topology
 from headrace.local.child_process import ChildProcess
 from headrace.local.failures import LocalStackError
+from headrace.model.backoff import doubled_pause
 from headrace.ports.clock import Clock
 
 READY_TIMEOUT_S = 60.0
@@ -27,8 +28,8 @@ STOP_PATIENCE_S = STOP_DEADLINE_S + 5.0
 
 RESTARTS_MAX = 20
 RESTARTS_WINDOW_S = 60.0
-BACK_OFF_FIRST_S = 0.1
-BACK_OFF_MAX_S = 5.0
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 5.0
 
 _READY_LINE = re.compile(r"ready store=(\S+) host=(\S+) port=(\d+) containers=([\d,]*)")
 
@@ -138,7 +139,7 @@ class SegmentStoreProcess:
                     f"{RESTARTS_WINDOW_S:.0f} s; see {self._log_file}"
                 )
                 return False
-            if self._stopping.wait(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2**attempt)):
+            if self._stopping.wait(doubled_pause(attempt + 1, BACKOFF_FIRST_S, BACKOFF_MAX_S)):
                 return False
             try:
                 self._running_child().stop(0)

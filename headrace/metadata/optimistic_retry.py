@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from headrace.model.backoff import doubled_pause, full_jitter
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import WriteConflictError
 
@@ -19,7 +20,7 @@ ATTEMPTS_PER_MESSAGE_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ConflictBackOff:
+class ConflictBackoff:
     """Pauses that double up to a bound, with full jitter, so that writers that conflicted once rarely conflict again.
 
     `sleep` takes seconds; `jitter` returns uniform values in [0, 1).
@@ -32,14 +33,14 @@ class ConflictBackOff:
 
     def pause(self, failures: int) -> None:
         """Wait before the attempt that follows the `failures`-th conflict."""
-        self.sleep(self.jitter() * min(self.longest_s, self.first_s * 2 ** (failures - 1)))
+        self.sleep(full_jitter(doubled_pause(failures, self.first_s, self.longest_s), self.jitter()))
 
 
 def repeat_on_conflict(
     attempt: Callable[[], _T],
     attempts_max: int = ATTEMPTS_PER_CALL_MAX,
     conflict: type[ConflictError] = WriteConflictError,
-    back_off: ConflictBackOff | None = None,
+    backoff: ConflictBackoff | None = None,
 ) -> _T:
     """Call `attempt` until it raises no conflict. It must read the records again each time.
 
@@ -48,12 +49,12 @@ def repeat_on_conflict(
     Args:
         conflict: The errors to repeat after. `ConflictError` also includes operations that are refused because
             another one runs on the same resource: it may be complete at the next attempt.
-        back_off: The pauses between attempts; without it the next attempt follows at once.
+        backoff: The pauses between attempts; without it the next attempt follows at once.
     """
     for failures in range(1, attempts_max):
         try:
             return attempt()
         except conflict:
-            if back_off is not None:
-                back_off.pause(failures)
+            if backoff is not None:
+                backoff.pause(failures)
     return attempt()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headrace.model.back_off import doubled_pause_s
+from headrace.model.backoff import doubled_pause
 from headrace.model.errors import CorruptError, HeadraceError
 
 RETRY_FIRST_S: Final = 0.5
@@ -70,7 +70,7 @@ class OpeningProgress:
         return OpeningProgress(
             _RETRIED_FROM.get(self.step, self.step),
             {**self.failures, self.step: failures},
-            QUARANTINE_RETRY_S if quarantined else doubled_pause_s(failures, RETRY_FIRST_S, RETRY_MAX_S),
+            QUARANTINE_RETRY_S if quarantined else doubled_pause(failures, RETRY_FIRST_S, RETRY_MAX_S),
             quarantined,
             error.message if isinstance(error, HeadraceError) else repr(error),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-BACK_OFF_FIRST_MS = 10_000
-BACK_OFF_MAX_MS = 60_000
+from headrace.model.backoff import doubled_pause
+
+BACKOFF_FIRST_MS = 10_000
+BACKOFF_MAX_MS = 60_000
 """A store that restarts is back after about a minute. With this bound, the work that waited for it is late by at most
 another minute."""
 
@@ -12,9 +14,9 @@ UNDECODABLE_AGAIN_MS = 3_600_000
 of the deployment."""
 
 
-def back_off_ms(failures: int) -> int:
-    """The pause before work that failed `failures` times in a row is retried: it doubles up to a bound."""
-    return min(BACK_OFF_MAX_MS, BACK_OFF_FIRST_MS << min(max(failures - 1, 0), 16))
+def backoff_ms(failures: int) -> int:
+    """The pause before work that failed `failures` times in a row is retried."""
+    return doubled_pause(failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
 
 
 def failures_in_a_row(failures: int, due_ms: int, now_ms: int) -> int:
@@ -22,4 +24,4 @@ def failures_in_a_row(failures: int, due_ms: int, now_ms: int) -> int:
 
     In that case an attempt must have succeeded since. So a success does not need a write that resets the count.
     """
-    return failures if now_ms - due_ms <= BACK_OFF_MAX_MS else 0
+    return failures if now_ms - due_ms <= BACKOFF_MAX_MS else 0

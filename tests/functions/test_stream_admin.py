@@ -29,11 +29,12 @@ def run(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use
         answer = call(request.method, request.url.path, body, **dict(request.url.params))
         return httpx.Response(answer.status, json=answer.body) if answer.body else httpx.Response(answer.status)
 
-    async def poll(poll_s: float, deadline_s: float, what: str) -> float:
-        world.work()
-        return poll_s
+    async def until(what: str, look: Callable[[], Awaitable[Any]], done: Callable[[Any], bool]) -> Any:
+        while not done(found := await look()):
+            world.work()
+        return found
 
-    monkeypatch.setattr(admin_module, "_poll", poll)
+    monkeypatch.setattr(admin_module, "until", until)
 
     async def use_it(use: Use) -> None:
         api = HttpApi("http://controller", transport=httpx.MockTransport(serve), retry_s=0.01)

@@ -7,7 +7,7 @@ import pytest
 from headrace.metadata.optimistic_retry import (
     ATTEMPTS_PER_CALL_MAX,
     ATTEMPTS_PER_MESSAGE_MAX,
-    ConflictBackOff,
+    ConflictBackoff,
     repeat_on_conflict,
 )
 from headrace.model.errors import ConflictError, UnavailableError
@@ -50,9 +50,9 @@ def test_conflict_of_the_last_attempt_is_raised(attempts_max: int):
 
 def test_pauses_double_up_to_a_bound_with_full_jitter():
     slept: list[float] = []
-    halves = ConflictBackOff(slept.append, lambda: 0.5)
+    halves = ConflictBackoff(slept.append, lambda: 0.5)
     with pytest.raises(WriteConflictError):
-        repeat_on_conflict(Attempts(100), 9, back_off=halves)
+        repeat_on_conflict(Attempts(100), 9, backoff=halves)
     assert slept == [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.25, 0.25]
     whole = sum(min(0.5, 0.01 * 2**failures) for failures in range(ATTEMPTS_PER_CALL_MAX - 1))
     assert whole < CALL_S_MAX / 2

@@ -23,6 +23,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as AnyConnectionError
 from pynamodb.exceptions import PynamoDBException
 
+from headrace.model.backoff import doubled_pause, full_jitter
 from headrace.model.errors import UnavailableError
 from headrace.ports.deadlines import require_time, time_left_s
 
@@ -83,8 +84,8 @@ class Retries:
 
     def pause(self, failures: int) -> None:
         """Wait before the attempt that follows the `failures`-th failure: uniform up to an exponential bound."""
-        bound_s = min(self.backoff_max_s, self.backoff_first_s * 2 ** (failures - 1))
-        self.sleep(time_left_s(self.jitter() * bound_s))
+        pause_s = doubled_pause(failures, self.backoff_first_s, self.backoff_max_s)
+        self.sleep(time_left_s(full_jitter(pause_s, self.jitter())))
 
     def run(self, what: str, request: Callable[[], T]) -> T:
         """The answer of `request`, repeated while that can help; `what` names it in error messages.

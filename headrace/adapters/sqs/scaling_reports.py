@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.codec.scaling_report_message import report_message
+from headrace.model.backoff import doubled_pause
 from headrace.model.rates import ScalingReport
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class SqsScalingReports:
 
     def _give_back(self, failed: Sequence[ScalingReport], failures: int) -> bool:
         """Keep them for later and wait a while; False when the end has come."""
-        pause_s = min(RETRY_MAX_S, self._retry_first_s * 2 ** min(failures - 1, 10))
+        pause_s = doubled_pause(failures, self._retry_first_s, RETRY_MAX_S)
         with self._changed:
             self._waiting.extendleft(reversed(failed))
             self._drop_surplus()

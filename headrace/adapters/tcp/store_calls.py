@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
+from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment
@@ -31,8 +32,8 @@ ATTEMPT_TIMEOUT_S = 10.0
 IDLE_MAX_S = 60.0
 """A connection that was idle for longer is replaced: a frozen function does not notice that its peer is gone."""
 
-BACK_OFF_FIRST_S = 0.02
-BACK_OFF_MAX_S = 1.0
+BACKOFF_FIRST_S = 0.04
+BACKOFF_MAX_S = 1.0
 
 Address = tuple[str, int, int]
 Locate = Callable[[int], Address]
@@ -165,10 +166,10 @@ class StoreCalls:
         require_time(f"a request to the store of segment {segment}")
         allowed_s = time_left_s(self._deadline_s)
         deadline_s = self._monotonic_s() + allowed_s
-        back_off_s = BACK_OFF_FIRST_S
+        failures = 0
         while (problem := attempt(deadline_s)) is not None:
-            back_off_s = min(back_off_s * 2, BACK_OFF_MAX_S)
-            wait_s = back_off_s * (0.5 + self._jitter() / 2)
+            failures += 1
+            wait_s = half_jitter(doubled_pause(failures, BACKOFF_FIRST_S, BACKOFF_MAX_S), self._jitter())
             if self._monotonic_s() + wait_s >= deadline_s:
                 raise UnavailableError(
                     f"no answer for segment {segment} within {allowed_s:g} s; last problem: {problem}",

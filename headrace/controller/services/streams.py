@@ -19,7 +19,7 @@ from headrace.controller.services.paging import PageRoom, check_page_limit, name
 from headrace.controller.services.scopes import keep_scope, no_such_scope, scope_exists
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.optimistic_retry import ConflictBackOff, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_indexes import writes_of_creation
 from headrace.metadata.stream_records import (
@@ -63,14 +63,14 @@ class StreamService:
     """What the API's stream routes call; safe for any number of threads."""
 
     def __init__(
-        self, store: MetadataStore, queue: RequestQueue, clock: Clock, back_off: ConflictBackOff | None = None
+        self, store: MetadataStore, queue: RequestQueue, clock: Clock, backoff: ConflictBackoff | None = None
     ) -> None:
         self._store = store
         self._records = StreamRecords(store)
         self._cuts = PlacedCuts(self._records.history)
         self._queue = queue
         self._clock = clock
-        self._back_off = back_off
+        self._backoff = backoff
 
     def create_stream(self, scope: str, stream: str, configuration: StreamConfiguration) -> StreamView:
         """Accept a new stream; it is CREATING until its segments exist.
@@ -82,7 +82,7 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
-        return repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration), back_off=self._back_off)
+        return repeat_on_conflict(lambda: self._try_to_create(scope, stream, configuration), backoff=self._backoff)
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """Raises NotFoundError if there is no such stream."""
@@ -130,7 +130,7 @@ class StreamService:
             IllegalStateError: code "configuration_changed": it has another version than the expected one.
         """
         return repeat_on_conflict(
-            lambda: self._try_to_update(scope, stream, configuration, expected_version), back_off=self._back_off
+            lambda: self._try_to_update(scope, stream, configuration, expected_version), backoff=self._backoff
         )
 
     def truncate_stream(
@@ -150,7 +150,7 @@ class StreamService:
         """
         cut = StreamCut.of(scope, stream, offsets)
         conditions = [] if planned_on is None else [planned_on]
-        return repeat_on_conflict(lambda: self._try_to_truncate(cut, conditions), back_off=self._back_off)
+        return repeat_on_conflict(lambda: self._try_to_truncate(cut, conditions), backoff=self._backoff)
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -165,7 +165,7 @@ class StreamService:
             ConflictError: another operation runs.
         """
         return repeat_on_conflict(
-            lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges), back_off=self._back_off
+            lambda: self._try_to_scale(scope, stream, sealed_segment_ids, new_ranges), backoff=self._backoff
         )
 
     def scale_unchanged(
@@ -203,7 +203,7 @@ class StreamService:
             SealedError: the stream is sealed already.
             ConflictError: another operation runs.
         """
-        return repeat_on_conflict(lambda: self._try_to_seal(scope, stream), back_off=self._back_off)
+        return repeat_on_conflict(lambda: self._try_to_seal(scope, stream), backoff=self._backoff)
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
         """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
@@ -212,7 +212,7 @@ class StreamService:
             NotFoundError: there is no such stream.
             IllegalStateError: code "stream_not_sealed".
         """
-        return repeat_on_conflict(lambda: self._try_to_delete(scope, stream), back_off=self._back_off)
+        return repeat_on_conflict(lambda: self._try_to_delete(scope, stream), backoff=self._backoff)
 
     def _try_to_create(self, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
         guard, door, current = self._store.get_many(

@@ -18,7 +18,7 @@ from headrace.controller.services.paging import check_page_limit
 from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
-from headrace.metadata.optimistic_retry import ConflictBackOff, repeat_on_conflict
+from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.stream_records import StreamRecords, is_stream, no_such_stream
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
@@ -81,7 +81,7 @@ class TransactionService:
         queues: TransactionQueues,
         clock: Clock,
         random_bits: Callable[[int], int],
-        back_off: ConflictBackOff | None = None,
+        backoff: ConflictBackoff | None = None,
     ) -> None:
         self._store = store
         self._streams = StreamRecords(store)
@@ -91,7 +91,7 @@ class TransactionService:
         self._queues = queues
         self._clock = clock
         self._random_bits = random_bits
-        self._back_off = back_off
+        self._backoff = backoff
         self._open: BoundedCache[tuple[str, str, int], StoredTransaction] = BoundedCache(
             OPEN_REMEMBERED_MAX, lambda _: 1
         )
@@ -109,7 +109,7 @@ class TransactionService:
         """
         check_lease(lease_ms)
         found, transaction = repeat_on_conflict(
-            lambda: self._try_to_create(scope, stream, lease_ms), back_off=self._back_off
+            lambda: self._try_to_create(scope, stream, lease_ms), backoff=self._backoff
         )
         segments = self._segments(found, transaction)
         self._segment_stores.create_segments(
@@ -137,7 +137,7 @@ class TransactionService:
             return after
 
         check_lease(lease_ms)
-        return repeat_on_conflict(attempt, back_off=self._back_off)
+        return repeat_on_conflict(attempt, backoff=self._backoff)
 
     def commit_transaction(
         self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
@@ -160,7 +160,7 @@ class TransactionService:
             self._store.write(*records.mark_for_commit(scope, stream, stored, after, self._clock.now_ms()))
             return after
 
-        marked = repeat_on_conflict(attempt, back_off=self._back_off)
+        marked = repeat_on_conflict(attempt, backoff=self._backoff)
         if marked.state is TransactionState.COMMITTING:
             self._poke(scope, stream, transaction_id)
         return marked
@@ -180,7 +180,7 @@ class TransactionService:
             self._store.write(records.replace_open(scope, stream, stored, after))
             return after
 
-        marked = repeat_on_conflict(attempt, back_off=self._back_off)
+        marked = repeat_on_conflict(attempt, backoff=self._backoff)
         if marked.state is TransactionState.ABORTING:
             self._send(TransactionMessage(ABORT, scope, stream, transaction_id))
         return marked
@@ -225,7 +225,7 @@ class TransactionService:
         """
         members = check_commit_set(tuple(transaction_ids))
         check_commit_set_key(key)
-        view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members), back_off=self._back_off)
+        view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members), backoff=self._backoff)
         self._poke(scope, stream, parse_transaction_id(view.transactions[0]))
         return view
 

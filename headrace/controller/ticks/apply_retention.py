@@ -23,7 +23,7 @@ from headrace.metadata.retention_records import (
     create_cut,
     delete_cuts,
 )
-from headrace.model.due_work import back_off_ms
+from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, HeadraceError, SealedError, TruncatedError
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut
 from headrace.model.stream_state import StreamState
@@ -180,4 +180,4 @@ class RetentionTicks:
             return
         _log.warning("retention of %s/%s is put off: %s", due.scope, due.stream, error)
         failures = due.failures + 1
-        self._records.put_off(retained.stream, retention, now_ms + back_off_ms(failures), failures)
+        self._records.put_off(retained.stream, retention, now_ms + backoff_ms(failures), failures)

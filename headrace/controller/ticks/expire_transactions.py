@@ -18,7 +18,7 @@ from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
 from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
-from headrace.model.due_work import back_off_ms
+from headrace.model.due_work import backoff_ms
 from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (
@@ -143,7 +143,7 @@ class _Caretaker:
         _log.warning("due %s of %s/%s is put off: %s", _what(entry), entry.scope, entry.stream, error)
         later = due_body(replace(entry, failures=failures))
         try:
-            self._store.write(*move_back(stored.record, self._clock.now_ms() + back_off_ms(failures), later))
+            self._store.write(*move_back(stored.record, self._clock.now_ms() + backoff_ms(failures), later))
         except WriteConflictError:
             _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
 

@@ -19,7 +19,7 @@ from headrace.codec.records.creation_record import (
 from headrace.controller.steps.segment_creation import delete_unwanted
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
 from headrace.controller.workflow import Tools
-from headrace.model.due_work import BACK_OFF_MAX_MS
+from headrace.model.due_work import BACKOFF_MAX_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Delete, Record
 from headrace.ports.workers import Workers
@@ -64,7 +64,7 @@ def creation_ticks(
     def put_off(stored: StoredCreation, error: HeadraceError) -> None:
         creation = stored.creation
         _log.warning("segments of %s/%s are not looked at now: %s", creation.scope, creation.stream, error)
-        store.write(*move_back(stored.record, tools.clock.now_ms() + BACK_OFF_MAX_MS))
+        store.write(*move_back(stored.record, tools.clock.now_ms() + BACKOFF_MAX_MS))
 
     due_work = DueWork(TICK, read, work_on, put_off, entry_s_max=_CREATION_S_MAX)
     return DueWorkTicks(store, tools.clock, due_work, workers, note_undecodable)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headrace.codec.records.intent_record import Intent, intent_body, intent_of_body, intents_partition
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
 from headrace.metadata.request_messages import RequestQueues, send_intent
-from headrace.model.due_work import back_off_ms, failures_in_a_row
+from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Record, Replace
@@ -87,7 +87,7 @@ class IntentSweep:
         intent, now_ms = stored.intent, self._clock.now_ms()
         _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
         failures = failures_in_a_row(intent.failures, intent.not_before_ms, now_ms) + 1
-        later = replace(intent, failures=failures, not_before_ms=now_ms + back_off_ms(failures))
+        later = replace(intent, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
         self._store.write(Replace(stored.record.key, intent_body(later), stored.record.version))
 
 

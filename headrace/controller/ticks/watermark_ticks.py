@@ -13,7 +13,7 @@ from headrace.codec.records.watermark_schedule_record import (
     watermark_schedule_partition,
 )
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
-from headrace.model.due_work import back_off_ms, failures_in_a_row
+from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Record, Replace
@@ -60,7 +60,7 @@ def watermark_ticks(
     def put_off(entry: ScheduleEntry, error: HeadraceError) -> None:
         scheduled, now_ms = entry.scheduled, clock.now_ms()
         failures = failures_in_a_row(scheduled.failures, scheduled.not_before_ms, now_ms) + 1
-        later = replace(scheduled, failures=failures, not_before_ms=now_ms + back_off_ms(failures))
+        later = replace(scheduled, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
         if failures == 1:  # A store that is away fails for thousands of streams, again and again.
             _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
         store.write(Replace(entry.record.key, watermark_schedule_body(later), entry.record.version))

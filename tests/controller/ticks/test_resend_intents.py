@@ -11,7 +11,7 @@ from headrace.codec.records.intent_record import Intent, intent_body, intents_pa
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.resend_intents import IntentSweep, resend_intents
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.due_work import BACK_OFF_FIRST_MS
+from headrace.model.due_work import BACKOFF_FIRST_MS
 from headrace.model.errors import UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -67,7 +67,7 @@ def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: Any):
     world.queue.is_down = True
     assert _sweep(world) == 0
     world.queue.is_down = False
-    world.clock.advance(BACK_OFF_FIRST_MS)
+    world.clock.advance(BACKOFF_FIRST_MS)
     assert _sweep(world) == 1
 
 

@@ -15,7 +15,7 @@ from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.metadata import retention_plans
 from headrace.metadata.retention_plans import RetentionPlanner
 from headrace.model.buckets import bucket_of_stream
-from headrace.model.due_work import back_off_ms
+from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
@@ -76,12 +76,12 @@ def test_one_that_fails_does_not_stop_the_others(world: Any, retention: Retentio
     retention.tick()
     now_ms = world.clock.now_ms()
     later_ms = now_ms + PERIOD_MS
-    assert sorted(retention.due()) == [("a", later_ms), ("b", now_ms + back_off_ms(1)), ("c", later_ms)]
-    world.clock.advance(back_off_ms(1))
+    assert sorted(retention.due()) == [("a", later_ms), ("b", now_ms + backoff_ms(1)), ("c", later_ms)]
+    world.clock.advance(backoff_ms(1))
     retention.tick()
-    assert ("b", world.clock.now_ms() + back_off_ms(2)) in retention.due()
+    assert ("b", world.clock.now_ms() + backoff_ms(2)) in retention.due()
     del world.segment_stores.segment_infos
-    world.clock.advance(back_off_ms(2))
+    world.clock.advance(backoff_ms(2))
     retention.tick()
     assert sizes(retention.state("b")) == [100]
 

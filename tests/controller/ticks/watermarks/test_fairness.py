@@ -13,7 +13,7 @@ from headrace.controller.ticks import watermark_ticks
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
 from headrace.metadata.keys import watermark_schedule_key
-from headrace.model.due_work import BACK_OFF_FIRST_MS, BACK_OFF_MAX_MS
+from headrace.model.due_work import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create
 
@@ -36,7 +36,7 @@ def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
         marks.tick(stream)
     assert [stream for stream in streams if marks.written(stream)] == ["t", "v", "w"]
     del marks.world.bare_segment_stores.append
-    marks.tick("u", after_ms=BACK_OFF_FIRST_MS)
+    marks.tick("u", after_ms=BACKOFF_FIRST_MS)
     assert marks.bounds("u") == [(1, 1)]
 
 
@@ -52,10 +52,10 @@ def test_a_stream_that_fails_is_put_off_for_longer_each_time(marks: WatermarkWor
     for _ in range(30):
         marks.tick(after_ms=10_000)
     gaps = [after - before for before, after in pairwise(tried)]
-    assert gaps[:3] == [BACK_OFF_FIRST_MS, 2 * BACK_OFF_FIRST_MS, 4 * BACK_OFF_FIRST_MS]
-    assert set(gaps[3:]) == {BACK_OFF_MAX_MS}
+    assert gaps[:3] == [BACKOFF_FIRST_MS, 2 * BACKOFF_FIRST_MS, 4 * BACKOFF_FIRST_MS]
+    assert set(gaps[3:]) == {BACKOFF_MAX_MS}
     del marks.world.bare_segment_stores.append
-    marks.tick(after_ms=BACK_OFF_MAX_MS)
+    marks.tick(after_ms=BACKOFF_MAX_MS)
     assert marks.bounds() == [(1, 1)]
 
 
