@@ -8,10 +8,11 @@ finds them. Without it, five minutes of saturated load left 120,000 such objects
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable
 from typing import Final
+
+from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 
 LOOK_EVERY_S: Final = 0.25
 """The youngest generation is collected each time, in 0.2 ms at ten thousand appends a second."""
@@ -35,20 +36,19 @@ class QuietCollector:
     def __init__(self, work_done: Callable[[], int]) -> None:
         self._work_done = work_done
         self._seen = -1
-        self._timer: asyncio.TimerHandle | None = None
+        self._looks = PeriodicTask(self._look, retry_first_s=LOOK_EVERY_S)
 
     def start(self) -> None:
         """Replace the automatic collector. Objects that are alive now are frozen, and not visited again."""
         gc.collect()
         gc.freeze()
         gc.disable()
-        self._schedule()
+        self._looks.start(Rest.fixed(LOOK_EVERY_S))
 
     def stop(self) -> None:
         """Enable the automatic collector again."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._looks.is_running:
+            self._looks.cancel()
             gc.unfreeze()
             gc.enable()
 
@@ -67,9 +67,6 @@ class QuietCollector:
         else:
             gc.collect(1 if young_looks >= YOUNG_LOOKS else 0)
 
-    def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._tick)
-
-    def _tick(self) -> None:
+    async def _look(self) -> Rest:
         self.look()
-        self._schedule()
+        return Rest.fixed(LOOK_EVERY_S)

@@ -35,6 +35,7 @@ from headrace.model.cluster import (
 from headrace.model.errors import ConflictError, FencedError, HeadraceError, ThrottledError, UnavailableError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
+from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Heartbeat:
         self._taken_up = identity  # the last registration, whose answer may have been lost
         self._leaving = False
         self._gave_way = False
-        self._beating: asyncio.Task[None] | None = None
+        self._beats: PeriodicTask | None = None
         self.map = StoredMap(ContainerMap(), None)
         # A thread of its own, so that heartbeats do not wait behind requests to tier 2 that do not answer.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
@@ -111,11 +112,12 @@ class Heartbeat:
 
     def start(self) -> None:
         """Beat until `stop`."""
-        self._beating = asyncio.ensure_future(self._beat_for_ever())
+        self._beats = PeriodicTask(self._beat_and_rest, self._beat_failed, retry_first_s=HEARTBEAT_EVERY_S)
+        self._beats.start(Rest.fixed(HEARTBEAT_EVERY_S))
 
     def stop(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
+        if self._beats is not None:
+            self._beats.cancel()
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -189,19 +191,21 @@ class Heartbeat:
     def _extend_gate(self, started_s: float) -> None:
         self._store.gate.extend(started_s + LEASE_S - LEASE_MARGIN_S)
 
-    async def _beat_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_EVERY_S)
-            try:
-                await self.beat()
-            except FencedError as error:
+    async def _beat_and_rest(self) -> Rest:
+        await self.beat()
+        return Rest.fixed(HEARTBEAT_EVERY_S)
+
+    def _beat_failed(self, error: Exception, _retry_s: float) -> bool:
+        match error:
+            case FencedError():
                 self._store.gate.close()
                 self._on_fatal(error)
-                return
-            except HeadraceError as error:
+                return False
+            case HeadraceError():
                 _log.warning("event=lease_not_renewed held=%d error=%r", self._store.gate.held, error.message)
-            except Exception:  # noqa: BLE001 - a defect: the lease runs out if it stays, and comes back if it does not
+            case _:  # a defect: the lease runs out if it stays, and comes back if it does not
                 _log.exception("event=heartbeat_failed held=%d", self._store.gate.held)
+        return True
 
     def _renew(self) -> None:
         now_ms = self._clock.now_ms()

@@ -30,6 +30,7 @@ from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
+from headrace.segmentstore.periodic_task import UNTIL_WOKEN, PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.hand_overs import HandOvers
 from segmentstore_fargate.heartbeat import Heartbeat, until_answered
@@ -74,15 +75,14 @@ class Membership:
         self._place = place
         self._on_fatal = on_fatal
         self._map_done: int | None = None
-        self._news = asyncio.Event()
+        self._settling = PeriodicTask(self._settle, self._settling_failed, retry_first_s=WAITING_POLL_S)
         self._leaving = False
         self._looked = False
-        self._settling: asyncio.Task[None] | None = None
         self.heartbeat = Heartbeat(
-            store, self._records, clock, identity, self._serves_something, self._news.set, on_fatal
+            store, self._records, clock, identity, self._serves_something, self._settling.wake, on_fatal
         )
-        self._hand_overs = HandOvers(store, clock, self._news.set)
-        self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._news.set)
+        self._hand_overs = HandOvers(store, clock, self._settling.wake)
+        self._openings = ContainerOpenings(store, clock, self._claim, self.heartbeat.confirm, self._settling.wake)
 
     @property
     def missing(self) -> list[int]:
@@ -107,7 +107,7 @@ class Membership:
         """
         self.heartbeat.take_map(await until_answered("place", lambda: self._in_thread(self._find_place)))
         await until_answered("containers", self._settle_once)
-        self._settling = asyncio.ensure_future(self._settle_for_ever())
+        self._settling.start(self._rest)
         await self._openings.first_attempts()
 
     async def announce_leaving(self) -> None:
@@ -116,10 +116,8 @@ class Membership:
         This store opens no container from now on, and cancels its openings.
         """
         self._leaving = True
-        self._news.set()
-        if self._settling is not None:
-            await asyncio.wait([self._settling], timeout=LEAVING_DEADLINE_S)
-            self._settling.cancel()
+        self._settling.wake()
+        await self._settling.stop(LEAVING_DEADLINE_S)
         await self._openings.stop()
         try:
             await asyncio.wait_for(self._leave(), LEAVING_DEADLINE_S)
@@ -158,26 +156,22 @@ class Membership:
         """Whether this store serves a container, or has none to open: only then does it keep its lease for long."""
         return bool(self._store.owned) or (self._looked and not self._openings.any)
 
-    async def _settle_for_ever(self) -> None:
-        while not self._leaving:
-            if self.missing:
-                await asyncio.sleep(WAITING_POLL_S)
-            else:
-                await self._news.wait()
-            self._news.clear()
-            try:
-                await self._settle_once()
-            except HeadraceError as error:
-                _log.warning("event=containers_not_settled error=%r", error.message)
-                await self._settle_soon()
-            except Exception:  # noqa: BLE001 - a defect here must not end what opens and hands over containers
-                _log.exception("event=settling_failed")
-                await self._settle_soon()
+    @property
+    def _rest(self) -> Rest:
+        """Until the next check of the map. A container that another store still has must not be asked for at once."""
+        return Rest.fixed(WAITING_POLL_S) if self.missing else UNTIL_WOKEN
 
-    async def _settle_soon(self) -> None:
+    async def _settle(self) -> Rest | None:
+        await self._settle_once()
+        return None if self._leaving else self._rest
+
+    def _settling_failed(self, error: Exception, _retry_s: float) -> bool:
         self._map_done = None
-        await asyncio.sleep(WAITING_POLL_S)
-        self._news.set()
+        if isinstance(error, HeadraceError):
+            _log.warning("event=containers_not_settled error=%r", error.message)
+        else:  # a defect must not end what opens and hands over containers
+            _log.exception("event=settling_failed")
+        return not self._leaving
 
     async def _settle_once(self) -> None:
         """Open and hand over containers as the map says, or start to do so.
@@ -234,7 +228,7 @@ class Membership:
     def container_failed(self, container: int, error: HeadraceError) -> None:
         """Note that a container has stopped, so that it is opened from its log again."""
         self._openings.note_failure(container, error)
-        self._news.set()
+        self._settling.wake()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.to_thread(call)

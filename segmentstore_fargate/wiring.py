@@ -23,6 +23,7 @@ from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
+from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.garbage import QuietCollector
@@ -51,7 +52,7 @@ class SegmentStoreProcess:
         self._started = False
         self._settled = False
         self._membership: Membership | None = None
-        self._tick_timer: asyncio.TimerHandle | None = None
+        self._ticks = PeriodicTask(self._tick, retry_first_s=TICK_S)
         self._clock = SystemClock()
         settle_layout(config.data_dir, config.layout)
         self._disk = DiskJournalDisk(config.journal_dir)
@@ -132,7 +133,7 @@ class SegmentStoreProcess:
         self._collector.start()
         self._scaling_reports.start()
         self._started = True
-        self._tick()
+        self._ticks.start()
         containers = ",".join(map(str, sorted(self._store.owned)))
         own = membership.identity
         return f"ready store={own.store_id} host={own.host} port={own.port} containers={containers}"
@@ -185,8 +186,7 @@ class SegmentStoreProcess:
         _log.info("event=stopping store=%s", self._config.store_id)
         deadline_s = self._clock.monotonic_s() + self._config.stop_deadline_s
         self._collector.stop()
-        if self._tick_timer is not None:
-            self._tick_timer.cancel()
+        await self._ticks.stop()
         if self._membership is not None:
             await self._membership.announce_leaving()
         await self._listener.drain(max(0.0, deadline_s - self._clock.monotonic_s()))
@@ -215,11 +215,11 @@ class SegmentStoreProcess:
         if not self._ended.done():
             self._ended.set_result(1)
 
-    def _tick(self) -> None:
+    async def _tick(self) -> Rest:
         self._store.tick_rates()
         if self._serves and not self._settled:
             self._note_settled()
-        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        return Rest.fixed(TICK_S)
 
     def _note_settled(self) -> None:
         """Set the latch of the health check (probe.py). From now on only a failed process makes the check fail."""

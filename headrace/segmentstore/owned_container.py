@@ -15,16 +15,17 @@ from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
+from headrace.segmentstore.containers.writer_expiry import SWEEP_EVERY_S
 from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table_memory import TableMemory
 from headrace.segmentstore.tables.table_store import TableStore
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.compactor import CompactionBudget, Compactor
-from headrace.segmentstore.tiering.evictor import Evictor
+from headrace.segmentstore.tiering.evictor import SWEEPS_PER_IDLE_TIME, Evictor
 from headrace.segmentstore.tiering.garbage_collector import GarbageCollector
 from headrace.segmentstore.tiering.limits import StorageLimits
-from headrace.segmentstore.tiering.maintenance import MaintenanceTasks
+from headrace.segmentstore.tiering.maintenance import MaintenanceTasks, Sweep
 from headrace.segmentstore.tiering.object_names import ObjectNames
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.segment_records import SegmentRecords
@@ -121,5 +122,7 @@ def assemble(
         lambda: writer.is_calm,
     )
     evictor = Evictor(container, records, snapshots, clock, limits, tables.forget)
-    maintenance = MaintenanceTasks(container, [collector, compactor, evictor, container.writers], limits)
+    evictions = Sweep(clock, limits.idle_segment_s / SWEEPS_PER_IDLE_TIME, evictor.sweep)
+    expiry = Sweep(clock, SWEEP_EVERY_S, container.writers.sweep)
+    maintenance = MaintenanceTasks(container, [collector, compactor, evictions, expiry], limits)
     return OwnedContainer(container, writer, reader, tables, evictor, maintenance, backfill)

@@ -83,7 +83,7 @@ def test_a_writer_per_second_for_a_week(world):
                 most = max(most, len(segment_of(running).attributes))
                 world.clock.advance(SWEEP_EVERY_S)
                 await container.log.durable()
-                await container.writers.run_pass()
+                await container.writers.sweep()
             await container.log.durable()
             state_bytes = len(encode_segment(segment_of(running).snapshot()))
             left = dict(segment_of(running).attributes)

@@ -93,8 +93,8 @@ async def member(
                 else:
                     world.metadata.write = gone
                     openings = membership._openings._tasks.values()
-                    for work in (membership.heartbeat._beating, membership._settling, *openings):
-                        work.cancel()
+                    for work in (membership.heartbeat, membership._settling, *openings):
+                        work.stop() if work is membership.heartbeat else work.cancel()
     finally:
         world.metadata.write = honest
 

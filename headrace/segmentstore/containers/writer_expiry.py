@@ -71,7 +71,6 @@ class WriterExpiry:
         self._gone_since: dict[str, dict[int, float]] = {}
         """By segment and writer, the oldest first. The time of a writer that never connected starts at a sweep."""
         self._opened_s = clock.monotonic_s()
-        self._due_s = self._opened_s + SWEEP_EVERY_S
 
     def connect(self, segment: str, writer_id: int) -> None:
         """Note that a connection has set the writer up. Its number stays until `disconnect` was called as often."""
@@ -93,14 +92,6 @@ class WriterExpiry:
         gone, found = self._gone_since.get(segment), self._metadata.segments.get(segment)
         if gone is not None and found is not None and writer_id in found.attributes:
             gone[writer_id] = self._clock.monotonic_s()
-
-    async def run_pass(self) -> bool:
-        """Sweep if a sweep is due. Always returns False, since nothing is left to do then. Raises as `sweep`."""
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._due_s:
-            self._due_s = now_s + SWEEP_EVERY_S
-            await self.sweep()
-        return False
 
     async def sweep(self) -> int:
         """Drop the expired numbers of all segments in memory. Returns their count.

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from headrace.model.errors import (
     CorruptError,
@@ -25,6 +26,7 @@ from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.backfill import Backfill
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tables.index_store import IndexStore
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.table_memory import Resident, TableMemory
@@ -181,35 +183,38 @@ class TableStore:
             resident.task = asyncio.ensure_future(self._run_upkeep(resident))
 
     async def _run_upkeep(self, resident: Resident) -> None:
-        table = resident.table
+        table, limits = resident.table, self._memory.limits
         try:
-            await self._run_steps(resident)
-        except FencedError as error:
-            self._container.log.fail(error)
-        except Exception as error:  # noqa: BLE001 - without upkeep updates would fill the memory, so reject them
-            if self._container.failure is None and not table.segment.removed:
-                _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)
-                known = error if isinstance(error, HeadraceError) else HeadraceError(f"table upkeep failed: {error!r}")
-                table.fail(known)
+            await PeriodicTask(
+                partial(self._run_step, resident),
+                partial(self._step_failed, table),
+                retry_first_s=limits.retry_first_s,
+                retry_max_s=limits.retry_max_s,
+            ).run()
         finally:
             resident.task = None
             table.users -= 1
             self._memory.recount(self._container.container, table.segment.name)
 
-    async def _run_steps(self, resident: Resident) -> None:
-        limits = self._memory.limits
-        retry_s = limits.retry_first_s
-        while resident.table.failure is None and not resident.table.segment.removed:
-            try:
-                async with self._memory.upkeep_slots:
-                    more = await resident.upkeep.run_step()
-            except (ThrottledError, UnavailableError) as error:
+    async def _run_step(self, resident: Resident) -> Rest | None:
+        if resident.table.failure is not None or resident.table.segment.removed:
+            return None
+        async with self._memory.upkeep_slots:
+            return NO_REST if await resident.upkeep.run_step() else None
+
+    def _step_failed(self, table: Table, error: Exception, _retry_s: float) -> bool:
+        match error:
+            case ThrottledError() | UnavailableError():
                 if self._container.failure is not None:
-                    return
-                _log.warning("event=table_upkeep_retry segment=%r error=%r", resident.table.segment.name, error.message)
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, limits.retry_max_s)
-                continue
-            if not more:
-                return
-            retry_s = limits.retry_first_s
+                    return False
+                _log.warning("event=table_upkeep_retry segment=%r error=%r", table.segment.name, error.message)
+                return True
+            case FencedError():
+                self._container.log.fail(error)
+            case _:  # without upkeep updates would fill the memory, so reject them
+                if self._container.failure is None and not table.segment.removed:
+                    _log.error("event=table_upkeep_failed segment=%r", table.segment.name, exc_info=error)
+                    if not isinstance(error, HeadraceError):
+                        error = HeadraceError(f"table upkeep failed: {error!r}")
+                    table.fail(error)
+        return False

@@ -56,16 +56,6 @@ class Evictor:
         self._clock = clock
         self._limits = limits
         self._forget = forget
-        self._every_s = limits.idle_segment_s / SWEEPS_PER_IDLE_TIME
-        self._due_s = clock.monotonic_s() + self._every_s
-
-    async def run_pass(self) -> bool:
-        """Sweep if a sweep is due. Always returns False, since nothing is left to do then. Raises as `sweep`."""
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._due_s:
-            self._due_s = now_s + self._every_s
-            await self.sweep()
-        return False
 
     async def sweep(self) -> int:
         """Evict idle segments until no more than the limit are left, or none is idle. Returns how many were evicted.

@@ -5,13 +5,14 @@ They run next to the storage writer, in a task of their own, so that flushes nev
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
+from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
+from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.limits import StorageLimits
 from headrace.segmentstore.tiering.retries import reported_as_refusal
 
@@ -32,6 +33,24 @@ class MaintenanceTask(Protocol):
         ...
 
 
+class Sweep:
+    """A maintenance task that calls `sweep` every `every_s` seconds, for the first time after that time."""
+
+    def __init__(self, clock: Clock, every_s: float, sweep: Callable[[], Awaitable[object]]) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._sweep = sweep
+        self._due_s = clock.monotonic_s() + every_s
+
+    async def run_pass(self) -> bool:
+        """Sweep if a sweep is due. Always returns False, since nothing is left to do then. Raises as `sweep`."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._due_s:
+            self._due_s = now_s + self._every_s
+            await self._sweep()
+        return False
+
+
 class MaintenanceTasks:
     """Runs the maintenance tasks of one container in turn, from `start` to `stop`."""
 
@@ -39,40 +58,40 @@ class MaintenanceTasks:
         self._container = container
         self._tasks = tasks
         self._limits = limits
-        self._task: asyncio.Task[None] | None = None
+        self._periodic = PeriodicTask(
+            self._run, self._failed, retry_first_s=limits.retry_first_s, retry_max_s=limits.retry_max_s
+        )
 
     def start(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
+        self._periodic.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._periodic.stop()
 
     async def run_pass(self) -> bool:
         """Run one pass of each task; returns and raises as `MaintenanceTask.run_pass`."""
         return any([await task.run_pass() for task in self._tasks])
 
-    async def _run(self) -> None:
-        retry_s = self._limits.retry_first_s
-        while self._container.failure is None:
-            try:
-                more = await self.run_pass()
-                retry_s = self._limits.retry_first_s
-                await asyncio.sleep(0 if more else self._limits.tick_s)
-            except (UnavailableError, ThrottledError) as error:
-                if not reported_as_refusal(self._container, error, retry_s):
+    async def _run(self) -> Rest | None:
+        if self._container.failure is not None:
+            return None
+        return NO_REST if await self.run_pass() else Rest.fixed(self._limits.tick_s)
+
+    def _failed(self, error: Exception, retry_s: float) -> bool:
+        container = self._container
+        match error:
+            case UnavailableError() | ThrottledError():
+                if not reported_as_refusal(container, error, retry_s):
                     _log.warning(
                         "event=chore_retry container=%d retry_s=%.1f error=%r",
-                        self._container.container,
+                        container.container,
                         retry_s,
                         error.message,
                     )
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, self._limits.retry_max_s)
-            except HeadraceError as error:
-                self._container.log.fail(error)
-            except Exception as error:  # noqa: BLE001 - a defect must stop the container, not only this task
-                _log.exception("event=chores_failed container=%d", self._container.container)
-                self._container.log.fail(HeadraceError(f"the maintenance of tier 2 failed: {error!r}"))
+                return True
+            case HeadraceError():
+                container.log.fail(error)
+            case _:  # a defect must stop the container, not only this task
+                _log.exception("event=chores_failed container=%d", container.container)
+                container.log.fail(HeadraceError(f"the maintenance of tier 2 failed: {error!r}"))
+        return False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
+from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, ThrottledError, UnavailableError
 from headrace.ports.clock import Clock
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -97,14 +98,15 @@ class SnapshotWriter:
         clean = all(segment.is_stored for segment in metadata.segments.values())
         parts = list(encode_snapshot(replace(metadata.stored_snapshot(), ordering=log.current_ordering)))
         log.close()
-        retry_s = self._limits.retry_first_s
+        failures = 0
         while True:
             try:
                 await self._snapshots.replace(parts, clean=clean)
             except (UnavailableError, ThrottledError) as error:
+                failures += 1
+                retry_s = doubled_pause(failures, self._limits.retry_first_s, self._limits.retry_max_s)
                 self._warn(error, retry_s)
                 await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, self._limits.retry_max_s)
                 continue
             _log.info("event=last_snapshot container=%d clean=%s", self._container.container, clean)
             return clean

@@ -21,6 +21,7 @@ from headrace.segmentstore.containers.checkpoints import Checkpoints
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.periodic_task import NO_REST, PeriodicTask, Rest
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.directory_upkeep import DirectoryUpkeep, FlushMark
 from headrace.segmentstore.tiering.limits import StorageLimits
@@ -59,24 +60,28 @@ class StorageWriter:
         self._limits = limits
         self._snapshots = snapshots
         self._checkpoints = Checkpoints(container, limits.checkpoint_every_bytes)
-        self._woken = container.news
         self._draining = False
         self._names = names
         self._upkeep = DirectoryUpkeep(container, directory, small_runs, limits.object_bytes_max, on_stored)
         self._backfill = backfill
         self._uploads = ObjectUploads(chunk_storage, container.pool, names, limits.objects_in_flight_max)
-        self._retrying = False
-        self._task: asyncio.Task[None] | None = None
+        self._periodic = PeriodicTask(
+            self._run,
+            self._failed,
+            retry_first_s=limits.retry_first_s,
+            retry_max_s=limits.retry_max_s,
+            woken=container.news,
+        )
         self._drained: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Work until `stop`."""
-        self._task = asyncio.ensure_future(self._run())
+        self._periodic.start()
 
     @property
     def is_calm(self) -> bool:
         """Whether tier 2 answers, and neither the cache nor the log needs it urgently."""
-        return not self._hurried and not self._retrying
+        return not self._hurried and not self._periodic.is_retrying
 
     @property
     def _hurried(self) -> bool:
@@ -94,7 +99,7 @@ class StorageWriter:
         Raises:
             UnavailableError, FencedError: the container has stopped.
         """
-        if self._task is None or self._task.done():
+        if not self._periodic.is_running:
             return False
         # Else an append that is being synced now would become durable after the last look for what tier 2 lacks.
         await self._container.log.durable()
@@ -114,53 +119,39 @@ class StorageWriter:
             await self._container.log.durable()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._periodic.stop()
         self._uploads.discard()
 
-    async def _run(self) -> None:
-        retry_s = self._limits.retry_first_s
-        while self._container.failure is None:
-            try:
-                more = await self.run_pass()
-                retry_s, self._retrying = self._limits.retry_first_s, False
-            except (UnavailableError, ThrottledError) as error:
-                if self._container.failure is not None:
-                    return
-                self._container.metrics.storage_retries += 1
-                self._retrying = True
-                if not reported_as_refusal(self._container, error, retry_s):
+    async def _run(self) -> Rest | None:
+        if self._container.failure is not None:
+            return None
+        if await self.run_pass():
+            return NO_REST
+        if self._drained is not None and not self._untiered():
+            resolve(self._drained)
+        return Rest(0.0, self._limits.tick_s)
+
+    def _failed(self, error: Exception, retry_s: float) -> bool:
+        container = self._container
+        match error:
+            case UnavailableError() | ThrottledError():
+                if container.failure is not None:
+                    return False
+                container.metrics.storage_retries += 1
+                if not reported_as_refusal(container, error, retry_s):
                     _log.warning(
                         "event=storage_retry container=%d retry_s=%.1f error=%r",
-                        self._container.container,
+                        container.container,
                         retry_s,
                         error.message,
                     )
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, self._limits.retry_max_s)
-                continue
-            except HeadraceError as error:
-                self._container.log.fail(error)
-                return
-            except Exception as error:  # noqa: BLE001 - a defect must stop the container, not silently its tiering
-                _log.exception("event=storage_writer_failed container=%d", self._container.container)
-                self._container.log.fail(HeadraceError(f"the storage writer failed: {error!r}"))
-                return
-            if not more:
-                await self._rest()
-
-    async def _rest(self) -> None:
-        if self._drained is not None and not self._untiered():
-            resolve(self._drained)
-        # Not asyncio.wait_for: before Python 3.12 it may swallow a cancellation that meets a wake-up.
-        timer = asyncio.get_running_loop().call_later(self._limits.tick_s, self._woken.set)
-        try:
-            await self._woken.wait()
-        finally:
-            timer.cancel()
-        self._woken.clear()
+                return True
+            case HeadraceError():
+                container.log.fail(error)
+            case _:  # a defect must stop the container, not silently its tiering
+                _log.exception("event=storage_writer_failed container=%d", container.container)
+                container.log.fail(HeadraceError(f"the storage writer failed: {error!r}"))
+        return False
 
     async def run_pass(self) -> bool:
         """Do one bounded piece of work. Returns whether there may be more to do now.
