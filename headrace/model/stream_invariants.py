@@ -12,29 +12,11 @@ from collections.abc import Callable
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import covers_key_space_once, merged
-from headrace.model.requests import RequestKind
-from headrace.model.stream_state import StreamState, may_become
-from headrace.model.streams import MAY_FOLLOW_COMMITS, Stream
+from headrace.model.stream_operations import STREAM_OPERATIONS, may_become, operation_in
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
 
 Invariant = Callable[[Stream | None, Stream], bool]
-
-_PENDING_KIND_OF_STATE = {
-    StreamState.CREATING: RequestKind.CREATE_STREAM,
-    StreamState.UPDATING: RequestKind.UPDATE_STREAM,
-    StreamState.TRUNCATING: RequestKind.TRUNCATE_STREAM,
-    StreamState.SCALING: RequestKind.SCALE_STREAM,
-    StreamState.COMMITTING_TXN: RequestKind.COMMIT_TRANSACTIONS,
-    StreamState.SEALING: RequestKind.SEAL_STREAM,
-}
-
-_EPOCHS_AHEAD = {
-    StreamState.SCALING: 1,
-    StreamState.UPDATING: 1,
-    StreamState.COMMITTING_TXN: 2,
-    StreamState.SEALING: 2,
-}
-"""The number of recorded epochs that may not be active yet, by state. An update that raises the minimum splits
-segments, and transactions are committed before a stream is sealed."""
 
 
 def key_space_is_covered_once(_before: Stream | None, after: Stream) -> bool:
@@ -84,7 +66,8 @@ def epoch_is_recorded_before_it_is_active(before: Stream | None, after: Stream) 
     is_unrecorded = after.epoch.number > before.recorded_epoch and not _changes_nothing(before.epoch, after.epoch)
     if after.recorded_epoch < before.recorded_epoch or is_unrecorded:
         return False
-    return ahead == 0 or ahead == _EPOCHS_AHEAD.get(after.state)
+    operation = operation_in(after.state)
+    return ahead == 0 or (operation is not None and ahead == operation.epochs_ahead)
 
 
 def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
@@ -100,15 +83,17 @@ def first_numbers_continue(before: Stream | None, after: Stream) -> bool:
 def one_request_runs(_before: Stream | None, after: Stream) -> bool:
     """The pending request has the kind that belongs to the state. A sealed stream may have a pending deletion."""
     kind = after.pending.kind if after.pending else None
-    if after.state is StreamState.SEALED:
-        return kind in (None, RequestKind.DELETE_STREAM)
-    return kind is _PENDING_KIND_OF_STATE.get(after.state)
+    operation = operation_in(after.state)
+    if kind is None:
+        return operation is None or after.state is StreamState.SEALED
+    return operation is not None and kind is operation.kind
 
 
 def the_following_request_waits_for_commits(before: Stream | None, after: Stream) -> bool:
     """A request waits only while transactions are committed. It is kept until it runs after the commit."""
     if after.following is not None and (
-        after.state is not StreamState.COMMITTING_TXN or after.following.kind not in MAY_FOLLOW_COMMITS
+        after.state is not StreamState.COMMITTING_TXN
+        or not STREAM_OPERATIONS[after.following.kind].may_wait_for_commits
     ):
         return False
     waited = before.following if before else None

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch, rolled_back_epoch
-from headrace.model.errors import ConflictError, IllegalStateError, SealedError
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, SealedError
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.stream_operations import STREAM_OPERATIONS
 from headrace.model.stream_state import StreamState
 from headrace.model.truncation import RunningTruncation
 
@@ -44,7 +45,7 @@ class Stream:
     @property
     def shown_state(self) -> StreamState:
         """The state that users see. If an operation waits for a batch of commits, it is the state of that operation."""
-        return _STATE_OF_KIND[self.following.kind] if self.following else self.state
+        return STREAM_OPERATIONS[self.following.kind].state if self.following else self.state
 
     @property
     def newest_request(self) -> PendingRequest | None:
@@ -72,17 +73,6 @@ class Stream:
         return self.following == request
 
 
-_STATE_OF_KIND = {
-    RequestKind.UPDATE_STREAM: StreamState.UPDATING,
-    RequestKind.TRUNCATE_STREAM: StreamState.TRUNCATING,
-    RequestKind.SCALE_STREAM: StreamState.SCALING,
-    RequestKind.SEAL_STREAM: StreamState.SEALING,
-}
-"""The operations that may wait for a batch of commits, and the state in which each runs."""
-
-MAY_FOLLOW_COMMITS = frozenset(_STATE_OF_KIND)
-
-
 def new_stream(
     scope: str, name: str, configuration: StreamConfiguration, first_segment_number: int, now_ms: int
 ) -> Stream:
@@ -100,14 +90,40 @@ def new_stream(
     )
 
 
-def created(stream: Stream) -> Stream:
-    """The stream after all its segments have been created."""
-    return replace(stream, state=StreamState.ACTIVE, pending=None)
+def started(stream: Stream, version: int, kind: RequestKind) -> Stream:
+    """The stream with an operation that runs, or that waits for the batch of commits that runs.
+
+    `version` is the version of the record that was read. No operation may wait while the batch changes the epoch, since
+    it would be planned on the wrong epoch. A deletion starts with `start_deleting`.
+
+    Raises:
+        SealedError: the stream is sealed.
+        ConflictError: another operation runs, or one waits already: repeat soon.
+    """
+    operation = STREAM_OPERATIONS[kind]
+    may_wait = operation.may_wait_for_commits and stream.recorded_epoch == stream.epoch.number
+    if stream.state is StreamState.COMMITTING_TXN and stream.following is None and may_wait:
+        return replace(stream, following=_request(stream, version, kind))
+    if stream.state is StreamState.SEALED:
+        raise SealedError(f"stream {stream.scoped_name} is sealed", details={"state": str(stream.state)})
+    if stream.state is not StreamState.ACTIVE:
+        raise ConflictError(
+            f"stream {stream.scoped_name} is {stream.state}: repeat the request when the operation is done",
+            details={"state": str(stream.state)},
+        )
+    return replace(stream, state=operation.state, pending=_request(stream, version, kind))
 
 
-def start_updating(stream: Stream, version: int) -> Stream:
-    """The stream with an update that runs or waits; raises as `_start_or_follow` does."""
-    return _start_or_follow(stream, version, RequestKind.UPDATE_STREAM)
+def completed(stream: Stream) -> Stream:
+    """The stream after the last step of the running operation.
+
+    Raises:
+        CorruptError: no operation runs, or the stream no longer exists after it.
+    """
+    operation = STREAM_OPERATIONS.get(stream.pending.kind) if stream.pending else None
+    if operation is None or operation.completes_in is None:
+        raise CorruptError(f"{stream.scoped_name} is {stream.state} and has no operation to complete")
+    return replace(stream, state=operation.completes_in, pending=None)
 
 
 def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
@@ -118,11 +134,6 @@ def configured(stream: Stream, update: ConfigurationUpdate) -> Stream:
 def grown(stream: Stream, epoch: Epoch) -> Stream:
     """The stream after an update that raises the minimum has added segments; the rest of the update follows."""
     return replace(stream, epoch=epoch)
-
-
-def updated(stream: Stream) -> Stream:
-    """The stream after an update has completed."""
-    return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
 def update_rolled_back(stream: Stream, update: ConfigurationUpdate) -> Stream:
@@ -138,16 +149,6 @@ def is_in_force(stream: Stream, update: ConfigurationUpdate) -> bool:
     return stream.configuration_version >= update.version
 
 
-def start_truncating(stream: Stream, version: int) -> Stream:
-    """The stream with a truncation that runs or waits; raises as `_start_or_follow` does."""
-    return _start_or_follow(stream, version, RequestKind.TRUNCATE_STREAM)
-
-
-def truncated(stream: Stream) -> Stream:
-    """The stream after all events before the cut have been deleted."""
-    return replace(stream, state=StreamState.ACTIVE, pending=None)
-
-
 def truncation_rolled_back(stream: Stream, running: RunningTruncation) -> Stream:
     """The stream without the truncation. A head never moves back, so a recorded cut cannot be rolled back.
 
@@ -161,11 +162,6 @@ def truncation_rolled_back(stream: Stream, running: RunningTruncation) -> Stream
     return replace(stream, state=StreamState.ACTIVE, pending=None)
 
 
-def start_scaling(stream: Stream, version: int) -> Stream:
-    """The stream with a scale that runs or waits; raises as `_start_or_follow` does."""
-    return _start_or_follow(stream, version, RequestKind.SCALE_STREAM)
-
-
 def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
     """The stream after the next epoch was recorded: clients may see its segments as successors."""
     return replace(stream, recorded_epoch=epoch.number)
@@ -173,7 +169,7 @@ def epoch_recorded(stream: Stream, epoch: Epoch) -> Stream:
 
 def scaled(stream: Stream, epoch: Epoch) -> Stream:
     """The stream after the replaced segments were sealed: the next epoch is active."""
-    return replace(stream, state=StreamState.ACTIVE, epoch=epoch, pending=None)
+    return replace(completed(stream), epoch=epoch)
 
 
 def scale_rolled_back(stream: Stream, planned: Epoch) -> Stream:
@@ -190,11 +186,6 @@ def scale_rolled_back(stream: Stream, planned: Epoch) -> Stream:
     return replace(stream, state=StreamState.ACTIVE, epoch=epoch, recorded_epoch=epoch.number, pending=None)
 
 
-def start_committing(stream: Stream, version: int) -> Stream:
-    """The stream while a batch of transactions is committed; raises as `_start` does."""
-    return _start(stream, version, RequestKind.COMMIT_TRANSACTIONS, StreamState.COMMITTING_TXN)
-
-
 def rolled(stream: Stream, epoch: Epoch) -> Stream:
     """The stream after a rolling commit has replaced the active epoch by its duplicate."""
     return replace(stream, epoch=epoch)
@@ -208,19 +199,9 @@ def commit_ended(stream: Stream) -> Stream:
     if stream.state is not StreamState.COMMITTING_TXN:
         return stream
     if stream.following is not None:
-        state = _STATE_OF_KIND[stream.following.kind]
+        state = STREAM_OPERATIONS[stream.following.kind].state
         return replace(stream, state=state, pending=stream.following, following=None)
-    return replace(stream, state=StreamState.ACTIVE, pending=None)
-
-
-def start_sealing(stream: Stream, version: int) -> Stream:
-    """The stream with a seal that runs or waits; raises as `_start_or_follow` does."""
-    return _start_or_follow(stream, version, RequestKind.SEAL_STREAM)
-
-
-def sealed(stream: Stream) -> Stream:
-    """The stream after all its segments were sealed: it accepts no more events."""
-    return replace(stream, state=StreamState.SEALED, pending=None)
+    return completed(stream)
 
 
 def start_deleting(stream: Stream, version: int) -> Stream:
@@ -232,35 +213,6 @@ def start_deleting(stream: Stream, version: int) -> Stream:
             code="stream_not_sealed",
         )
     return replace(stream, pending=_request(stream, version, RequestKind.DELETE_STREAM))
-
-
-def _start_or_follow(stream: Stream, version: int, kind: RequestKind) -> Stream:
-    """The stream with an operation that runs, or that waits for a running batch of commits.
-
-    No operation may wait while the batch changes the epoch, since it would be planned on the wrong epoch. Raises as
-    `_start` does, also if another operation waits already.
-    """
-    is_settled = stream.recorded_epoch == stream.epoch.number
-    if stream.state is StreamState.COMMITTING_TXN and stream.following is None and is_settled:
-        return replace(stream, following=_request(stream, version, kind))
-    return _start(stream, version, kind, _STATE_OF_KIND[kind])
-
-
-def _start(stream: Stream, version: int, kind: RequestKind, state: StreamState) -> Stream:
-    """The stream with an operation that needs it to be ACTIVE; `version` is the version of the record that was read.
-
-    Raises:
-        SealedError: the stream is sealed.
-        ConflictError: another operation runs: repeat soon.
-    """
-    if stream.state is StreamState.SEALED:
-        raise SealedError(f"stream {stream.scoped_name} is sealed", details={"state": str(stream.state)})
-    if stream.state is not StreamState.ACTIVE:
-        raise ConflictError(
-            f"stream {stream.scoped_name} is {stream.state}: repeat the request when the operation is done",
-            details={"state": str(stream.state)},
-        )
-    return replace(stream, state=state, pending=_request(stream, version, kind))
 
 
 def _request(stream: Stream, version: int, kind: RequestKind) -> PendingRequest:

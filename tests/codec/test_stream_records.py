@@ -26,7 +26,7 @@ from headrace.model.stream_configuration import (
     StreamConfiguration,
 )
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import Stream, created, new_stream
+from headrace.model.streams import Stream, completed, new_stream
 
 CONFIGURATION = StreamConfiguration(
     ScalingPolicy.by_data_rate(100, 2, 3),
@@ -174,7 +174,7 @@ CONFIGURATIONS = st.builds(
 def _streams(draw: st.DrawFn) -> Stream:
     stream = new_stream(draw(TEXT), draw(TEXT), draw(CONFIGURATIONS), draw(st.integers(0, 1_000)), draw(st.integers(0)))
     if draw(st.booleans()):
-        stream = created(stream)
+        stream = completed(stream)
         assert stream.state is StreamState.ACTIVE
     return stream
 
@@ -202,7 +202,7 @@ def test_a_large_epoch_is_stored_by_number_and_must_match():
 
 def test_a_waiting_request_is_stored_only_if_there_is_one():
     waiting = replace(
-        created(STREAM),
+        completed(STREAM),
         state=StreamState.COMMITTING_TXN,
         pending=PendingRequest(RequestKind.COMMIT_TRANSACTIONS, "c"),
         following=PendingRequest(RequestKind.SCALE_STREAM, "x"),

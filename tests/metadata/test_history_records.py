@@ -22,7 +22,7 @@ CONFIGURATION = StreamConfiguration(ScalingPolicy.fixed(1))
 
 def _incarnation(first_number: int) -> tuple[Stream, list[Epoch]]:
     """A stream of one segment after three scales, and its epochs."""
-    stream = streams.created(streams.new_stream("s", "t", CONFIGURATION, first_number, 1_000))
+    stream = streams.completed(streams.new_stream("s", "t", CONFIGURATION, first_number, 1_000))
     epochs = [stream.epoch]
     for _ in range(3):
         (segment,) = epochs[-1].segments

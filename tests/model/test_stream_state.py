@@ -1,10 +1,12 @@
-"""The state machine, written out as the facts have it."""
+"""Every kind of request on a stream has one entry, and the transitions that follow from the entries."""
 
 from __future__ import annotations
 
 from itertools import product
 
-from headrace.model.stream_state import StreamState, may_become
+from headrace.model.requests import RequestKind, ResourceKind
+from headrace.model.stream_operations import STREAM_OPERATIONS, may_become
+from headrace.model.stream_state import StreamState
 
 ALLOWED = {
     "CREATING": "ACTIVE",
@@ -16,6 +18,11 @@ ALLOWED = {
     "SEALING": "SEALED",
     "SEALED": "",
 }
+
+
+def test_every_request_on_a_stream_has_an_entry():
+    assert set(STREAM_OPERATIONS) == {kind for kind in RequestKind if kind.resource is ResourceKind.STREAM}
+    assert {one.state for one in STREAM_OPERATIONS.values()} == set(StreamState) - {StreamState.ACTIVE}
 
 
 def test_every_pair_of_states():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,27 +21,28 @@ from headrace.model.stream_configuration import ScalingPolicy, StreamConfigurati
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import INVARIANTS, check_write
+from headrace.model.stream_operations import STREAM_OPERATIONS
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import running_truncation
 
 NEW = streams.new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), 4, 1_000)
-ACTIVE = streams.created(NEW)
+ACTIVE = streams.completed(NEW)
 NEXT = scaled_epoch(ACTIVE.epoch, [4], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)], 2_000)
-SCALING = streams.start_scaling(ACTIVE, 1)
+SCALING = streams.started(ACTIVE, 1, RequestKind.SCALE_STREAM)
 RECORDED = streams.epoch_recorded(SCALING, NEXT)
 SCALED = streams.scaled(RECORDED, NEXT)
 UPDATE = ConfigurationUpdate(SCALED.configuration, StreamConfiguration(ScalingPolicy.fixed(3), tags=("a",)), 1)
-UPDATING = streams.start_updating(SCALED, 4)
+UPDATING = streams.started(SCALED, 4, RequestKind.UPDATE_STREAM)
 CONFIGURED = streams.configured(UPDATING, UPDATE)
-UPDATED = streams.updated(CONFIGURED)
-TRUNCATING = streams.start_truncating(UPDATED, 7)
-TRUNCATED = streams.truncated(TRUNCATING)
-SEALING = streams.start_sealing(TRUNCATED, 9)
-SEALED = streams.sealed(SEALING)
-COMMITTING = streams.start_committing(SCALED, 4)
+UPDATED = streams.completed(CONFIGURED)
+TRUNCATING = streams.started(UPDATED, 7, RequestKind.TRUNCATE_STREAM)
+TRUNCATED = streams.completed(TRUNCATING)
+SEALING = streams.started(TRUNCATED, 9, RequestKind.SEAL_STREAM)
+SEALED = streams.completed(SEALING)
+COMMITTING = streams.started(SCALED, 4, RequestKind.COMMIT_TRANSACTIONS)
 ROLL = roll_of(NEXT, ACTIVE.epoch, 3_000)
-WAITING = streams.start_scaling(COMMITTING, 5)
+WAITING = streams.started(COMMITTING, 5, RequestKind.SCALE_STREAM)
 ROLLING = streams.epoch_recorded(COMMITTING, ROLL.following)
 ROLLED = streams.rolled(ROLLING, ROLL.following)
 COMMITTED = streams.commit_ended(ROLLED)
@@ -133,41 +133,35 @@ def test_a_truncation_can_be_rolled_back_until_it_is_recorded():
             streams.truncation_rolled_back(other, found)
 
 
-STARTS = [
-    streams.start_updating,
-    streams.start_truncating,
-    streams.start_scaling,
-    streams.start_committing,
-    streams.start_sealing,
-]
+STARTED = sorted(STREAM_OPERATIONS.keys() - {RequestKind.CREATE_STREAM, RequestKind.DELETE_STREAM})
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_operations_need_an_active_stream(start: Callable[[Stream, int], Stream]):
+@pytest.mark.parametrize("kind", STARTED)
+def test_operations_need_an_active_stream(kind: RequestKind):
     for busy in (NEW, SCALING, RECORDED, UPDATING, CONFIGURED, TRUNCATING, ROLLING, WAITING, SEALING):
         with pytest.raises(ConflictError):
-            start(busy, 1)
+            streams.started(busy, 1, kind)
     for closed in (SEALED, DELETING):
         with pytest.raises(SealedError):
-            start(closed, 1)
+            streams.started(closed, 1, kind)
 
 
 def test_a_commit_does_not_wait_for_another_one():
     with pytest.raises(ConflictError):
-        streams.start_committing(COMMITTING, 1)
+        streams.started(COMMITTING, 1, RequestKind.COMMIT_TRANSACTIONS)
 
 
 @pytest.mark.parametrize(
-    ("start", "state"),
+    ("kind", "state"),
     [
-        (streams.start_updating, StreamState.UPDATING),
-        (streams.start_truncating, StreamState.TRUNCATING),
-        (streams.start_scaling, StreamState.SCALING),
-        (streams.start_sealing, StreamState.SEALING),
+        (RequestKind.UPDATE_STREAM, StreamState.UPDATING),
+        (RequestKind.TRUNCATE_STREAM, StreamState.TRUNCATING),
+        (RequestKind.SCALE_STREAM, StreamState.SCALING),
+        (RequestKind.SEAL_STREAM, StreamState.SEALING),
     ],
 )
-def test_an_operation_follows_a_batch_of_commits(start: Callable[[Stream, int], Stream], state: StreamState):
-    waiting = start(COMMITTING, 7)
+def test_an_operation_follows_a_batch_of_commits(kind: RequestKind, state: StreamState):
+    waiting = streams.started(COMMITTING, 7, kind)
     check_write(COMMITTING, waiting)
     assert (waiting.state, waiting.shown_state, waiting.pending) == (
         StreamState.COMMITTING_TXN,
@@ -178,6 +172,12 @@ def test_an_operation_follows_a_batch_of_commits(start: Callable[[Stream, int], 
     check_write(waiting, running)
     assert (running.state, running.shown_state) == (state, state)
     assert (running.pending, running.following) == (waiting.following, None)
+
+
+def test_only_a_running_operation_is_completed():
+    for idle in (ACTIVE, SEALED, DELETING):
+        with pytest.raises(CorruptError):
+            streams.completed(idle)
 
 
 def test_only_a_sealed_stream_is_deleted():
@@ -295,20 +295,20 @@ def test_random_lifetimes_keep_every_invariant(histories: Any, data: st.DataObje
     configuration = StreamConfiguration(ScalingPolicy.fixed(len(first.segments)))
     stream = streams.new_stream("s", "t", configuration, first.segments[0].number, first.creation_time_ms)
     check_write(None, stream)
-    changes = [streams.created]
+    changes = [streams.completed]
     coming = iter(epochs[1:])
     for version, epoch in enumerate(coming):
         if epoch.duplicate_of is not None:
             following = next(coming)
             changes += [
-                lambda before, version=version: streams.start_committing(before, version),
+                lambda before, version=version: streams.started(before, version, RequestKind.COMMIT_TRANSACTIONS),
                 lambda before, following=following: streams.epoch_recorded(before, following),
                 lambda before, following=following: streams.rolled(before, following),
                 streams.commit_ended,
             ]
             continue
         changes += [
-            lambda before, version=version: streams.start_scaling(before, version),
+            lambda before, version=version: streams.started(before, version, RequestKind.SCALE_STREAM),
             lambda before, epoch=epoch: streams.epoch_recorded(before, epoch),
             lambda before, epoch=epoch: streams.scaled(before, epoch),
         ]

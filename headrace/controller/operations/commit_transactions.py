@@ -34,10 +34,11 @@ from headrace.metadata.writer_mark_records import WriterMarkRecords
 from headrace.model.epochs import Epoch
 from headrace.model.errors import SOURCE_INCOMPLETE, CorruptError, IllegalStateError, NotFoundError, SealedError
 from headrace.model.names import segment_name
+from headrace.model.requests import RequestKind
 from headrace.model.rolling_transactions import Roll, must_roll, roll_of
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, start_committing
+from headrace.model.streams import Stream, commit_ended, epoch_recorded, rolled, started
 from headrace.model.transactions import CommitRun, aborted, commit_group, committed, segment_of_transaction
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, Write, WriteConflictError
@@ -130,7 +131,7 @@ class TransactionCommits:
         if stream.state is StreamState.SEALING:
             self._tools.records.while_unchanged(stored, create)
             return stored, run
-        return self._replace(stored, start_committing(stream, stored.version), create), run
+        return self._replace(stored, started(stream, stored.version, RequestKind.COMMIT_TRANSACTIONS), create), run
 
     def _incomplete(self, stream: Stream, epoch: int, batch: Sequence[StoredTransaction]) -> tuple[int, ...]:
         """Those of which a lost volume took bytes or whole segments, with all of their commit sets.

@@ -7,7 +7,7 @@ from headrace.controller.workflow import Step, Tools, Workflow
 from headrace.metadata.stream_indexes import index_tags
 from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.requests import RequestKind
-from headrace.model.streams import Stream, created
+from headrace.model.streams import Stream, completed
 
 
 def _create_segments(tools: Tools, stored: StoredStream) -> StoredStream | None:
@@ -24,7 +24,7 @@ def _index_tags(tools: Tools, stored: StoredStream) -> None:
 
 
 def _open(tools: Tools, stored: StoredStream) -> None:
-    tools.records.replace(stored, created(stored.stream), delete_intent(stored.stream))
+    tools.records.replace(stored, completed(stored.stream), delete_intent(stored.stream))
 
 
 CREATE_STREAM = Workflow(

@@ -7,7 +7,7 @@ from headrace.controller.steps.settle_transactions import settle_transactions
 from headrace.controller.workflow import Step, Tools, Workflow
 from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.requests import RequestKind
-from headrace.model.streams import sealed
+from headrace.model.streams import completed
 
 
 def _seal_segments(tools: Tools, stored: StoredStream) -> None:
@@ -19,7 +19,7 @@ def _record_sizes(tools: Tools, stored: StoredStream) -> None:
 
 
 def _close(tools: Tools, stored: StoredStream) -> None:
-    tools.records.replace(stored, sealed(stored.stream), delete_intent(stored.stream))
+    tools.records.replace(stored, completed(stored.stream), delete_intent(stored.stream))
 
 
 SEAL_STREAM = Workflow(

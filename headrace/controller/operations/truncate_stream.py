@@ -19,7 +19,7 @@ from headrace.model.errors import ConflictError, IllegalStateError, NotFoundErro
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
-from headrace.model.streams import Stream, truncated
+from headrace.model.streams import Stream, completed
 from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Create, Delete, Replace, Write
@@ -90,7 +90,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     tools.records.replace(
         stored,
-        truncated(stream),
+        completed(stream),
         Delete(keys.running_truncation_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )

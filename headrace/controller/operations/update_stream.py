@@ -17,7 +17,7 @@ from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.errors import ConflictError
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
-from headrace.model.streams import configured, is_in_force, updated
+from headrace.model.streams import completed, configured, is_in_force
 from headrace.ports.metadata_store import Delete
 
 
@@ -52,7 +52,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     tools.records.replace(
         stored,
-        updated(stream),
+        completed(stream),
         Delete(keys.configuration_update_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )

@@ -46,10 +46,7 @@ from headrace.model.streams import (
     Stream,
     new_stream,
     start_deleting,
-    start_scaling,
-    start_sealing,
-    start_truncating,
-    start_updating,
+    started,
 )
 from headrace.model.truncation import is_very_beginning, running_truncation
 from headrace.ports.clock import Clock
@@ -177,7 +174,7 @@ class StreamService:
             WriteConflictError: it is not; look again.
             The others as `scale_stream`.
         """
-        scaling = start_scaling(stored.stream, stored.version)
+        scaling = started(stored.stream, stored.version, RequestKind.SCALE_STREAM)
         self._check_commit_does_not_roll(stored)
         epoch = scaled_epoch(scaling.epoch, sealed_segment_ids, new_ranges, self._clock.now_ms())
         self._accept_change(stored, scaling, create_transition(scaling, epoch))
@@ -247,7 +244,7 @@ class StreamService:
         if expected_version == version - 1 and stored.stream.configuration == configuration:
             return StreamUpdate(stored.stream.shown_state, version)  # the answer to the first request was lost
         check_configuration_version(stored.stream.scoped_name, version, expected_version)
-        updating = start_updating(stored.stream, stored.version)
+        updating = started(stored.stream, stored.version, RequestKind.UPDATE_STREAM)
         update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
         self._accept_change(stored, updating, create_configuration_update(updating, update))
         return StreamUpdate(updating.shown_state, update.version)
@@ -261,7 +258,7 @@ class StreamService:
                 raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
             if found[0].target.cut == cut:
                 return StreamView.of(stream)
-        truncating = start_truncating(stream, stored.version)
+        truncating = started(stream, stored.version, RequestKind.TRUNCATE_STREAM)
         if truncation is not None and truncation.cut == cut:
             return StreamView.of(stream)
         placed = self._cuts.check(stream, cut)
@@ -324,7 +321,7 @@ class StreamService:
         stored = self._records.get(scope, name)
         if stored.stream.has_accepted(RequestKind.SEAL_STREAM):
             return StreamView.of(stored.stream)
-        sealing = start_sealing(stored.stream, stored.version)
+        sealing = started(stored.stream, stored.version, RequestKind.SEAL_STREAM)
         self._accept_change(stored, sealing)
         return StreamView.of(sealing)
 

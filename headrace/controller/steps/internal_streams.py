@@ -25,7 +25,7 @@ from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
-from headrace.model.streams import Stream, new_stream, start_deleting, start_sealing
+from headrace.model.streams import Stream, new_stream, start_deleting, started
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Check, MetadataStore, Record
 from headrace.ports.segment_stores import SegmentStores
@@ -93,8 +93,11 @@ class InternalStreams:
 
     def _accept_removal(self, stored: StoredStream, condition: Check) -> None:
         is_sealed = stored.stream.state is StreamState.SEALED
-        start = start_deleting if is_sealed else start_sealing
-        after = start(stored.stream, stored.version)
+        after = (
+            start_deleting(stored.stream, stored.version)
+            if is_sealed
+            else started(stored.stream, stored.version, RequestKind.SEAL_STREAM)
+        )
         write, _ = create_intent(after, self._clock.now_ms())
         self._records.replace(stored, after, write, condition)
 
