@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
     from headrace.adapters.tcp.segment_stores import TcpSegmentStores
-    from headrace.controller.operations.abort_transaction import TransactionAborts
+    from headrace.controller.acceptance import Acceptance
+    from headrace.controller.engine import RequestProcessor, Tools
+    from headrace.controller.operations.abort_transaction import AbortProcessor
     from headrace.controller.operations.commit_transactions import CommitProcessor
-    from headrace.controller.request_processor import RequestProcessor
     from headrace.controller.services.auto_scaling import AutoScalingService
     from headrace.controller.services.cluster import ClusterService
     from headrace.controller.services.dead_letters import DeadLetterService
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from headrace.controller.ticks.apply_retention import RetentionTicks
     from headrace.controller.ticks.due_work import DueWorkTicks
     from headrace.controller.ticks.watermark_ticks import ScheduleEntry
-    from headrace.controller.workflow import Tools
     from headrace.metadata.fixed_settings import FixedSettingsReader
     from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.request_messages import RequestQueues
@@ -225,11 +225,16 @@ def stream_service() -> StreamService:
     return StreamService(metadata_store(), request_queue(), clock(), _conflict_backoff())
 
 
+def acceptance() -> Acceptance:
+    """What the requests of ticks, reports and replayed dead letters are accepted with."""
+    return stream_service().acceptance
+
+
 @_once
 def auto_scaling_service() -> AutoScalingService:
     from headrace.controller.services.auto_scaling import AutoScalingService
 
-    return AutoScalingService(metadata_store(), stream_service(), clock())
+    return AutoScalingService(metadata_store(), acceptance(), clock())
 
 
 @_once
@@ -315,9 +320,10 @@ def retention_service() -> RetentionService:
 
 @_once
 def retention_ticks() -> RetentionTicks:
+    from headrace.controller.operations.truncate_stream import accept
     from headrace.controller.ticks.apply_retention import RetentionTicks
 
-    truncate, period_ms = stream_service().truncate_stream, environment().retention_period_ms
+    truncate, period_ms = functools.partial(accept, acceptance()), environment().retention_period_ms
     return RetentionTicks(metadata_store(), segment_stores(), clock(), truncate, period_ms, workers(), note_undecodable)
 
 
@@ -362,7 +368,7 @@ def dead_letter_service() -> DeadLetterService:
 
     fifo_queues = (topology.REQUESTS_QUEUE, topology.TABLES_QUEUE, topology.COMMITS_QUEUE, topology.ABORTS_QUEUE)
     queues = {queue.name: queue_named(queue.name) for queue in fifo_queues}
-    return DeadLetterService(metadata_store(), queues, stream_service())
+    return DeadLetterService(metadata_store(), queues, acceptance())
 
 
 def _conflict_backoff() -> ConflictBackoff:
@@ -372,11 +378,9 @@ def _conflict_backoff() -> ConflictBackoff:
 
 
 def tools() -> Tools:
-    from headrace.controller.workflow import Tools
-    from headrace.metadata.stream_records import StreamRecords
+    from headrace.controller.operations import registry
 
-    records = StreamRecords(metadata_store())
-    return Tools(records, records.history, segment_stores(), clock())
+    return registry.tools(metadata_store(), segment_stores(), clock(), request_queue)
 
 
 @_once
@@ -387,17 +391,17 @@ def commit_processor() -> CommitProcessor:
 
 
 @_once
-def transaction_aborts() -> TransactionAborts:
-    from headrace.controller.operations.abort_transaction import TransactionAborts
+def abort_processor() -> AbortProcessor:
+    from headrace.controller.operations.abort_transaction import AbortProcessor
 
-    return TransactionAborts(tools())
+    return AbortProcessor(tools())
 
 
 @_once
 def request_processor() -> RequestProcessor:
-    from headrace.controller.request_processor import request_processor
+    from headrace.controller.engine import RequestProcessor
 
-    return request_processor(metadata_store(), segment_stores(), clock(), request_queue)
+    return RequestProcessor(tools())
 
 
 def build_what_is_needed(declared: topology.Function) -> None:

@@ -10,4 +10,4 @@ from functions import wiring
 from functions.processors.fifo_queues import fifo_handler
 from headrace import topology
 
-handler = fifo_handler(topology.ABORTS_QUEUE, lambda body: wiring.transaction_aborts().process(body))
+handler = fifo_handler(topology.ABORTS_QUEUE, lambda body: wiring.abort_processor().process(body))

@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import count, logger
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetter, Delivery, cause_of
 from headrace.model.errors import HeadraceError
 from headrace.topology import Queue
@@ -42,7 +42,7 @@ def write_dead_letter(
         first_try_ms=int(record.raw_event["attributes"].get("ApproximateFirstReceiveTimestamp", now_ms)),
         tries=_tries(record),
     )
-    letter = bury_message(wiring.metadata_store(), delivery, cause, now_ms, only_unknown=only_unknown)
+    letter = handle_dead_letter(wiring.metadata_store(), delivery, cause, now_ms, only_unknown=only_unknown)
     if letter is not None:
         count("DeadLetters", queue=queue.name, status=str(letter.status))
         logger.error(

@@ -1,4 +1,4 @@
-"""The controller: services accept requests, operations do their work, ticks do what recurs.
+"""The controller: services answer the API, operations change resources in steps, ticks do periodic work.
 
-It depends on ports and metadata only, never on how a request or a message arrives.
+It depends on ports and metadata only, and not on the way in which a request or a message arrives.
 """

@@ -96,9 +96,9 @@ class Subscriptions:
     replace a subscriber that another caller registered under the group's name, in any generation.
     """
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, clock: Clock, streams: StreamRecords | None = None) -> None:
         self._store = store
-        self._streams = StreamRecords(store)
+        self._streams = streams or StreamRecords(store)
         self._records = SubscriberRecords(store)
         self._places = SubscriberPlaces(self._streams.history)
         self._clock = clock

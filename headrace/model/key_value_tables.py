@@ -12,6 +12,7 @@ from enum import StrEnum
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
+from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import StreamSegment, segment_id
 
@@ -81,6 +82,12 @@ class KeyValueTable:
         return tuple(
             StreamSegment(segment_id(0, self.first_segment_number + index), one) for index, one in enumerate(ranges)
         )
+
+    @property
+    def segment_names(self) -> list[str]:
+        """The names of its segments in the segment stores."""
+        owner = segments_owner(self.name)
+        return [segment_name(self.scope, owner, one.segment_id) for one in self.segments]
 
     @property
     def next_segment_number(self) -> int:

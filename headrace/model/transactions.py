@@ -7,6 +7,7 @@ after a change, or raises if its state does not allow the change. Times are mill
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -277,6 +278,16 @@ def commit_group(transaction: Transaction) -> int:
     """The id of the first transaction of those that were marked for commit together with this one."""
     order = transaction.order
     return transaction.transaction_id if order is None or order.group is None else order.group
+
+
+def with_commit_sets(transactions: Iterable[Transaction], lost: Collection[int]) -> tuple[int, ...]:
+    """The ids of the `lost` transactions and of those that were marked for commit together with one of them.
+
+    A commit set is committed as a whole or aborted as a whole. The ids are in the order of `transactions`.
+    """
+    group_of = {one.transaction_id: commit_group(one) for one in transactions}
+    lost_groups = {group_of[one] for one in lost}
+    return tuple(one for one, group in group_of.items() if group in lost_groups)
 
 
 def marked_for_abort(transaction: Transaction) -> Transaction:

@@ -10,7 +10,7 @@ from scripted_cluster import Cluster
 
 from functions import wiring
 from headrace.client import Headrace
-from headrace.controller.request_processor import request_processor
+from headrace.controller.operations.registry import request_processor
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class World:
                 self.queue.acknowledge(message.receipt)
         for queue, process in (
             (self.commits, wiring.commit_processor().process),
-            (self.aborts, wiring.transaction_aborts().process),
+            (self.aborts, wiring.abort_processor().process),
         ):
             while messages := queue.receive():
                 for message in messages:

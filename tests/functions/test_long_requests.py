@@ -19,7 +19,7 @@ from functions.time_limits import RESERVE_S
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.codec.records.stream_record import stream_body
-from headrace.controller.operations import commit_transactions
+from headrace.controller.steps import transaction_commits
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StreamRecords
@@ -216,7 +216,7 @@ def test_a_busy_stream_is_no_failure_of_its_commits(
     world: Any, active_stream: str, clock: ManualClock, call: Any, monkeypatch: pytest.MonkeyPatch
 ):
     """As many runs as marks, as if one came during each: the message goes on in others when its time is over."""
-    monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 1)
+    monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 1)
     service, marked = wiring.transaction_service(), 100
     for _ in range(marked):
         begun = service.create_transaction("s", "t", 60_000).transaction_id

@@ -20,7 +20,7 @@ import pytest
 from soundness import assert_sound
 
 from headrace.controller.ticks.expire_transactions import expire_transactions
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -162,7 +162,7 @@ class Processor:
 
     def _give_up(self, message: Any) -> None:
         delivery = Delivery(REQUESTS_QUEUE.name, message.group, json.dumps(message.body), 0, 10)
-        bury_message(self._world.bare_store, delivery, CAUSE, self._world.clock.now_ms())
+        handle_dead_letter(self._world.bare_store, delivery, CAUSE, self._world.clock.now_ms())
 
     def _deliver(self, queue: Any, process: Callable[[Any], object], message: Any) -> int:
         try:

@@ -22,7 +22,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornRea
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.services.history import HistoryService
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.local.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.transaction_messages import TransactionQueues
@@ -84,7 +84,7 @@ class ApiInMemory:
         done = 0
         processes: dict[str, Callable[[dict[str, Any]], object]] = {
             "commits": wiring.commit_processor().process,
-            "aborts": wiring.transaction_aborts().process,
+            "aborts": wiring.abort_processor().process,
         }
         while batches := [(name, messages) for name, queue in self.queues.items() if (messages := queue.receive())]:
             for name, messages in batches:
@@ -100,7 +100,7 @@ class ApiInMemory:
         self.queue.acknowledge(message.receipt)
         now_ms = self.clock.now_ms()
         delivery = Delivery(REQUESTS_QUEUE.name, message.group, json.dumps(message.body), now_ms - 60_000, 10)
-        return bury_message(self.store, delivery, cause, now_ms)
+        return handle_dead_letter(self.store, delivery, cause, now_ms)
 
     def claim_containers(self, host: str = "127.0.0.1", port: int = 12345) -> None:
         """A store owns every container, so that segments have an endpoint."""

@@ -28,8 +28,9 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims
 from headrace.client import Headrace, connect
 from headrace.client.loop_thread import LoopThread
+from headrace.controller.engine import RequestProcessor
+from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.history import HistoryService
-from headrace.controller.stream_requests import StreamRequestProcessor
 from headrace.local.gateway_events import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
@@ -52,9 +53,9 @@ class WorkingQueue:
     def __init__(self) -> None:
         self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work)
-        self._processor: StreamRequestProcessor | None = None
+        self._processor: RequestProcessor | None = None
 
-    def start(self, processor: StreamRequestProcessor) -> None:
+    def start(self, processor: RequestProcessor) -> None:
         self._processor = processor
         self._thread.start()
 
@@ -88,7 +89,7 @@ class RealCluster:
         self._port = 0
         self.start_store()
         self.segment_stores = TcpSegmentStores(locate_by_claims(self.metadata), CONTAINERS)
-        self.queue.start(StreamRequestProcessor(self.metadata, self.segment_stores, self.clock))
+        self.queue.start(request_processor(self.metadata, self.segment_stores, self.clock, lambda: self.queue))
 
     def start_store(self) -> None:
         self.thread.run(self._start_store())

@@ -24,9 +24,7 @@ class Retention:
     def __init__(self, world: Any) -> None:
         self.world = world
         self.calls: Calls = world.calls
-        self.ticks = RetentionTicks(
-            world.store, world.segment_stores, world.clock, world.streams.truncate_stream, PERIOD_MS
-        )
+        self.ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.accept_truncation, PERIOD_MS)
         self.subscribers = SubscriberService(world.store, world.clock)
 
     def tick(self) -> bool:

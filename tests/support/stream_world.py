@@ -15,9 +15,10 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue, QueuedMessage
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.controller.operations.abort_transaction import TransactionAborts
+from headrace.controller.engine import RequestProcessor, Tools
+from headrace.controller.operations import registry, truncate_stream
+from headrace.controller.operations.abort_transaction import AbortProcessor
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.request_processor import request_processor
 from headrace.controller.services.dead_letters import DeadLetterService
 from headrace.controller.services.key_value_tables import KeyValueTableService
 from headrace.controller.services.reader_groups import ReaderGroupService
@@ -28,16 +29,14 @@ from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
-from headrace.controller.stream_requests import StreamRequestProcessor
 from headrace.controller.ticks.resend_intents import resend_intents
-from headrace.controller.workflow import Tools
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
 from headrace.model.requests import ResourceKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-from headrace.ports.metadata_store import Key, Page, Record, Write
+from headrace.ports.metadata_store import Check, Key, Page, Record, Write
 
 
 class Crash(Exception):
@@ -225,8 +224,7 @@ class StreamWorld:
         self.segments = SegmentService(self.store, self.segment_stores, topology.CONTAINER_COUNT)
         self.cuts = StreamCutService(self.store, self.segment_stores, self.segments)
         self.scaling_events = ScalingEventService(self.store)
-        self.processor = StreamRequestProcessor(self.store, self.segment_stores, self.clock)
-        self.requests = request_processor(self.store, self.segment_stores, self.clock, lambda: self.queue)
+        self.requests = self.processor = RequestProcessor(self.tools())
         self.records = StreamRecords(self.bare_store)
         self.bare_commits, self.bare_aborts = MemoryRequestQueue(), MemoryRequestQueue()
         self.transaction_queues = TransactionQueues(
@@ -235,8 +233,10 @@ class StreamWorld:
         self._random_numbers = itertools.count(1)
         self.transactions = self.another_transaction_service()
         self.commits = CommitProcessor(self.tools())
-        self.aborts = TransactionAborts(self.tools())
-        self.dead_letters = DeadLetterService(self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams)
+        self.aborts = AbortProcessor(self.tools())
+        self.dead_letters = DeadLetterService(
+            self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams.acceptance
+        )
         self.in_hand: QueuedMessage | None = None
         self.scopes.create_scope("s")
 
@@ -252,8 +252,11 @@ class StreamWorld:
 
     def tools(self) -> Tools:
         """What a process that has just started works with."""
-        records = StreamRecords(self.store)
-        return Tools(records, records.history, self.segment_stores, self.clock)
+        return registry.tools(self.store, self.segment_stores, self.clock, lambda: self.queue)
+
+    def accept_truncation(self, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check) -> object:
+        """What the tick of retention calls."""
+        return truncate_stream.accept(self.streams.acceptance, scope, stream, offsets, planned_on)
 
     def create(self, stream: str = "t", segments: int = 2, **settings: Any) -> None:
         """A stream that is ACTIVE."""

@@ -1,1 +1,4 @@
-"""One module per operation: the work that a request asks for, in steps that may be repeated."""
+"""One module per operation, with everything about it: acceptance, ordered steps, rollback and replay of a dead letter.
+
+`registry.py` lists them. `headrace.controller.engine` runs their steps.
+"""

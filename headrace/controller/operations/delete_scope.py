@@ -1,167 +1,159 @@
 """Delete a scope with everything in it: reader groups, streams, tables, a bounded number at a time, then the scope.
 
-Each thing goes as if its owner had deleted it, through its own workflow, which runs here and now; its intent guards it
-against a crash. That it is to go is accepted on the condition that the scope is still being deleted by this request, so
-that a processor which slept through the scope's end can't touch what is made under its name later. Nothing is created
-in the scope meanwhile, so what is left only gets less; the next message takes the next piece.
+Each resource is deleted by its own operation, which runs here at once; its intent survives a crash. The deletion of a
+resource is accepted on the condition that this request still deletes the scope. So a late process cannot delete what is
+created under the scope's name later. No resource is created in the scope meanwhile. A further message deletes the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from headrace.codec.records.intent_record import Intent, request_fields
-from headrace.codec.records.scope_record import ScopeState, closing_request_of_body, guard_body
-from headrace.controller.steps.internal_streams import InternalStreams
+from headrace.codec.records.scope_record import ScopeState, closing_guard_body, guard_body, guard_of_body
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools, run_request
+from headrace.controller.steps.internal_streams import ensure_no_stream
+from headrace.controller.steps.resources import SCOPE, ClosingScope
+from headrace.controller.steps.scope_guard import mark_doors, no_such_scope, scope_exists
 from headrace.metadata import keys
-from headrace.metadata.intents import delete_intent_write
+from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.metadata.key_value_table_records import KeyValueTableRecords
-from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.reader_group_records import ReaderGroupRecords
-from headrace.metadata.request_messages import parse_message
 from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
-from headrace.model.requests import PendingRequest, ResourceKind
-from headrace.ports.clock import Clock
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.deadlines import require_time_for_piece
-from headrace.ports.metadata_store import Check, Delete, MetadataStore, Record, Replace
-from headrace.ports.request_queue import RequestQueue
-from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.metadata_store import Delete, Replace
 
-THINGS_PER_PIECE = 20
-"""So many reader groups, streams and tables go with one message."""
+RESOURCES_PER_MESSAGE = 20
+"""The number of reader groups, streams and tables that one message deletes."""
 
-_TURNS_MAX = 6
-"""Reads of a thing's record in one call: removing it takes three, if nobody else works on it."""
+_ATTEMPTS_MAX = 6
+"""Reads of a resource's record in one call: a deletion needs three if no other process works on the resource."""
 
 
-class ScopeDeletion:
-    """Safe for any number of threads and processes.
+def accept(acceptance: Acceptance, scope: str) -> None:
+    """Accept the deletion; raises as `ScopeDeletionService.delete_scope_recursively` does."""
+    acceptance.repeat(lambda: _accept(acceptance, scope))
 
-    `process` does what a message on a group or table asks; `queue` is asked for when something is left over.
-    """
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        segment_stores: SegmentStores,
-        clock: Clock,
-        queue: Callable[[], RequestQueue],
-        process: Callable[[Mapping[str, Any]], None],
-    ) -> None:
-        self._store = store
-        self._streams = InternalStreams(store, segment_stores, clock)
-        self._groups = ReaderGroupRecords(store)
-        self._tables = KeyValueTableRecords(store)
-        self._clock = clock
-        self._queue = queue
-        self._process = process
+def _accept(acceptance: Acceptance, scope: str) -> None:
+    guard, *doors = acceptance.store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
+    if guard is None or not scope_exists(guard):
+        raise no_such_scope(scope)
+    if guard_of_body(guard.body) is ScopeState.CLOSING:
+        return
+    # The guard outlives the scope and its version only grows: no two requests on a name have the same id.
+    request = PendingRequest(RequestKind.DELETE_SCOPE, f"delete_scope-{guard.version + 1}")
+    intent = acceptance.intent(scope, "", request)
+    acceptance.store.write(
+        Replace(guard.key, closing_guard_body(request.request_id), guard.version),
+        create_intent_write(intent),
+        *mark_doors(scope, doors),
+    )
+    acceptance.send(intent)
 
-    def process(self, message_body: Mapping[str, Any]) -> None:
-        """Do a piece of what the message asks, and queue the rest; nothing if it was done before.
 
-        Raises:
-            InvalidRequestError: this is no request message.
-            UnavailableError, ThrottledError, ConflictError: deliver the message again.
-            WorkLeftError: the time is over; what was done is on record, and another call goes on from there.
-            CorruptError: stored records do not fit; a human must look.
-        """
-        # A conflict tells that somebody works on the same scope, or on a thing in it: read again and go on from there.
-        repeat_on_conflict(lambda: self._run(message_body), ATTEMPTS_PER_MESSAGE_MAX, ConflictError)
+def _delete_resources(tools: Tools, closing: ClosingScope) -> None:
+    """Delete as many resources as one message may, and queue a message for the rest; at the end delete the scope."""
+    remove = {
+        ResourceKind.READER_GROUP: _remove_group,
+        ResourceKind.STREAM: _remove_stream,
+        ResourceKind.KEY_VALUE_TABLE: _remove_table,
+    }
+    found = _resources(tools, closing.scope)
+    for index, (resource, name) in enumerate(found[:RESOURCES_PER_MESSAGE]):
+        if index:
+            require_time_for_piece(f"deletion of scope {closing.scope}")
+        remove[resource](tools, closing, name)
+    if len(found) > RESOURCES_PER_MESSAGE:
+        _queue_rest(tools, closing, *found[-1])
+    else:
+        _forget(tools, closing)
 
-    def _run(self, message_body: Mapping[str, Any]) -> None:
-        scope, _, request = parse_message(message_body)
-        guard = self._store.get(keys.scope_guard_key(scope))
-        if guard is None or closing_request_of_body(guard.body) != request.request_id:
+
+def _resources(tools: Tools, scope: str) -> list[tuple[ResourceKind, str]]:
+    """The resources in the scope, at most one more than a message deletes. Groups first: they subscribe to streams."""
+    found: list[tuple[ResourceKind, str]] = []
+    for resource, partition in (
+        (ResourceKind.READER_GROUP, keys.reader_groups_partition(scope)),
+        (ResourceKind.STREAM, keys.listing_partition(scope)),
+        (ResourceKind.KEY_VALUE_TABLE, keys.tables_partition(scope)),
+    ):
+        wanted = RESOURCES_PER_MESSAGE + 1 - len(found)
+        if wanted > 0:
+            found += [(resource, record.key.sort) for record in tools.store.query(partition, limit=wanted).records]
+    return found
+
+
+def _remove_stream(tools: Tools, closing: ClosingScope, name: str) -> None:
+    ensure_no_stream(tools, closing.scope, name, closing.unchanged)
+
+
+def _remove_group(tools: Tools, closing: ClosingScope, name: str) -> None:
+    records = ReaderGroupRecords(tools.store)
+    for _ in range(_ATTEMPTS_MAX):
+        stored = records.find(closing.scope, name)
+        if stored is None:
             return
-        condition = Check(guard.key, guard.version)
-        remove = {
-            ResourceKind.READER_GROUP: self._remove_group,
-            ResourceKind.STREAM: self._remove_stream,
-            ResourceKind.KEY_VALUE_TABLE: self._remove_table,
-        }
-        things = self._things(scope)
-        for index, (resource, name) in enumerate(things[:THINGS_PER_PIECE]):
-            if index:
-                require_time_for_piece(f"deletion of scope {scope}")
-            remove[resource](scope, name, condition)
-        if len(things) > THINGS_PER_PIECE:
-            self._queue_rest(message_body, scope, request, things[-1])
-        else:
-            self._forget(scope, guard)
-
-    def _things(self, scope: str) -> list[tuple[ResourceKind, str]]:
-        """What is in the scope, one more than a piece at most. Groups first: they subscribe to streams."""
-        things: list[tuple[ResourceKind, str]] = []
-        for resource, partition in (
-            (ResourceKind.READER_GROUP, keys.reader_groups_partition(scope)),
-            (ResourceKind.STREAM, keys.listing_partition(scope)),
-            (ResourceKind.KEY_VALUE_TABLE, keys.tables_partition(scope)),
-        ):
-            wanted = THINGS_PER_PIECE + 1 - len(things)
-            if wanted > 0:
-                things += [(resource, record.key.sort) for record in self._store.query(partition, limit=wanted).records]
-        return things
-
-    def _remove_stream(self, scope: str, name: str, condition: Check) -> None:
-        self._streams.ensure_gone(scope, name, condition)
-
-    def _remove_group(self, scope: str, name: str, condition: Check) -> None:
-        for _ in range(_TURNS_MAX):
-            stored = self._groups.find(scope, name)
-            if stored is None:
-                return
-            pending = stored.group.pending
-            if pending is None:
-                after = reader_groups.start_deleting(stored.group, stored.group.group_id, stored.version)
-                self._groups.start(stored, after, self._intent(scope, name, after.pending), condition)
-                pending = after.pending
-            self._finish(scope, name, pending)
-        raise _busy(ResourceKind.READER_GROUP, scope, name)
-
-    def _remove_table(self, scope: str, name: str, condition: Check) -> None:
-        for _ in range(_TURNS_MAX):
-            stored = self._tables.find(scope, name)
-            if stored is None:
-                return
-            pending = stored.table.pending
-            if pending is None:
-                after = key_value_tables.start_deleting(stored.table)
-                self._tables.start(stored, after, self._intent(scope, name, after.pending), condition)
-                pending = after.pending
-            self._finish(scope, name, pending)
-        raise _busy(ResourceKind.KEY_VALUE_TABLE, scope, name)
-
-    def _intent(self, scope: str, name: str, pending: PendingRequest | None) -> Intent:
+        pending = stored.group.pending
         if pending is None:
-            raise ConflictError(f"the deletion of {scope}/{name} did not begin: reading again")
-        return Intent(scope, name, pending, self._clock.now_ms())
+            after = reader_groups.start_deleting(stored.group, stored.group.group_id, stored.version)
+            pending = _pending(closing, name, after.pending)
+            records.start(stored, after, _intent(tools, closing, name, pending), closing.unchanged)
+        run_request(tools, closing.scope, name, pending)
+    raise _busy(ResourceKind.READER_GROUP, closing.scope, name)
 
-    def _finish(self, scope: str, name: str, pending: PendingRequest | None) -> None:
-        if pending is not None:
-            self._process(request_fields(scope, name, pending))
 
-    def _queue_rest(
-        self,
-        message_body: Mapping[str, Any],
-        scope: str,
-        request: PendingRequest,
-        next_thing: tuple[ResourceKind, str],
-    ) -> None:
-        """The queue drops a message that it has seen: what comes next tells this one from those before."""
-        resource, name = next_thing
-        identity = hashlib.sha256(f"{scope}:{request.request_id}:{resource}:{name}".encode()).hexdigest()
-        self._queue().send(group=scope, body=message_body, deduplication_id=identity)
+def _remove_table(tools: Tools, closing: ClosingScope, name: str) -> None:
+    records = KeyValueTableRecords(tools.store)
+    for _ in range(_ATTEMPTS_MAX):
+        stored = records.find(closing.scope, name)
+        if stored is None:
+            return
+        pending = stored.table.pending
+        if pending is None:
+            after = key_value_tables.start_deleting(stored.table)
+            pending = _pending(closing, name, after.pending)
+            records.start(stored, after, _intent(tools, closing, name, pending), closing.unchanged)
+        run_request(tools, closing.scope, name, pending)
+    raise _busy(ResourceKind.KEY_VALUE_TABLE, closing.scope, name)
 
-    def _forget(self, scope: str, guard: Record) -> None:
-        self._store.write(
-            Replace(guard.key, guard_body(ScopeState.GONE), guard.version),
-            Delete(keys.scope_entry_key(scope), None),
-            delete_intent_write(ResourceKind.SCOPE, scope, ""),
-        )
+
+def _pending(closing: ClosingScope, name: str, pending: PendingRequest | None) -> PendingRequest:
+    if pending is None:
+        raise ConflictError(f"the deletion of {closing.scope}/{name} did not begin: reading again")
+    return pending
+
+
+def _intent(tools: Tools, closing: ClosingScope, name: str, pending: PendingRequest) -> Intent:
+    return Intent(closing.scope, name, pending, tools.clock.now_ms())
+
+
+def _queue_rest(tools: Tools, closing: ClosingScope, resource: ResourceKind, name: str) -> None:
+    """The queue drops a message that it has seen. The next resource distinguishes this message from those before."""
+    text = f"{closing.scope}:{closing.request_id}:{resource}:{name}"
+    body = request_fields(closing.scope, "", PendingRequest(RequestKind.DELETE_SCOPE, closing.request_id))
+    tools.queue().send(group=closing.scope, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _forget(tools: Tools, closing: ClosingScope) -> None:
+    guard = closing.guard
+    tools.store.write(
+        Replace(guard.key, guard_body(ScopeState.GONE), guard.version),
+        Delete(keys.scope_entry_key(closing.scope), None),
+        delete_intent_write(ResourceKind.SCOPE, closing.scope, ""),
+    )
 
 
 def _busy(resource: ResourceKind, scope: str, name: str) -> ConflictError:
     return ConflictError(f"{resource} {scope}/{name} is busy: others are working on it", details={"name": name})
+
+
+DELETE_SCOPE = Operation(
+    RequestKind.DELETE_SCOPE,
+    SCOPE,
+    (Step("delete resources", _delete_resources),),
+    rollback=MUST_COMPLETE,
+)

@@ -1,8 +1,8 @@
 """Delete a sealed stream: its segments from the oldest epoch on, its index entries, its records, then itself.
 
-Epochs' records go once the segments that they alone explain are gone, a bounded number at a time, so that a long
-deletion which is interrupted, or whose time is over, goes on where it stopped and repeats nothing. What stays is a
-tombstone that knows where a stream of the same name would continue.
+The records of an epoch are deleted when the segments that only they name are deleted, a bounded number at a time. So a
+long deletion that is interrupted continues where it stopped. A tombstone remains, with the number at which the segments
+of a new stream of this name begin.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from headrace.api.streams import StreamView
 from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
 from headrace.codec.records.stream_record import CURRENT_SORT
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.leftovers import delete_leftovers
+from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.settle_transactions import forget_transactions
-from headrace.controller.workflow import Step, Tools, Workflow
 from headrace.metadata import keys
 from headrace.metadata.mark_segments import delete_mark_segment
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
@@ -28,7 +31,7 @@ from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
 from headrace.model.requests import RequestKind
 from headrace.model.segments import StreamSegment
-from headrace.model.streams import Stream
+from headrace.model.streams import Stream, start_deleting
 from headrace.model.truncation import Truncation, segments_left
 from headrace.ports.deadlines import require_time_for_piece
 from headrace.ports.metadata_store import Delete, Key
@@ -40,11 +43,25 @@ EPOCHS_PER_PIECE = 40
 """Each has two records."""
 
 SEGMENTS_PER_PIECE = 1_000
-"""About: the last epoch of a piece may replace as many again."""
+"""A piece may have up to twice as many, because its last epoch is not split."""
+
+
+def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
+    """Accept the deletion; raises as `StreamService.delete_stream` does."""
+    return acceptance.repeat(lambda: _accept(acceptance, scope, stream))
+
+
+def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamView:
+    stored = acceptance.streams.get(scope, name)
+    if stored.stream.is_deleting:
+        return StreamView.of(stored.stream)
+    deleting = start_deleting(stored.stream, stored.version)
+    acceptance.change_stream(stored, deleting)
+    return StreamView.of(deleting)
 
 
 def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
-    """The segments of all epochs but the last, epoch by epoch, oldest first; those that a truncation took are gone."""
+    """The segments of all epochs but the last, the oldest first, except for those that a truncation deleted."""
     stream = stored.stream
     _, truncation = tools.records.get_with_truncation(stream.scope, stream.name)
     start = truncation.first_epoch if truncation else 0
@@ -63,7 +80,7 @@ def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
 
 
 def _piece(epochs: Sequence[Epoch], truncation: Truncation | None) -> tuple[list[StreamSegment], list[Epoch]]:
-    """Segments to delete in one go, and the epochs that are not needed once they are gone; at least one epoch."""
+    """The segments to delete together, and the epochs that are not needed after that; at least one epoch."""
     gone: list[StreamSegment] = []
     passed: list[Epoch] = []
     for epoch, following in pairwise(epochs):
@@ -82,7 +99,7 @@ def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
 
 
 def _delete_last_segments(tools: Tools, stored: StoredStream) -> None:
-    """And with them the watermarks."""
+    """The segments of the active epoch, and the mark segment with the watermarks."""
     stream = stored.stream
     _delete_segments(tools, stream, stream.epoch.segments)
     delete_mark_segment(tools.segment_stores, stream)
@@ -97,16 +114,16 @@ def _names(stream: Stream, segments: Sequence[StreamSegment]) -> list[str]:
     return [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]
 
 
-def _has_tags(stream: Stream) -> bool:
-    return bool(stream.configuration.tags)
+def _has_tags(stored: StoredStream) -> bool:
+    return bool(stored.stream.configuration.tags)
 
 
 def _unindex_tags(tools: Tools, stored: StoredStream) -> None:
     unindex_tags(tools.records, stored, stored.stream.configuration.tags)
 
 
-def _has_retention(stream: Stream) -> bool:
-    return stream.configuration.retention is not None
+def _has_retention(stored: StoredStream) -> bool:
+    return stored.stream.configuration.retention is not None
 
 
 def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
@@ -114,7 +131,7 @@ def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
 
 
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
-    """Everything in the stream's partition but the current record, and what that names."""
+    """All records in the stream's partition, except for the current record and the records that it names."""
     kept = {CURRENT_SORT, *(key.sort for key in keys_named_in_current(stored))}
     partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
     first: str | None = ""
@@ -134,7 +151,7 @@ def _delete_records(tools: Tools, stored: StoredStream, gone: Sequence[Key]) -> 
 
 
 def _forget(tools: Tools, stored: StoredStream) -> None:
-    """The stream is gone, its name is free, its segment numbers are not."""
+    """Replace the stream by a tombstone. Its name can be used again, its segment numbers cannot."""
     stream = stored.stream
     tools.records.store.write(
         *replace_with_tombstone(stored),
@@ -143,8 +160,9 @@ def _forget(tools: Tools, stored: StoredStream) -> None:
     )
 
 
-DELETE_STREAM = Workflow(
+DELETE_STREAM = Operation(
     RequestKind.DELETE_STREAM,
+    STREAM,
     (
         Step("forget transactions", forget_transactions),
         Step("delete replaced segments", _delete_replaced_segments),
@@ -155,4 +173,5 @@ DELETE_STREAM = Workflow(
         Step("delete remaining records", _delete_remaining_records),
         Step("forget", _forget),
     ),
+    rollback=MUST_COMPLETE,
 )

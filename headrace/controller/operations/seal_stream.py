@@ -1,13 +1,30 @@
-"""Seal a stream: seal its segments, keep their sizes, and the stream is closed for ever."""
+"""Seal a stream: complete its transactions, seal its segments and record their sizes, then it is SEALED forever."""
 
 from __future__ import annotations
 
+from headrace.api.streams import StreamView
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
+from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
 from headrace.controller.steps.settle_transactions import settle_transactions
-from headrace.controller.workflow import Step, Tools, Workflow
 from headrace.metadata.stream_records import StoredStream, delete_intent
 from headrace.model.requests import RequestKind
-from headrace.model.streams import completed
+from headrace.model.streams import completed, started
+
+
+def accept(acceptance: Acceptance, scope: str, stream: str) -> StreamView:
+    """Accept the seal; raises as `StreamService.seal_stream` does."""
+    return acceptance.repeat(lambda: _accept(acceptance, scope, stream))
+
+
+def _accept(acceptance: Acceptance, scope: str, name: str) -> StreamView:
+    stored = acceptance.streams.get(scope, name)
+    if stored.stream.has_accepted(RequestKind.SEAL_STREAM):
+        return StreamView.of(stored.stream)
+    sealing = started(stored.stream, stored.version, RequestKind.SEAL_STREAM)
+    acceptance.change_stream(stored, sealing)
+    return StreamView.of(sealing)
 
 
 def _seal_segments(tools: Tools, stored: StoredStream) -> None:
@@ -22,12 +39,14 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(stored, completed(stored.stream), delete_intent(stored.stream))
 
 
-SEAL_STREAM = Workflow(
+SEAL_STREAM = Operation(
     RequestKind.SEAL_STREAM,
+    STREAM,
     (
         Step("settle transactions", settle_transactions),
         Step("seal segments", _seal_segments),
         Step("record sizes", _record_sizes),
         Step("close", _close),
     ),
+    rollback=MUST_COMPLETE,
 )

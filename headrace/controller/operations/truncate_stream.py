@@ -1,36 +1,92 @@
-"""Truncate a stream: count what goes, record the new head, truncate the segments in the cut, delete those before it.
+"""Truncate a stream: count the bytes, record the new head, truncate the segments in the cut, delete those before it.
 
-The head is on record before anything is deleted: a reader that finds a segment gone asks for the head, and must not get
-the old one. What is counted and deleted lies between the old head and the new one, so that a truncation costs what it
-removes, whatever the stream has gone through before. A long one notes how far it has come.
+The head is recorded before a segment is deleted: a reader that finds a segment missing queries the head, and must not
+get the old one. Only segments between the old head and the new one are counted and deleted. So the cost of a truncation
+depends on the bytes that it removes, and not on the history of the stream. A long truncation records its progress.
+
+A truncation can be rolled back until its head is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from headrace.api.streams import StreamView
 from headrace.codec.records.truncation_record import truncation_body
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
+from headrace.controller.steps.resources import STREAM
+from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
+from headrace.controller.steps.transaction_commits import check_commit_does_not_roll
 from headrace.controller.steps.truncate_marks import truncate_marks
-from headrace.controller.workflow import Step, Tools, Workflow
 from headrace.metadata import keys
-from headrace.metadata.stream_records import StoredStream, delete_intent, replace_running_truncation
+from headrace.metadata.stream_records import (
+    StoredStream,
+    StreamRecords,
+    create_running_truncation,
+    delete_intent,
+    replace_running_truncation,
+)
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.names import segment_name
-from headrace.model.requests import RequestKind
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import StreamSegment
-from headrace.model.streams import Stream, completed
-from headrace.model.truncation import RunningTruncation, bytes_cut_off, bytes_that_go, segments_that_go
+from headrace.model.stream_cuts import StreamCut
+from headrace.model.streams import Stream, completed, started, truncation_rolled_back
+from headrace.model.truncation import (
+    RunningTruncation,
+    bytes_cut_off,
+    bytes_that_go,
+    is_very_beginning,
+    running_truncation,
+    segments_that_go,
+)
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
-from headrace.ports.metadata_store import Create, Delete, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, MetadataStore, Replace, Write
 
 SEGMENTS_PER_CALL = 1_000
 EPOCHS_PER_PIECE = 1_000
-"""After so many epochs a long truncation notes how far it has come."""
+"""After so many epochs a long truncation records its progress."""
+
+
+def accept(
+    acceptance: Acceptance, scope: str, stream: str, offsets: Mapping[int, int], planned_on: Check | None = None
+) -> StreamView:
+    """Accept a truncation; raises as `StreamService.truncate_stream` does.
+
+    `planned_on` is a record that must not have changed since the truncation was decided.
+    """
+    cut = StreamCut.of(scope, stream, offsets)
+    conditions = [] if planned_on is None else [planned_on]
+    return acceptance.repeat(lambda: _accept(acceptance, cut, conditions))
+
+
+def _accept(acceptance: Acceptance, cut: StreamCut, conditions: Sequence[Check]) -> StreamView:
+    stored, truncation = acceptance.streams.get_with_truncation(cut.scope, cut.stream)
+    stream = stored.stream
+    if stream.has_accepted(RequestKind.TRUNCATE_STREAM):
+        found = acceptance.streams.running_truncation(stream)
+        if found is None:
+            raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
+        if found[0].target.cut == cut:
+            return StreamView.of(stream)
+    truncating = started(stream, stored.version, RequestKind.TRUNCATE_STREAM)
+    if truncation is not None and truncation.cut == cut:
+        return StreamView.of(stream)
+    placed = acceptance.cuts.check(stream, cut)
+    acceptance.cuts.check_left(stream, cut, truncation)
+    if truncation is None and is_very_beginning(cut):
+        return StreamView.of(stream)
+    check_commit_does_not_roll(acceptance.store, stream)
+    running = running_truncation(placed, acceptance.cuts.first_epoch(stream, cut), truncation)
+    acceptance.change_stream(stored, truncating, create_running_truncation(truncating, running), *conditions)
+    return StreamView.of(truncating)
 
 
 def _record_head(tools: Tools, stored: StoredStream) -> None:
-    """Nothing irrevocable has happened before this step is done: up to here a truncation can be given up."""
+    """Nothing irrevocable happens before this step is complete: until then a truncation can be rolled back."""
     running, version = _running(tools, stored)
     if running.is_recorded:
         return
@@ -57,7 +113,7 @@ def _record_head(tools: Tools, stored: StoredStream) -> None:
 def _truncate_segments(tools: Tools, stored: StoredStream) -> None:
     running, version = _running(tools, stored)
     if running.next_epoch > running.epochs.start:
-        return  # Deletions have begun behind it.
+        return  # The deletion of segments has begun, which follows this step.
     starts = running.before.cut.offsets if running.before else {}
     positions = running.target.cut.positions
     for index in range(running.positions_done, len(positions)):
@@ -97,7 +153,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
 
 
 def _check_reached(tools: Tools, stream: Stream, running: RunningTruncation) -> None:
-    """The service has checked sealed segments; whoever asked for the truncation may have known no better."""
+    """The acceptance has checked the offsets in sealed segments only, since it does not ask segment stores."""
     active = [one for one, offset in running.target.cut.positions if one in stream.epoch.by_id and offset > 0]
     infos = tools.segment_stores.segment_infos([_name(stream, identifier) for identifier in active]) if active else []
     offsets = running.target.cut.offsets
@@ -136,17 +192,17 @@ def _write_head(tools: Tools, stream: Stream, running: RunningTruncation) -> Cre
 
 
 def _note(tools: Tools, stored: StoredStream, running: RunningTruncation, version: int, *others: Write) -> int:
-    """Writes how far the truncation has come; the version of its record."""
+    """Record the progress of the truncation. Returns the version of its record."""
     write = replace_running_truncation(stored.stream, running, version)
     tools.records.while_unchanged(stored, write, *others)
     return version + 1
 
 
 def _running(tools: Tools, stored: StoredStream) -> tuple[RunningTruncation, int]:
-    """The truncation on its way. It is gone only if it ended after `stored` was read."""
+    """The running truncation; raises ConflictError if it was completed after `stored` was read."""
     found = tools.records.running_truncation(stored.stream)
     if found is None:
-        raise ConflictError(f"the truncation of {stored.stream.scoped_name} was done by somebody else: reading again")
+        raise ConflictError(f"another process completed the truncation of {stored.stream.scoped_name}: reading again")
     return found
 
 
@@ -154,12 +210,36 @@ def _name(stream: Stream, identifier: int) -> str:
     return segment_name(stream.scope, stream.name, identifier)
 
 
-TRUNCATE_STREAM = Workflow(
+def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) -> Undo:
+    records = StreamRecords(store)
+    stored = find_running(records, scope, name, request)
+    found = records.running_truncation(stored.stream)
+    if found is None:
+        raise ConflictError(f"the truncation of {stored.stream.scoped_name} has just ended")
+    running, version = found
+    return undo_on_stream(
+        records,
+        stored,
+        truncation_rolled_back(stored.stream, running),
+        # Under its version: the head is recorded without a change of the stream's current record.
+        Delete(keys.running_truncation_key(scope, name), version),
+        parameters={"cut": {str(identifier): offset for identifier, offset in running.target.cut.positions}},
+    )
+
+
+def _replay(parameters: Mapping[str, Any]) -> Submit:
+    offsets = {int(identifier): int(offset) for identifier, offset in parameters["cut"].items()}
+    return lambda acceptance, scope, stream: accept(acceptance, scope, stream, offsets)
+
+
+TRUNCATE_STREAM = Operation(
     RequestKind.TRUNCATE_STREAM,
+    STREAM,
     (
         Step("record the head", _record_head),
         Step("truncate segments", _truncate_segments),
         Step("delete segments", _delete_segments),
         Step("close", _close),
     ),
+    Rollback(_undo, _replay),
 )

@@ -1,28 +1,71 @@
-"""Update a stream's configuration: teach its segments the rate, index new tags, put it in force, then what follows.
+"""Update the configuration of a stream: send the rate to its segments, index new tags, put it in force, clean up.
 
-What follows is more segments if the minimum was raised (grow_stream.py), and the end of tags that were taken away. A
-tag's index entry is there before the tag is in force and goes after the tag has: whoever lists by a tag that the
-stream keeps finds it all the time.
+If the minimum was raised, the update then adds segments (`steps/grow_stream.py`). At last it removes the index entries
+of removed tags. The entry of a tag is written before the tag is in force, and removed after it. So a list by a tag that
+the stream keeps always contains the stream.
+
+An update can be rolled back until its configuration is in force. Segments that got the rate of such an update keep it
+until they get another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.api.streams import StreamUpdate
+from headrace.codec.records.stream_record import configuration_fields, configuration_of_fields
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
 from headrace.controller.steps.grow_stream import GROW_STEPS
+from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import scale_rate
-from headrace.controller.workflow import Step, Tools, Workflow
+from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.metadata import keys
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
-from headrace.metadata.stream_records import StoredStream, delete_intent
-from headrace.model.configuration_updates import ConfigurationUpdate
+from headrace.metadata.stream_records import StoredStream, StreamRecords, create_configuration_update, delete_intent
+from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version
 from headrace.model.errors import ConflictError
 from headrace.model.names import segment_name
-from headrace.model.requests import RequestKind
-from headrace.model.streams import completed, configured, is_in_force
-from headrace.ports.metadata_store import Delete
+from headrace.model.requests import PendingRequest, RequestKind
+from headrace.model.stream_configuration import StreamConfiguration
+from headrace.model.streams import completed, configured, is_in_force, started, update_rolled_back
+from headrace.ports.metadata_store import Delete, MetadataStore
 
 
-def _teach_rate(tools: Tools, stored: StoredStream) -> None:
-    """First, since it is the step that needs segment stores: up to the next ones an update can still be given up."""
+def accept(
+    acceptance: Acceptance,
+    scope: str,
+    stream: str,
+    configuration: StreamConfiguration,
+    expected_version: int | None = None,
+) -> StreamUpdate:
+    """Accept another configuration; raises as `StreamService.update_stream` does."""
+    return acceptance.repeat(lambda: _accept(acceptance, scope, stream, configuration, expected_version))
+
+
+def _accept(
+    acceptance: Acceptance, scope: str, name: str, configuration: StreamConfiguration, expected_version: int | None
+) -> StreamUpdate:
+    stored = acceptance.streams.get(scope, name)
+    if stored.stream.has_accepted(RequestKind.UPDATE_STREAM):
+        running = acceptance.streams.configuration_update(stored.stream)
+        if running is None:
+            raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended: repeat the request")
+        if running.after == configuration and expected_version in (None, running.version - 1):
+            return StreamUpdate(stored.stream.shown_state, running.version)
+    version = stored.stream.configuration_version
+    if expected_version == version - 1 and stored.stream.configuration == configuration:
+        return StreamUpdate(stored.stream.shown_state, version)  # the answer to the first request was lost
+    check_configuration_version(stored.stream.scoped_name, version, expected_version)
+    updating = started(stored.stream, stored.version, RequestKind.UPDATE_STREAM)
+    update = ConfigurationUpdate(updating.configuration, configuration, updating.configuration_version + 1)
+    acceptance.change_stream(stored, updating, create_configuration_update(updating, update))
+    return StreamUpdate(updating.shown_state, update.version)
+
+
+def _send_rate(tools: Tools, stored: StoredStream) -> None:
+    """The first step, because it needs segment stores: if it fails for good, the update can still be rolled back."""
     update = _running(tools, stored)
     if not is_in_force(stored.stream, update) and update.changes_rate:
         rate = scale_rate(update.after.scaling)
@@ -59,21 +102,44 @@ def _close(tools: Tools, stored: StoredStream) -> None:
 
 
 def _running(tools: Tools, stored: StoredStream) -> ConfigurationUpdate:
-    """The update on its way. It is gone only if it ended after `stored` was read."""
+    """The running update; raises ConflictError if it was completed after `stored` was read."""
     update = tools.records.configuration_update(stored.stream)
     if update is None:
-        raise ConflictError(f"the update of {stored.stream.scoped_name} was done by somebody else: reading again")
+        raise ConflictError(f"another process completed the update of {stored.stream.scoped_name}: reading again")
     return update
 
 
-UPDATE_STREAM = Workflow(
+def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) -> Undo:
+    records = StreamRecords(store)
+    stored = find_running(records, scope, name, request)
+    update = records.configuration_update(stored.stream)
+    if update is None:
+        raise ConflictError(f"the update of {stored.stream.scoped_name} has just ended")
+    return undo_on_stream(
+        records,
+        stored,
+        update_rolled_back(stored.stream, update),
+        Delete(keys.configuration_update_key(scope, name), None),
+        parameters={"configuration": configuration_fields(update.after)},
+        added_tags=update.added_tags,
+    )
+
+
+def _replay(parameters: Mapping[str, Any]) -> Submit:
+    configuration = configuration_of_fields(parameters["configuration"])
+    return lambda acceptance, scope, stream: accept(acceptance, scope, stream, configuration)
+
+
+UPDATE_STREAM = Operation(
     RequestKind.UPDATE_STREAM,
+    STREAM,
     (
-        Step("teach the rate", _teach_rate),
+        Step("teach the rate", _send_rate),
         Step("index added tags", _index_added_tags),
         Step("put in force", _put_in_force),
         *GROW_STEPS,
         Step("unindex removed tags", _unindex_removed_tags),
         Step("close", _close),
     ),
+    Rollback(_undo, _replay),
 )

@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of_body
-from headrace.controller.services.streams import StreamService
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.operations import scale_stream
 from headrace.metadata import keys
 from headrace.metadata.optimistic_retry import repeat_on_conflict
 from headrace.metadata.stream_records import StoredStream, StreamRecords
@@ -44,10 +45,10 @@ class ReportOutcome(StrEnum):
 class AutoScalingService:
     """Works on reports of segment stores; safe for any number of threads and processes."""
 
-    def __init__(self, store: MetadataStore, streams: StreamService, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, acceptance: Acceptance, clock: Clock) -> None:
         self._store = store
         self._records = StreamRecords(store)
-        self._streams = streams
+        self._acceptance = acceptance
         self._clock = clock
 
     def handle(self, report: ScalingReport) -> ReportOutcome:
@@ -103,7 +104,7 @@ class AutoScalingService:
     def _scale(self, stored: StoredStream, plan: ScalePlan | None, outcome: ReportOutcome) -> ReportOutcome:
         if plan is None:
             return ReportOutcome.KEPT
-        self._streams.scale_unchanged(stored, plan.sealed, plan.new_ranges)
+        scale_stream.accept_unchanged(self._acceptance, stored, plan.sealed, plan.new_ranges)
         return outcome
 
     def _mark(self, stored: StoredStream, identifier: int, report: ScalingReport, old: Record | None) -> None:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from headrace.api.pages import Listing
 from headrace.codec.records.dead_letter_record import dead_letter_of_body
-from headrace.codec.records.stream_record import configuration_of_fields
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import Rollback
+from headrace.controller.operations.registry import OPERATIONS
 from headrace.controller.services.paging import check_page_limit, first_after
-from headrace.controller.services.streams import StreamService
 from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
 from headrace.model.requests import RequestKind
-from headrace.model.segments import KeyRange
 from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, MetadataStore, Record, WriteConflictError
 from headrace.ports.request_queue import RequestQueue
 
@@ -33,16 +32,11 @@ _OVER = (DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)
 class DeadLetterService:
     """What the API's dead-letter routes call; safe for any number of threads. `queues` can be sent to, by name."""
 
-    def __init__(self, store: MetadataStore, queues: Mapping[str, RequestQueue], streams: StreamService) -> None:
+    def __init__(self, store: MetadataStore, queues: Mapping[str, RequestQueue], acceptance: Acceptance) -> None:
         self._store = store
         self._records = DeadLetterRecords(store)
         self._queues = queues
-        self._streams = streams
-        self._submit_again: Mapping[str, Callable[[DeadLetter, str, str], object]] = {
-            RequestKind.SCALE_STREAM: self._scale,
-            RequestKind.UPDATE_STREAM: self._update,
-            RequestKind.TRUNCATE_STREAM: self._truncate,
-        }
+        self._acceptance = acceptance
 
     def list_letters(self, limit: int, after: str | None = None) -> Listing[DeadLetter]:
         """Letters by the time of their first death; one query, and one batch read per 100 that are stuck.
@@ -127,33 +121,24 @@ class DeadLetterService:
         queue.send(group=letter.group, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
 
     def _repeat_request(self, letter: DeadLetter) -> None:
-        submit, body = self._submit_again.get(letter.kind), letter.body
-        if submit is None or body is None:
+        rollback, body = _rollback_of(letter.kind), letter.body
+        if rollback is None or body is None:
             raise _not_replayable(letter, f"this version cannot repeat {letter.kind}: repeat it yourself and drop it")
-        submit(letter, str(body["scope"]), str(body["stream"]))
+        with _decoding(letter):
+            submit = rollback.replay(letter.parameters)
+        submit(self._acceptance, str(body["scope"]), str(body["stream"]))
 
-    def _scale(self, letter: DeadLetter, scope: str, stream: str) -> object:
-        with _parameters_of(letter) as parameters:
-            ranges = [KeyRange(low, high) for low, high in parameters["newRanges"]]
-            sealed = [int(identifier) for identifier in parameters["sealedSegments"]]
-        return self._streams.scale_stream(scope, stream, sealed, ranges)
 
-    def _update(self, letter: DeadLetter, scope: str, stream: str) -> object:
-        with _parameters_of(letter) as parameters:
-            configuration = configuration_of_fields(parameters["configuration"])
-        return self._streams.update_stream(scope, stream, configuration)
-
-    def _truncate(self, letter: DeadLetter, scope: str, stream: str) -> object:
-        with _parameters_of(letter) as parameters:
-            offsets = {int(identifier): int(offset) for identifier, offset in parameters["cut"].items()}
-        return self._streams.truncate_stream(scope, stream, offsets)
+def _rollback_of(kind: str) -> Rollback | None:
+    """How a request of this kind is rolled back and replayed; None also for kinds of other versions."""
+    return OPERATIONS[RequestKind(kind)].rollback if kind in set(RequestKind) else None
 
 
 @contextlib.contextmanager
-def _parameters_of(letter: DeadLetter) -> Iterator[Mapping[str, Any]]:
-    """Around decoding them: CorruptError for what does not decode."""
+def _decoding(letter: DeadLetter) -> Iterator[None]:
+    """Raises CorruptError for parameters that do not decode."""
     try:
-        yield letter.parameters
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptError(f"dead letter {letter.letter_id} does not hold the parameters of {letter.kind}") from error
 

@@ -1,14 +1,13 @@
 """Scopes: create, get, list, delete.
 
-Deleting a scope races with creating something in it. The deleter first marks the scope and all of its doors, then looks
-whether it is empty, then removes it if the scope is still marked. A creation checks the one door that its name leads
-through; where that is marked it takes the mark from the door and from the scope, in the same transaction. So either the
-deleter sees what was created or its removal fails, and creations do not meet at one record.
+Deleting a scope races with creating something in it. The deletion first marks the scope and all of its doors, then
+checks that it is empty, and then removes it if the scope is still marked. The protocol of the doors
+(`steps/scope_guard.py`) lets creations of different names write different records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headrace.api.pages import Listing
 from headrace.codec.records.scope_record import (
@@ -19,18 +18,16 @@ from headrace.codec.records.scope_record import (
     scope_entry_body,
 )
 from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.controller.steps.scope_guard import check_not_closing, mark_doors, no_such_scope, scope_exists
 from headrace.metadata import keys
-from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError
+from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name
 from headrace.ports.metadata_store import (
-    Check,
     Create,
     Delete,
     MetadataStore,
-    Record,
     Replace,
-    Write,
     WriteConflictError,
 )
 
@@ -92,7 +89,7 @@ class ScopeService:
         guard, *doors = self._store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
-        _check_not_closing(guard)
+        check_not_closing(guard)
         # Cheap refusal first, so that a scope in use is not marked again and again.
         self._check_empty(scope)
         version = guard.version
@@ -126,43 +123,3 @@ class ScopeService:
             except WriteConflictError:
                 continue
         raise ConflictError(f"scope {scope} is busy: others are changing it", details={"scope": scope})
-
-
-def scope_exists(guard: Record | None) -> bool:
-    """Whether a guard as read tells that its scope is there."""
-    return guard is not None and guard_of_body(guard.body) is not ScopeState.GONE
-
-
-def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
-    """What a transaction adds that creates something of that name: a deleter's mark is taken away, if there is one.
-
-    The guard itself is written only then. A door that no deleter has marked has no record.
-
-    Raises IllegalStateError, code "scope_deleting": nothing is created any more in a scope that goes with all it has.
-    """
-    _check_not_closing(guard)
-    if door is not None and guard_of_body(door.body) is not ScopeState.OPEN:
-        is_open = guard_body(ScopeState.OPEN)
-        return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
-    return [Check(keys.scope_door_key(scope, name), door.version if door else None)]
-
-
-def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
-    """What a deleter writes together with its mark of the scope; `doors` as they were read."""
-    body = guard_body(ScopeState.DELETING)
-    return [
-        Create(key, body) if door is None else Replace(key, body, door.version)
-        for key, door in zip(keys.scope_door_keys(scope), doors, strict=True)
-    ]
-
-
-def _check_not_closing(guard: Record) -> None:
-    if guard_of_body(guard.body) is ScopeState.CLOSING:
-        raise IllegalStateError(
-            "the scope is being deleted with everything in it: wait until it is gone, then create it again",
-            code="scope_deleting",
-        )
-
-
-def no_such_scope(scope: str) -> NotFoundError:
-    return NotFoundError(f"there is no scope {scope}", details={"scope": scope})

@@ -1,1 +1,1 @@
-"""Steps that several operations have in common."""
+"""Parts that several operations share: steps, the resources that they change, and checks at acceptance."""

@@ -1,105 +1,86 @@
-"""Streams that something else owns, such as the state of a reader group: made and removed within the owner's workflow.
+"""Creates and deletes streams that another resource owns, such as the state of a reader group.
 
-They are streams like any other, with the same records and workflows, but not in the list of their scope. Each change is
-accepted on the owner's condition, in the same transaction, so that a processor which slept through the owner's life
-can't bring its stream back; then the stream's own workflow runs here and now, while its intent guards it against a
-crash.
+They are streams like any other, with the same records and operations, but not in the list of their scope. Each change
+is accepted on a condition on the owner, in the same transaction. So a late process of a former incarnation of the owner
+cannot create its stream again. The stream's own operation then runs at once, and its intent survives a crash.
 """
 
 from __future__ import annotations
 
 from headrace.codec.records.stream_record import next_number_of_tombstone
-from headrace.controller.operations.commit_transactions import TransactionCommits
-from headrace.controller.stream_requests import StreamRequestProcessor
-from headrace.controller.workflow import Tools
+from headrace.controller.engine import Tools, run_request
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.request_messages import message_body
-from headrace.metadata.stream_records import (
-    StoredStream,
-    StreamRecords,
-    create_current,
-    create_intent,
-)
+from headrace.metadata.stream_records import StoredStream, create_current, create_intent
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream, new_stream, start_deleting, started
-from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Check, MetadataStore, Record
-from headrace.ports.segment_stores import SegmentStores
+from headrace.ports.metadata_store import Check, Record
 
-_TURNS_MAX = 12
-"""Reads of a stream's record in one call: removing a stream takes five, if nobody else works on it."""
+_ATTEMPTS_MAX = 12
+"""Reads of a stream's record in one call: a deletion needs five if no other process works on the stream."""
 
 
-class InternalStreams:
-    """Safe for any number of threads and processes, also on the same stream at the same time."""
+def ensure_stream(tools: Tools, scope: str, name: str, configuration: StreamConfiguration, condition: Check) -> None:
+    """Create the stream unless it exists. Returns when it accepts events, unless it was sealed.
 
-    def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
-        self._store = store
-        self._records = StreamRecords(store)
-        self._processor = StreamRequestProcessor(store, segment_stores, clock)
-        self._commits = TransactionCommits(Tools(self._records, self._records.history, segment_stores, clock))
-        self._clock = clock
+    Raises:
+        WriteConflictError: the condition does not hold.
+        ConflictError: other processes work on the stream; repeat.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        record = tools.store.get(keys.current_key(scope, name))
+        stored = tools.records.stored(record)
+        if stored is None:
+            _accept_creation(tools, scope, name, configuration, record, condition)
+        elif not _finish_pending(tools, stored.stream):
+            return
+    raise _busy(scope, name)
 
-    def ensure(self, scope: str, name: str, configuration: StreamConfiguration, condition: Check) -> None:
-        """The stream exists and can be written to, unless somebody has sealed it.
 
-        Raises:
-            WriteConflictError: the condition does not hold.
-            ConflictError: others work on the stream; repeat.
-        """
-        for _ in range(_TURNS_MAX):
-            record = self._store.get(keys.current_key(scope, name))
-            stored = self._records.stored(record)
-            if stored is None:
-                self._accept_creation(scope, name, configuration, record, condition)
-            elif not self._finish_pending(stored.stream):
-                return
-        raise _busy(scope, name)
+def ensure_no_stream(tools: Tools, scope: str, name: str, condition: Check) -> None:
+    """Seal and delete the stream with all its segments, if it exists. Raises as `ensure_stream` does."""
+    for _ in range(_ATTEMPTS_MAX):
+        stored = tools.records.find(scope, name)
+        if stored is None:
+            return
+        if not _finish_pending(tools, stored.stream):
+            _accept_removal(tools, stored, condition)
+    raise _busy(scope, name)
 
-    def ensure_gone(self, scope: str, name: str, condition: Check) -> None:
-        """There is no such stream any more, and no segment of it. Raises as `ensure` does."""
-        for _ in range(_TURNS_MAX):
-            stored = self._records.find(scope, name)
-            if stored is None:
-                return
-            if not self._finish_pending(stored.stream):
-                self._accept_removal(stored, condition)
-        raise _busy(scope, name)
 
-    def _finish_pending(self, stream: Stream) -> bool:
-        """Do what runs on the stream; whether there was anything."""
-        if stream.pending is None:
-            return False
-        if stream.pending.kind is RequestKind.COMMIT_TRANSACTIONS:
-            # It has messages of another kind; whoever comes upon a run of commits may finish it.
-            self._commits.next_run(stream.scope, stream.name)
-            return True
-        _, intent = create_intent(stream, self._clock.now_ms())
-        self._processor.process(message_body(intent))
-        return True
+def _finish_pending(tools: Tools, stream: Stream) -> bool:
+    """Complete the operation that runs on the stream; whether there was one."""
+    if stream.pending is None:
+        return False
+    run_request(tools, stream.scope, stream.name, stream.pending)
+    return True
 
-    def _accept_creation(
-        self, scope: str, name: str, configuration: StreamConfiguration, tombstone: Record | None, condition: Check
-    ) -> None:
-        first_number = next_number_of_tombstone(tombstone.body) if tombstone else 0
-        now_ms = self._clock.now_ms()
-        stream = new_stream(scope, name, configuration, first_number, now_ms)
-        write, _ = create_intent(stream, now_ms)
-        self._store.write(condition, *create_current(stream, tombstone), *create_epoch(stream, stream.epoch), write)
 
-    def _accept_removal(self, stored: StoredStream, condition: Check) -> None:
-        is_sealed = stored.stream.state is StreamState.SEALED
-        after = (
-            start_deleting(stored.stream, stored.version)
-            if is_sealed
-            else started(stored.stream, stored.version, RequestKind.SEAL_STREAM)
-        )
-        write, _ = create_intent(after, self._clock.now_ms())
-        self._records.replace(stored, after, write, condition)
+def _accept_creation(
+    tools: Tools,
+    scope: str,
+    name: str,
+    configuration: StreamConfiguration,
+    tombstone: Record | None,
+    condition: Check,
+) -> None:
+    first_number = next_number_of_tombstone(tombstone.body) if tombstone else 0
+    now_ms = tools.clock.now_ms()
+    stream = new_stream(scope, name, configuration, first_number, now_ms)
+    write, _ = create_intent(stream, now_ms)
+    tools.store.write(condition, *create_current(stream, tombstone), *create_epoch(stream, stream.epoch), write)
+
+
+def _accept_removal(tools: Tools, stored: StoredStream, condition: Check) -> None:
+    if stored.stream.state is StreamState.SEALED:
+        after = start_deleting(stored.stream, stored.version)
+    else:
+        after = started(stored.stream, stored.version, RequestKind.SEAL_STREAM)
+    write, _ = create_intent(after, tools.clock.now_ms())
+    tools.records.replace(stored, after, write, condition)
 
 
 def _busy(scope: str, name: str) -> ConflictError:

@@ -1,15 +1,15 @@
-"""Empty segments that a scale left behind when it was given up: noted with the undo, removed by the next scale.
+"""Empty segments of a scale that was rolled back. The rollback notes them, and the next scale removes them.
 
-They can't be removed when the scale is given up: a processor may be creating them at that moment. Older versions did
-not use up the number of its epoch, so that the next scale may want segments of the same names. Once its epoch is on
-record no later scale has the names of the others.
+The rollback cannot remove them, because a late process may be creating them. Older versions did not use up the epoch
+number of such a scale, so that the next scale may need segments of the same names. Once the epoch of the next scale is
+recorded, no later scale uses the names of the others.
 """
 
 from __future__ import annotations
 
 from headrace.codec.records.leftovers_record import leftovers_body, leftovers_of_body
+from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import scale_rate
-from headrace.controller.workflow import Tools
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.epochs import Epoch
@@ -19,13 +19,13 @@ from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Create, Delete, Replace
 
 LEFTOVERS_MAX = 10_000
-"""Segments that are noted for one stream; of more than ten of the largest scales in a row, some would stay for ever."""
+"""The number of segments that are noted for one stream: those of ten of the largest scales. Others are not removed."""
 
 SEGMENTS_PER_CALL = 1_000
 
 
 def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
-    """The write that goes with giving up a scale to `planned`; one read."""
+    """The write that belongs to the rollback of a scale to `planned`; one read."""
     key = keys.leftovers_key(stream.scope, stream.name)
     record = records.store.get(key)
     known = leftovers_of_body(record.body) if record else ()
@@ -35,7 +35,7 @@ def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Cr
 
 
 def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
-    """To be called when `coming` is on record. What it took over learns the rate of today's policy."""
+    """Delete the leftovers once `coming` is recorded. Those that it reuses get the rate of the present policy."""
     stream = stored.stream
     record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
     if record is None:
@@ -58,7 +58,7 @@ def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
 
 
 def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
-    """With the stream; the record itself goes with the others of its partition."""
+    """Delete the leftovers of a stream that is deleted. Their record is deleted with its partition."""
     stream = stored.stream
     record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
     left = leftovers_of_body(record.body) if record else ()

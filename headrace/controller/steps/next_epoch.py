@@ -1,39 +1,39 @@
-"""From one epoch to the next: the steps that a scale and an update which raises the minimum have in common.
+"""The change from one epoch to the next: the steps that a scale and an update that raises the minimum share.
 
-The new segments are created, the new epoch is put on record, the old segments are sealed. From the moment the epoch is
-on record the successors of the old segments can be asked for; only then are these sealed, since a writer that finds its
-segment sealed asks at once.
+The new segments are created, the new epoch is recorded, and the old segments are sealed. Clients can query the
+successors of the old segments as soon as the epoch is recorded. Only then are the old ones sealed, since a writer that
+finds its segment sealed queries the successors at once.
 """
 
 from __future__ import annotations
 
 from headrace.codec.records.cold_mark_record import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
+from headrace.controller.engine import Step, Tools
 from headrace.controller.steps.leftovers import remove_leftovers
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.controller.workflow import Step, Tools
 from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError
 from headrace.model.stream_configuration import ScalingType
-from headrace.model.streams import Stream, epoch_recorded
+from headrace.model.streams import epoch_recorded
 from headrace.ports.metadata_store import Delete
 
 _MARKS_PER_WRITE = 90
 """Below WRITES_PER_TRANSACTION_MAX, with room for the check of the current record."""
 
 
-def is_recorded(stream: Stream) -> bool:
-    return stream.recorded_epoch > stream.epoch.number
+def is_recorded(stored: StoredStream) -> bool:
+    return stored.stream.recorded_epoch > stored.stream.epoch.number
 
 
 def planned_epoch(tools: Tools, stored: StoredStream) -> Epoch:
-    """The epoch on its way; raises ConflictError if it is gone: then somebody else ended it after `stored` was read."""
+    """The planned epoch; raises ConflictError if another process has completed the change since `stored` was read."""
     epoch = tools.records.transition(stored.stream)
     if epoch is None or epoch.number != stored.stream.epoch.number + 1:
-        raise ConflictError(f"the scale of {stored.stream.scoped_name} was done by somebody else: reading again")
+        raise ConflictError(f"another process completed the scale of {stored.stream.scoped_name}: reading again")
     return epoch
 
 
@@ -45,8 +45,8 @@ def record_epoch(tools: Tools, stored: StoredStream, epoch: Epoch) -> None:
     tools.records.replace(stored, epoch_recorded(stored.stream, epoch), *create_epoch(stored.stream, epoch))
 
 
-def _may_have_cold_marks(stream: Stream) -> bool:
-    return is_recorded(stream) and stream.configuration.scaling.type is not ScalingType.FIXED_NUM_SEGMENTS
+def _may_have_cold_marks(stored: StoredStream) -> bool:
+    return is_recorded(stored) and stored.stream.configuration.scaling.type is not ScalingType.FIXED_NUM_SEGMENTS
 
 
 def _seal_replaced(tools: Tools, stored: StoredStream) -> None:
@@ -59,7 +59,7 @@ def _record_sizes(tools: Tools, stored: StoredStream) -> None:
 
 
 def _remove_cold_marks(tools: Tools, stored: StoredStream) -> None:
-    """Of all segments that the coming epoch does not have; a segment is marked only while its stream is ACTIVE."""
+    """Remove the marks of segments that the new epoch does not have. Segments are marked only while ACTIVE."""
     stream, coming = stored.stream, planned_epoch(tools, stored)
     partition = keys.stream_partition(stream.scope, stream.name)
     first: str | None = COLD_MARKS_FIRST
@@ -75,10 +75,10 @@ def _remove_leftovers(tools: Tools, stored: StoredStream) -> None:
     remove_leftovers(tools, stored, planned_epoch(tools, stored))
 
 
-STEPS_ON_RECORD = (
+STEPS_AFTER_RECORDING = (
     Step("seal replaced segments", _seal_replaced, applies=is_recorded),
     Step("record sizes", _record_sizes, applies=is_recorded),
     Step("remove cold marks", _remove_cold_marks, applies=_may_have_cold_marks),
     Step("remove leftovers", _remove_leftovers, applies=is_recorded),
 )
-"""What follows once the epoch is on record; going over to it is the business of the workflow."""
+"""The steps after the epoch is recorded. The operation itself makes the epoch active."""

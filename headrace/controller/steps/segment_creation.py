@@ -1,9 +1,9 @@
-"""Creating segments in the stores that own them, with the rate their stream's policy asks for.
+"""Creates segments in the stores that own them, with the rate of their stream's policy.
 
-A processor may sleep before its request, while others end the operation and what follows it removes the segments. So
-the stream is read after the segments were made, and those that no later operation would remove are deleted again. That
-is safe at any time: the name of a stream segment is never reused. A processor may also die before that read. So the
-segments are noted before the request, and a tick looks at them when the processor is certainly over.
+A process may stall before its request, while others complete the operation and a later one removes the segments. So
+the stream is read after the segments were created, and those that no later operation would remove are deleted again.
+That is safe at any time, because the name of a stream segment is never reused. A process may also stop before that
+read. So the segments are noted before the request, and a tick checks them when the process has certainly ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from headrace.codec.records.creation_record import Creation, creation_body
-from headrace.controller.workflow import Tools
+from headrace.controller.engine import Tools
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError, UnavailableError
@@ -24,18 +24,18 @@ from headrace.ports.metadata_store import Create, WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate
 
 CREATION_LOOKED_AT_AFTER_MS = 3_600_000
-"""Far longer than a processor lives: its function ends after a minute, and its requests are answered or lost then."""
+"""Far longer than a process runs: its function ends after a minute, and its requests are answered or lost then."""
 
 _SCALE_TYPES = {
     ScalingType.FIXED_NUM_SEGMENTS: 0,
     ScalingType.BY_RATE_IN_KBYTES_PER_SEC: 1,
     ScalingType.BY_RATE_IN_EVENTS_PER_SEC: 2,
 }
-"""What CreateSegment carries for each policy."""
+"""The scale type in CreateSegment for each policy."""
 
 
 def create_segments(tools: Tools, stored: StoredStream, segments: Sequence[StreamSegment]) -> StoredStream | None:
-    """The stream as it is afterwards, read once, with which the next step can go on; None if it has gone.
+    """Create the segments. Returns the stream as it is afterwards, for the next step; None if it was deleted.
 
     One write and one read of metadata.
     """
@@ -53,7 +53,7 @@ def create_segments(tools: Tools, stored: StoredStream, segments: Sequence[Strea
 
 
 def delete_unwanted(tools: Tools, creation: Creation) -> None:
-    """Delete the segments that no operation on the stream as it is now would remove, and that it does not have."""
+    """Delete the segments that the stream does not have, and that no operation on it would remove."""
     unwanted = _unwanted(tools, creation)
     if unwanted:
         tools.segment_stores.delete_segments(_names(creation, unwanted))
@@ -66,7 +66,7 @@ def _note(tools: Tools, creation: Creation) -> None:
 
 
 def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creation) -> StoredStream | None:
-    """Delete the segments that were made too late; the stream as it is now."""
+    """Delete the segments that were created too late. Returns the present stream."""
     found = tools.records.find(creation.scope, creation.stream)
     if found is None or found.stream.pending != stored.stream.pending:
         delete_unwanted(tools, creation)
@@ -74,14 +74,14 @@ def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creatio
 
 
 def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
-    """Of segments made for an operation that has ended: those that no deletion, truncation or scale will remove."""
+    """The segments of an operation that has ended that no deletion, truncation or scale will remove."""
     try:
         present, truncation = tools.records.get_with_truncation(creation.scope, creation.stream)
         if present.stream.first_segment_number != creation.first_segment_number or present.stream.is_deleting:
             return creation.segments
         numbers = sorted({segment_epoch(one) for one in creation.segments})
         if numbers[-1] > present.stream.recorded_epoch:
-            return ()  # the operation runs, or an older version gave it up, which noted them as leftovers
+            return ()  # the operation runs, or an older version rolled it back and noted them as leftovers
         recorded = {
             identifier: segment
             for epoch in tools.history.epochs(present.stream, numbers)

@@ -1,4 +1,4 @@
-"""Sealing segments and keeping their sizes: part of scaling and of sealing a stream."""
+"""Seals segments and records their sizes: part of a scale, a rolling commit and the seal of a stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.codec.records.sealed_segments_record import (
     sealed_segments_of_body,
     shard_of_segment,
 )
-from headrace.controller.workflow import Tools
+from headrace.controller.engine import Tools
 from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import UnavailableError
@@ -30,10 +30,10 @@ def seal_segments(tools: Tools, stream: Stream, segments: Sequence[StreamSegment
 def record_sizes(
     tools: Tools, stored: StoredStream, segments: Sequence[StreamSegment], replaced_in: int | None
 ) -> None:
-    """Keep the final lengths, shard by shard; entries that are there already stay as they are.
+    """Record the final lengths, shard by shard. Entries that exist already stay unchanged.
 
     Raises:
-        UnavailableError: a segment is not sealed after all; sealing it again helps.
+        UnavailableError: a segment is not sealed yet; seal it again.
     """
     stream = stored.stream
     names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in segments]

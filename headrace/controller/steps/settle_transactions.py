@@ -1,15 +1,16 @@
-"""What becomes of a stream's transactions when it is sealed and when it is deleted: steps of those workflows.
+"""The transactions of a stream that is sealed or deleted: steps of these operations.
 
-Sealing aborts what is open and commits what was marked before; nothing new comes in, since the stream is in SEALING.
-Deleting forgets them all. Entries of the due list stay until the tick finds nothing behind them.
+A seal aborts the open transactions and commits those that were marked before. No transaction begins, since the stream
+is SEALING. A deletion removes all records of transactions. Their entries in the index of due work stay until the tick
+finds no transaction for them.
 """
 
 from __future__ import annotations
 
 from headrace.codec.records.transaction_record import DONE_FIRST, DONE_LAST, transaction_of_body
-from headrace.controller.operations.abort_transaction import TransactionAborts
-from headrace.controller.operations.commit_transactions import TransactionCommits
-from headrace.controller.workflow import Tools
+from headrace.controller.engine import Tools
+from headrace.controller.steps.transaction_aborts import TransactionAborts
+from headrace.controller.steps.transaction_commits import TransactionCommits
 from headrace.metadata.stream_records import StoredStream
 from headrace.metadata.transaction_keys import transactions_partition
 from headrace.model.transactions import TransactionState
@@ -21,7 +22,7 @@ _RECORDS_PER_PAGE = 90
 
 
 def settle_transactions(tools: Tools, stored: StoredStream) -> None:
-    """Afterwards none is open or marked, and none can come."""
+    """Complete all transactions. No other one can begin."""
     stream = stored.stream
     TransactionAborts(tools).abort_all(stream)
     commits = TransactionCommits(tools)
@@ -30,7 +31,7 @@ def settle_transactions(tools: Tools, stored: StoredStream) -> None:
 
 
 def forget_transactions(tools: Tools, stored: StoredStream) -> None:
-    """Everything in the partition of the stream's transactions; before the epochs go that name their segments."""
+    """Delete all records in the partition of the transactions, before the epochs that name their segments."""
     stream = stored.stream
     partition = transactions_partition(stream.scope, stream.name)
     aborts = TransactionAborts(tools)

@@ -1,7 +1,7 @@
-"""Truncate the mark segment with its stream: watermarks whose cuts lie before the head are of no use to any reader.
+"""Truncates the mark segment with its stream: no reader needs a watermark whose cut is before the head.
 
-The newest watermark that the head has reached stays: it is the lower bound of the time of the first events. The newest
-watermark of all always stays, since it is the place from which Pravega's clients begin to read.
+The newest watermark that the head has reached stays, as the lower bound of the time of the first events. The newest
+watermark of all always stays, because Pravega's clients begin to read there.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from headrace.ports.segment_stores import SegmentStores
 from headrace.wire.fields import WireFormatError
 
 MARK_BYTES_PER_READ = 1024 * 1024
-"""More than the watermark of a stream with the most segments takes."""
+"""Larger than the watermark of a stream with the most segments."""
 
 MARK_READS_PER_TRUNCATION = 16
-"""Half an hour of watermarks is a few hundred KB. A stream with more behind its head catches up by and by."""
+"""Half an hour of watermarks is a few hundred KB. Later truncations of the stream remove the rest."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +36,9 @@ _log = logging.getLogger(__name__)
 def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: Stream, head: PlacedCut) -> None:
     """One read of metadata; if the stream has watermarks, at least two requests to the owner of its mark segment.
 
-    May be repeated. If the mark segment is away, or holds something else than watermarks, it is left as it is: the
-    next truncation tries again, and the stream does not wait for it. That of a later incarnation is left alone.
+    May be repeated. If the mark segment is not available, or contains other data than watermarks, it stays unchanged:
+    the next truncation tries again, and the stream does not wait for it. The mark segment of a later incarnation stays
+    unchanged, too.
     """
     record = store.get(keys.watermark_key(stream.scope, stream.name))
     if record is None:

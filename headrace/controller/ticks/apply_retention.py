@@ -50,7 +50,7 @@ CUTS_DELETED_PER_WRITE = 90
 """Below WRITES_PER_TRANSACTION_MAX, with room for state, index and a new cut; the others go the next time."""
 
 Truncate = Callable[[str, str, Mapping[int, int], Check], object]
-"""Asks for a truncation of scope and stream at offsets by segment id, as `StreamService.truncate_stream` does, on the
+"""Asks for a truncation of scope and stream at offsets by segment id, as `truncate_stream.accept` does, on the
 condition that the record of the retention state has not changed: who registers as a subscriber changes it."""
 
 

@@ -16,9 +16,9 @@ from headrace.codec.records.creation_record import (
     creations_last,
     creations_partition,
 )
+from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import delete_unwanted
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
-from headrace.controller.workflow import Tools
 from headrace.model.due_work import BACKOFF_MAX_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Delete, Record

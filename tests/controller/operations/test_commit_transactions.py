@@ -8,7 +8,7 @@ import pytest
 from stream_commits import all_bytes, states, transaction_with
 
 from headrace.codec.records.writer_mark_record import writer_mark_sort
-from headrace.controller.operations import commit_transactions
+from headrace.controller.steps import transaction_commits
 from headrace.metadata.keys import current_key
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
@@ -33,7 +33,7 @@ def test_events_come_in_the_order_of_the_marks(world: Any):
 
 def test_one_message_commits_everything_that_is_marked(world: Any):
     world.create(segments=1)
-    count = commit_transactions.TRANSACTIONS_PER_RUN_MAX + 5
+    count = transaction_commits.TRANSACTIONS_PER_RUN_MAX + 5
     for number in range(count):
         one = transaction_with(world, b"%03d" % number)
         world.transactions.commit_transaction("s", "t", one)
@@ -45,7 +45,7 @@ def test_one_message_commits_everything_that_is_marked(world: Any):
 
 
 def test_a_message_whose_time_is_over_goes_on_in_another(world: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 2)
+    monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 2)
     world.create(segments=1)
     for number in range(5):
         world.transactions.commit_transaction("s", "t", transaction_with(world, b"%d" % number))

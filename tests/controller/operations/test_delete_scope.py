@@ -104,7 +104,7 @@ def test_a_repeat_changes_nothing(world: Any):
 
 
 def test_a_large_scope_goes_in_pieces(world: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(delete_scope, "THINGS_PER_PIECE", 2)
+    monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 2)
     for number in range(5):
         world.create(f"t{number}", segments=1)
     world.tables.create_table("s", "table", TableConfiguration(1, 8))
@@ -116,7 +116,7 @@ def test_a_large_scope_goes_in_pieces(world: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_piece_whose_message_cannot_be_sent_comes_again(world: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(delete_scope, "THINGS_PER_PIECE", 1)
+    monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 1)
     for name in ("a", "b"):
         world.create(name)
     world.scope_deletions.delete_scope_recursively("s")

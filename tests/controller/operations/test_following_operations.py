@@ -12,8 +12,8 @@ from soundness import assert_sound
 from stream_world import Crash, StreamWorld, ranges
 
 from headrace.api.streams import ScaleStatus
-from headrace.controller.operations import commit_transactions
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.steps import transaction_commits
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import ConflictError, SealedError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -110,7 +110,7 @@ def test_what_names_segments_does_not_wait_for_a_commit_that_replaces_them(world
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_amid_a_backlog_of_commits_no_operation_is_refused(name: str, monkeypatch: pytest.MonkeyPatch):
     """It is asked for before any call of the processor, gets its turn, and all that was marked is committed."""
-    monkeypatch.setattr(commit_transactions, "TRANSACTIONS_PER_RUN_MAX", 2)
+    monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 2)
     position = 0
     while True:
         world = StreamWorld()
@@ -156,7 +156,7 @@ def test_the_letter_of_a_request_that_waits_is_stuck(world: Any):
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     delivery = Delivery(REQUESTS_QUEUE.name, message.group, json.dumps(message.body), 0, 10)
-    letter = bury_message(world.bare_store, delivery, Cause("unavailable", "away"), world.clock.now_ms())
+    letter = handle_dead_letter(world.bare_store, delivery, Cause("unavailable", "away"), world.clock.now_ms())
     assert letter.status is DeadLetterStatus.STUCK
     world.bare_queue.release(message.receipt)
     world.drain()

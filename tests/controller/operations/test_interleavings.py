@@ -5,38 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from accepted_requests import ACCEPT_ON_STREAM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import run_in_turns
 
-from headrace.controller.stream_requests import StreamRequestProcessor
+from headrace.controller.engine import RequestProcessor
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
+from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
-
-
-def _accept(world: Any, kind: str, ranges: Any) -> None:
-    if kind == "create_stream":
-        world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2), tags=("a", "b")))
-        return
-    world.create(segments=2, tags=("a",))
-    if kind == "update_stream":
-        world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3), tags=("b", "c")))
-        return
-    if kind == "truncate_stream":
-        world.append(0, 3)
-        world.scale([0], [0.0, 0.25, 0.5])
-        world.streams.truncate_stream("s", "t", {1 << 32 | 2: 0, 1 << 32 | 3: 0, 1: 0})
-        return
-    if kind == "scale_stream":
-        world.append(0, 3)
-        world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
-        return
-    world.scale([0], [0.0, 0.25, 0.5])
-    if kind == "delete_stream":
-        world.seal()
-        world.streams.delete_stream("s", "t")
-    else:
-        world.streams.seal_stream("s", "t")
 
 
 def _final(world: Any) -> tuple[Any, Any]:
@@ -46,21 +23,19 @@ def _final(world: Any) -> tuple[Any, Any]:
     return bodies, infos
 
 
-@pytest.mark.parametrize(
-    "kind", ["create_stream", "update_stream", "truncate_stream", "scale_stream", "seal_stream", "delete_stream"]
-)
+@pytest.mark.parametrize("kind", ACCEPT_ON_STREAM)
 @given(order=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40))
 @settings(max_examples=40)
-def test_two_processors_on_one_request(stream_world: Any, kind: str, order: list[int]):
+def test_two_processors_on_one_request(stream_world: Any, kind: RequestKind, order: list[int]):
     alone = stream_world.StreamWorld()
-    _accept(alone, kind, stream_world.ranges)
+    ACCEPT_ON_STREAM[kind](alone)
     alone.drain()
     world = stream_world.StreamWorld()
-    _accept(world, kind, stream_world.ranges)
+    ACCEPT_ON_STREAM[kind](world)
     (message,) = world.bare_queue.receive()
     failures = run_in_turns(
         world.calls,
-        lambda: StreamRequestProcessor(world.store, world.segment_stores, world.clock).process(message.body),
+        lambda: RequestProcessor(world.tools()).process(message.body),
         order,
     )
     assert [error for error in failures if not isinstance(error, ConflictError)] == []
@@ -74,7 +49,9 @@ def test_two_processors_on_one_request(stream_world: Any, kind: str, order: list
 def test_operations_of_users_amid_a_workflow(stream_world: Any, data: st.DataObject):
     """Whatever users ask for while a scale runs step by step, they are refused or accepted, and nothing breaks."""
     world = stream_world.StreamWorld()
-    _accept(world, "scale_stream", stream_world.ranges)
+    world.create(segments=2, tags=("a",))
+    world.append(0, 3)
+    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     before = world.tail_ids()
     asked: list[str] = []

@@ -8,8 +8,7 @@ import pytest
 from interruptions import after_each_sleep, sleep_at, work_on_request
 from stream_world import StreamWorld, ranges
 
-from headrace.controller.undo_request import undo_request, write_undo
-from headrace.metadata.stream_records import StreamRecords
+from headrace.controller.operations.registry import undo_request
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
@@ -62,10 +61,9 @@ def _truncate(world: StreamWorld) -> list[str]:
 
 def _give_up(world: StreamWorld) -> list[str]:
     """And scale again, which removes what the former scale may have left."""
-    records = StreamRecords(world.bare_store)
-    stored = records.get("s", "t")
-    assert stored.stream.pending is not None
-    write_undo(records, stored, undo_request(records, stored, stored.stream.pending))
+    pending = world.records.get("s", "t").stream.pending
+    assert pending is not None
+    undo_request(world.bare_store, "s", "t", pending).write()
     assert world.in_hand is not None
     world.bare_queue.acknowledge(world.in_hand.receipt)
     world.scale([1], [0.5, 1.0])

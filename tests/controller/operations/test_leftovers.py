@@ -9,9 +9,8 @@ from interruptions import assert_crashes_lose_and_double_nothing, work_on_reques
 from stream_world import ranges
 
 from headrace.codec.records.leftovers_record import leftovers_body
-from headrace.controller.undo_request import undo_request, write_undo
+from headrace.controller.operations.registry import undo_request
 from headrace.metadata import keys
-from headrace.metadata.stream_records import StreamRecords
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -23,9 +22,7 @@ def _give_up(world: Any, ranges: Any, *bounds: float, created: bool = True) -> N
     (message,) = world.bare_queue.receive()
     if created:
         assert next(world.processor.work(message.body)) == "create segments"
-    records = StreamRecords(world.store)
-    stored = records.get("s", "t")
-    write_undo(records, stored, undo_request(records, stored, stored.stream.pending))
+    undo_request(world.store, "s", "t", world.records.get("s", "t").stream.pending).write()
     world.bare_queue.acknowledge(message.receipt)
 
 

@@ -57,7 +57,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
                 self.world.store,
                 self.world.segment_stores,
                 self.world.clock,
-                self.world.streams.truncate_stream,
+                self.world.accept_truncation,
                 PERIOD_MS,
             )
             self.subscribers = SubscriberService(self.world.store, self.world.clock)

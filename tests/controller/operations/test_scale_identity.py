@@ -9,8 +9,7 @@ from soundness import assert_sound
 from stream_world import ranges as world_ranges
 
 from headrace.api.streams import ScaleStatus
-from headrace.controller.undo_request import undo_request, write_undo
-from headrace.metadata.stream_records import StreamRecords
+from headrace.controller.operations.registry import undo_request
 from headrace.model.errors import IllegalStateError
 
 
@@ -18,9 +17,7 @@ def _roll_back(world: Any, identifier: int = 0, *bounds: float) -> int:
     """A scale of one segment that was accepted and rolled back; the number of its epoch."""
     accepted = world.streams.scale_stream("s", "t", [identifier], world_ranges(*(bounds or (0.0, 0.25, 0.5))))
     (message,) = world.bare_queue.receive()
-    records = StreamRecords(world.store)
-    stored = records.get("s", "t")
-    write_undo(records, stored, undo_request(records, stored, stored.stream.pending))
+    undo_request(world.store, "s", "t", world.records.get("s", "t").stream.pending).write()
     world.bare_queue.acknowledge(message.receipt)
     return accepted.epoch
 

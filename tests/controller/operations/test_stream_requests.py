@@ -8,12 +8,12 @@ import pytest
 
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
+from headrace.controller.operations.registry import ALL_OPERATIONS
 from headrace.controller.steps.segment_creation import scale_rate
-from headrace.controller.stream_requests import WORKFLOWS
 from headrace.metadata.keys import sealed_segments_key
 from headrace.metadata.request_messages import message_body, parse_message
 from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError, NotFoundError
-from headrace.model.requests import PendingRequest, RequestKind
+from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy
 from headrace.ports.metadata_store import Create, Key, WriteConflictError
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -22,7 +22,8 @@ GOOD = {"kind": "seal_stream", "scope": "s", "stream": "t", "request": "seal_str
 
 
 def test_the_order_of_the_steps():
-    assert {str(kind): [step.name for step in workflow.steps] for kind, workflow in WORKFLOWS.items()} == {
+    on_streams = [operation for operation in ALL_OPERATIONS if operation.kind.resource is ResourceKind.STREAM]
+    assert {str(operation.kind): [step.name for step in operation.steps] for operation in on_streams} == {
         "create_stream": ["create segments", "index tags", "open"],
         "update_stream": [
             "teach the rate",
@@ -49,6 +50,7 @@ def test_the_order_of_the_steps():
             "remove leftovers",
             "activate the epoch",
         ],
+        "commit_transactions": ["finish the batch"],
         "seal_stream": ["settle transactions", "seal segments", "record sizes", "close"],
         "delete_stream": [
             "forget transactions",

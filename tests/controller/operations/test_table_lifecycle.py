@@ -15,7 +15,7 @@ from interruptions import (
 )
 from stream_world import StreamWorld
 
-from headrace.controller.operations.table_lifecycle import TableLifecycle
+from headrace.controller.operations.registry import ALL_OPERATIONS
 from headrace.metadata.key_value_table_records import KeyValueTableRecords
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -57,12 +57,9 @@ def _work(kind: str) -> Work[StreamWorld]:
     return work_on_request(ACCEPT[kind], _outcome)
 
 
-def _processor(world: Any) -> Any:
-    return TableLifecycle(world.store, world.segment_stores).processor()
-
-
-def test_every_request_is_tried_and_has_its_steps_in_order(world: Any):
-    steps = {str(kind): [step.name for step in steps] for kind, steps in _processor(world).steps.items()}
+def test_every_request_is_tried_and_has_its_steps_in_order():
+    on_tables = [operation for operation in ALL_OPERATIONS if operation.kind.resource is ResourceKind.KEY_VALUE_TABLE]
+    steps = {str(operation.kind): [step.name for step in operation.steps] for operation in on_tables}
     assert steps == {
         "create_key_value_table": ["create segments", "open"],
         "delete_key_value_table": ["delete segments", "forget"],

@@ -1,4 +1,4 @@
-"""Giving up a scale that cannot get going."""
+"""Rolling back a scale that cannot begin."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.undo_request import undo_request, write_undo
+from headrace.controller.operations.registry import undo_request
 from headrace.metadata.request_messages import parse_message
-from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import IllegalStateError, NotFoundError, UnavailableError
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import WriteConflictError
 
 
-def abandon_request(store: Any, scope: str, stream: str, request: PendingRequest) -> None:
-    """Take back what `request` asked for."""
-    records = StreamRecords(store)
-    stored = records.get(scope, stream)
-    write_undo(records, stored, undo_request(records, stored, request))
-
-
-def _abandon(world: Any, stream: str = "t") -> None:
-    """Give up whatever runs on the stream."""
+def _roll_back(world: Any, stream: str = "t") -> None:
+    """Roll back the request that runs on the stream."""
     found = world.records.get("s", stream).stream
-    abandon_request(world.store, "s", stream, found.pending or PendingRequest(RequestKind.SCALE_STREAM, "none"))
+    pending = found.pending or PendingRequest(RequestKind.SCALE_STREAM, "none")
+    undo_request(world.store, "s", stream, pending).write()
 
 
 def _accept_scale(world: Any, stream_world: Any) -> Any:
@@ -40,7 +33,7 @@ def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
     before, tail = set(world.everything()), world.tail_ids()
     world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
-    _abandon(world)
+    _roll_back(world)
     after = world.everything()
     assert after["stream/s/t", "leftovers"][1] == {"format": 1, "segments": [1 << 32 | 2, 1 << 32 | 3]}
     assert {sort.split("/")[0] for _, sort in set(after) - before} == {"leftovers", "epoch", "history"}
@@ -52,21 +45,21 @@ def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
     assert world.streams.get_stream("s", "t").state is StreamState.SEALED
 
 
-def test_the_next_scale_removes_what_the_abandoned_one_created(world: Any, stream_world: Any):
+def test_the_next_scale_removes_what_the_undone_one_created(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world)
     steps = world.processor.work(message.body)
     assert next(steps) == "create segments"
-    _abandon(world)
+    _roll_back(world)
     world.bare_queue.acknowledge(message.receipt)
     world.scale([0], [0.0, 0.1, 0.5])
     assert world.tail_ids() == [2 << 32 | 2, 2 << 32 | 3, 1]
     assert len(world.bare_segment_stores.names()) == 4
 
 
-def test_a_processor_that_is_late_cannot_revive_an_abandoned_scale(world: Any, stream_world: Any):
+def test_a_late_processor_cannot_revive_an_undone_scale(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world)
 
-    with world.calls.overtaken("transaction", lambda: _abandon(world)):
+    with world.calls.overtaken("transaction", lambda: _roll_back(world)):
         world.processor.process(message.body)
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert world.tail_ids() == [0, 1]
@@ -79,31 +72,31 @@ def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
         continue
     before = world.everything()
     with pytest.raises(IllegalStateError):
-        _abandon(world)
+        _roll_back(world)
     assert world.everything() == before
     world.processor.process(message.body)
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
-def test_only_a_scale_is_given_up(world: Any):
+def test_a_seal_is_not_rolled_back(world: Any):
     with pytest.raises(NotFoundError):
-        _abandon(world)
+        _roll_back(world)
     world.create()
     with pytest.raises(IllegalStateError):
-        _abandon(world)
+        _roll_back(world)
     world.streams.seal_stream("s", "t")
     with pytest.raises(IllegalStateError):
-        _abandon(world)
+        _roll_back(world)
 
 
 def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: Any, stream_world: Any):
     message = _accept_scale(world, stream_world)
     _, _, dead = parse_message(message.body)
-    _abandon(world)
+    _roll_back(world)
     world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.1, 0.5))
     before = world.everything()
     with pytest.raises(IllegalStateError):
-        abandon_request(world.store, "s", "t", dead)
+        undo_request(world.store, "s", "t", dead)
     assert world.everything() == before
 
 
@@ -112,7 +105,7 @@ def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
 
     overtaken = world.calls.overtaken("transaction", lambda: world.processor.process(message.body))
     with overtaken, pytest.raises(WriteConflictError):
-        _abandon(world)
+        _roll_back(world)
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
@@ -121,5 +114,5 @@ def test_an_unavailable_store_leaves_the_scale_as_it_was(world: Any, stream_worl
     before = world.everything()
     world.calls.refuse("transaction", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
-        _abandon(world)
+        _roll_back(world)
     assert world.everything() == before

@@ -11,7 +11,7 @@ from interruptions import Work, assert_crashes_lose_and_double_nothing
 from soundness import assert_sound
 from stream_world import StreamWorld, ranges
 
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import PROCESSOR_DIED, Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -41,7 +41,7 @@ def _delivery(body: Any, queue: str = REQUESTS_QUEUE.name) -> Delivery:
 
 
 def _bury(world: Any, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
-    return bury_message(world.store, _delivery(body), cause, world.clock.now_ms(), **more)
+    return handle_dead_letter(world.store, _delivery(body), cause, world.clock.now_ms(), **more)
 
 
 def _letters(world: Any) -> list[Any]:
@@ -115,7 +115,7 @@ def test_what_nobody_can_read_is_kept(world: Any, text: str):
 
 def test_messages_of_other_queues_are_kept_too(world: Any):
     delivery = _delivery({"kind": "resend-intents", "bucket": 3}, TICKS_QUEUE.name)
-    letter = bury_message(world.store, delivery, CAUSE, 5_000)
+    letter = handle_dead_letter(world.store, delivery, CAUSE, 5_000)
     assert letter is not None
     assert (letter.status, letter.kind, letter.subject) == (DeadLetterStatus.UNPROCESSED, "resend-intents", "3")
 

@@ -23,7 +23,7 @@ from headrace.model.stream_state import StreamState
 
 
 def _service(world: Any) -> AutoScalingService:
-    return AutoScalingService(world.store, world.streams, world.clock)
+    return AutoScalingService(world.store, world.streams.acceptance, world.clock)
 
 
 def _create(world: Any, segments: int = 4, minimum: int = 1, factor: int = 3) -> None:

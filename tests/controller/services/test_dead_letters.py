@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError
 from headrace.model.stream_state import StreamState
@@ -20,7 +20,7 @@ NOWHERE = f"{0:013d}-{'0' * 32}"
 
 def _bury(world: Any, body: Any, queue: str = REQUESTS_QUEUE.name) -> Any:
     text = body if isinstance(body, str) else json.dumps(body)
-    return bury_message(world.bare_store, Delivery(queue, "s/t", text, 1_000, 10), CAUSE, world.clock.now_ms())
+    return handle_dead_letter(world.bare_store, Delivery(queue, "s/t", text, 1_000, 10), CAUSE, world.clock.now_ms())
 
 
 def _die(world: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import boto3
@@ -15,15 +16,17 @@ from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.codec.records.scope_record import DOORS
+from headrace.controller.operations import truncate_stream
+from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
 from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
-from headrace.controller.stream_requests import StreamRequestProcessor
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import equal_ranges
@@ -48,9 +51,9 @@ class CloudWorld:
         self.segment_stores = MemorySegmentStores()
         self.scopes = ScopeService(store)
         self.streams = StreamService(store, SqsRequestQueue(self.url, self.sqs), clock)
-        self.auto_scaling = AutoScalingService(store, self.streams, clock)
+        self.auto_scaling = AutoScalingService(store, self.streams.acceptance, clock)
         self.segments = SegmentService(store, self.segment_stores, 8)
-        self.processor = StreamRequestProcessor(store, self.segment_stores, clock)
+        self.processor = request_processor(store, self.segment_stores, clock, lambda: MemoryRequestQueue())
 
     def drain(self) -> None:
         while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
@@ -98,7 +101,8 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
 
 def test_retention_finds_cuts_and_truncates(cloud_world: Any):
     world = cloud_world
-    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.streams.truncate_stream, 1_000)
+    truncate = partial(truncate_stream.accept, world.streams.acceptance)
+    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, truncate, 1_000)
     subscribers = SubscriberService(world.store, world.clock)
     world.scopes.create_scope("s")
     world.streams.create_stream(

@@ -16,7 +16,7 @@ from headrace.api.retention import SubscriberView
 from headrace.api.streams import StreamSummary
 from headrace.controller.services import paging, scaling_events
 from headrace.controller.services.subscribers import SubscriberService
-from headrace.controller.write_dead_letter import bury_message
+from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata import dead_letter_records, subscriber_records, transaction_records
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.dead_letters import Cause, Delivery
@@ -112,7 +112,7 @@ def test_a_page_of_dead_letters(world: Any, monkeypatch: pytest.MonkeyPatch):
             "pad": "x" * 300,
         }
         delivery = Delivery(REQUESTS_QUEUE.name, "g", json.dumps(body), world.clock.now_ms(), 10)
-        bury_message(world.store, delivery, Cause("internal", "it failed"), world.clock.now_ms())
+        handle_dead_letter(world.store, delivery, Cause("internal", "it failed"), world.clock.now_ms())
         world.clock.advance(1)
     pages = _walk(lambda after: world.dead_letters.list_letters(PAGE_ITEMS_MAX, after))
     letters = [one.letter_id for page in pages for one in page.items]

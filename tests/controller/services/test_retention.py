@@ -26,9 +26,7 @@ class Told:
         self.world = world
         self.service = RetentionService(world.store, world.segment_stores, world.clock)
         self.subscribers = SubscriberService(world.store, world.clock)
-        self.ticks = RetentionTicks(
-            world.store, world.segment_stores, world.clock, world.streams.truncate_stream, PERIOD_MS
-        )
+        self.ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.accept_truncation, PERIOD_MS)
 
     def describe(self) -> Any:
         return self.service.describe("s", "t")

@@ -17,7 +17,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
 from headrace.controller.operations import delete_scope
-from headrace.controller.request_processor import request_processor
+from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.scope_deletion import ScopeDeletionService
 from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.segments import SegmentService
@@ -93,7 +93,7 @@ def test_a_stream_is_updated_and_truncated(cloud: Any):
 
 
 def test_a_scope_goes_with_its_streams(cloud: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(delete_scope, "THINGS_PER_PIECE", 2)
+    monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 2)
     cloud.scopes.create_scope("s")
     for name in "abcde":
         cloud.streams.create_stream("s", name, StreamConfiguration(ScalingPolicy.fixed(2), tags=("x",)))

@@ -16,14 +16,13 @@ from headrace.adapters.dynamodb.record_item import create_table
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
+from headrace.controller.engine import RequestProcessor
+from headrace.controller.operations import registry
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
-from headrace.controller.stream_requests import StreamRequestProcessor
 from headrace.controller.ticks.expire_transactions import expire_transactions
-from headrace.controller.workflow import Tools
-from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.key_ranges import equal_ranges
@@ -54,9 +53,9 @@ class World:
         )
         self.streams = StreamService(self.store, self.requests, self.clock)
         self.records = StreamRecords(self.store)
-        tools = Tools(self.records, HistoryRecords(self.store), self.segment_stores, self.clock)
+        tools = registry.tools(self.store, self.segment_stores, self.clock, lambda: self.requests)
         self._processes = (
-            (self.requests, StreamRequestProcessor(self.store, self.segment_stores, self.clock).process),
+            (self.requests, RequestProcessor(tools).process),
             (self.commits, CommitProcessor(tools).process),
         )
         ScopeService(self.store).create_scope("s")

@@ -17,7 +17,7 @@ def retained(world: Any) -> None:
     """A policy, and a first cut."""
     streams.update(world, retention=RetentionPolicy.by_size(30))
     world.drain()
-    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.streams.truncate_stream, 60_000)
+    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.accept_truncation, 60_000)
     world.retain = lambda: ticks.run(BUCKET)
     world.retained = RetentionService(world.store, world.segment_stores, world.clock)
     world.subscribers = SubscriberService(world.store, world.clock)

@@ -79,7 +79,7 @@ def report(number: int, kind: str, **more: Any) -> Callable[[Any], object]:
     """Of an active segment; -1: of the one that was replaced."""
 
     def handle(world: Any) -> object:
-        service = AutoScalingService(world.store, world.streams, world.clock)
+        service = AutoScalingService(world.store, world.streams.acceptance, world.clock)
         name = segment_name("s", "t", world.tails[number] if number >= 0 else world.before[0])
         return service.handle(ScalingReport(name, kind, world.clock.now_ms(), **more))  # type: ignore[arg-type]
 

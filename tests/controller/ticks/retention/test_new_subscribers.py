@@ -51,7 +51,7 @@ def _tick(retention: Retention, before_truncation: Callable[[], None] = lambda: 
 
     def truncate(*arguments: Any) -> object:
         before_truncation()
-        return world.streams.truncate_stream(*arguments)
+        return world.accept_truncation(*arguments)
 
     ticks = RetentionTicks(world.store, world.segment_stores, world.clock, truncate, PERIOD_MS)
     for bucket in range(topology.BUCKET_COUNT):

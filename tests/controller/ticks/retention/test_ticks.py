@@ -116,7 +116,7 @@ def test_slow_streams_take_no_more_than_their_time(world: Any, retention: Retent
             world.clock.advance(int(WORK_S_MAX * 1_000) + 1)
             return world.segment_stores.segment_infos(names)
 
-    ticks = RetentionTicks(world.store, Slow(), world.clock, world.streams.truncate_stream, PERIOD_MS)  # type: ignore[arg-type]
+    ticks = RetentionTicks(world.store, Slow(), world.clock, world.accept_truncation, PERIOD_MS)  # type: ignore[arg-type]
     assert [ticks.run(bucket) for _ in range(4)] == [True] * 4
     assert len(set(begun)) == len(begun) == 4
 
@@ -130,7 +130,7 @@ def test_a_stream_that_kills_its_process_does_not_stop_the_others(world: Any, re
             begun.append(names[0])
             raise stream_world.Crash
 
-    ticks = RetentionTicks(world.store, Deadly(), world.clock, world.streams.truncate_stream, PERIOD_MS)  # type: ignore[arg-type]
+    ticks = RetentionTicks(world.store, Deadly(), world.clock, world.accept_truncation, PERIOD_MS)  # type: ignore[arg-type]
     for _ in range(4):
         with pytest.raises(stream_world.Crash):
             ticks.run(bucket)
@@ -178,7 +178,7 @@ def test_an_overlapping_tick_is_a_no_op(world: Any, retention: Retention):
             inner.append(dict(world.calls.counts))
             return world.segment_stores.segment_infos(names)
 
-    ticks = RetentionTicks(world.store, Overlapped(), world.clock, world.streams.truncate_stream, PERIOD_MS)  # type: ignore[arg-type]
+    ticks = RetentionTicks(world.store, Overlapped(), world.clock, world.accept_truncation, PERIOD_MS)  # type: ignore[arg-type]
     for bucket in range(topology.BUCKET_COUNT):
         ticks.run(bucket)
     assert inner == [{"query": topology.BUCKET_COUNT, "read": 1}]

@@ -1,0 +1,79 @@
+"""The streams of a reader group: checked when a request is accepted, subscribed to and left by its operations.
+
+The retention of a stream waits for its subscribers. So a group subscribes before it is ACTIVE, and leaves before it is
+deleted. A subscription has the generation in which positions may be published, so an update renews all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.controller.acceptance import Acceptance
+from headrace.controller.engine import Step, Tools
+from headrace.metadata import keys
+from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
+from headrace.metadata.subscriptions import Subscriptions
+from headrace.model.errors import NotFoundError
+from headrace.model.reader_groups import GroupStream, ReaderGroup, settled
+from headrace.ports.metadata_store import Key, Record
+
+
+def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
+    return [keys.current_key(one.scope, one.stream) for one in streams]
+
+
+def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:
+    """Check that each stream exists, and that the group's cuts are cuts of it. `records` are those of `stream_keys`.
+
+    Raises:
+        NotFoundError: code "stream_not_found".
+        InvalidRequestError: code "invalid_stream_cut".
+    """
+    for wanted, record in zip(streams, records, strict=True):
+        stored = acceptance.streams.stored(record)
+        if stored is None:
+            raise NotFoundError(
+                f"there is no stream {wanted.scoped_name} for the reader group to read: create it first",
+                details={"scope": wanted.scope, "stream": wanted.stream},
+                code="stream_not_found",
+            )
+        for cut in (wanted.start, wanted.end):
+            if cut is not None:
+                acceptance.cuts.check(stored.stream, cut)
+
+
+def change_group(acceptance: Acceptance, stored: StoredGroup, after: ReaderGroup) -> ReaderGroup:
+    """Write the group with its accepted request and the intent, and send the message.
+
+    Raises:
+        WriteConflictError: the group has changed since it was read.
+    """
+    intent = acceptance.intent(after.scope, after.name, after.pending)
+    ReaderGroupRecords(acceptance.store).start(stored, after, intent)
+    acceptance.send(intent)
+    return after
+
+
+def unsubscribe(tools: Tools, stored: StoredGroup, names: Iterable[str]) -> None:
+    """Let the retention of these streams, by scoped name, no longer wait for the group."""
+    subscriptions = Subscriptions(tools.store, tools.clock, tools.records)
+    for name in sorted(names):
+        scope, stream = name.split("/")
+        subscriptions.unsubscribe(scope, stream, stored.group.scoped_name, stored.unchanged)
+
+
+def _subscribe(tools: Tools, stored: StoredGroup) -> None:
+    group = stored.group
+    subscriptions = Subscriptions(tools.store, tools.clock, tools.records)
+    for stream in group.configuration.streams:
+        if stream.scoped_name in group.configuration.subscribed:
+            subscriptions.subscribe(stream, group.scoped_name, group.generation, stored.unchanged)
+
+
+def _open(tools: Tools, stored: StoredGroup) -> None:
+    ReaderGroupRecords(tools.store).finish(stored, settled(stored.group))
+
+
+SUBSCRIBE = Step("subscribe", _subscribe)
+OPEN = Step("open", _open)
+"""The last step of a creation and of an update."""

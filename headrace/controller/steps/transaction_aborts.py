@@ -1,0 +1,106 @@
+"""Abort transactions: delete their segments, then record them as aborted.
+
+The events of an aborted transaction were never in the stream, so no other operation waits for an abort.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace.controller.engine import Tools
+from headrace.metadata.transaction_records import (
+    StoredTransaction,
+    TransactionRecords,
+    complete,
+    remove,
+    replace_open,
+)
+from headrace.model.errors import NotFoundError
+from headrace.model.streams import Stream
+from headrace.model.transactions import (
+    Transaction,
+    TransactionState,
+    aborted,
+    is_of_former_incarnation,
+    marked_for_abort,
+    segment_of_transaction,
+)
+from headrace.ports.deadlines import require_time_for_piece
+from headrace.ports.metadata_store import WriteConflictError
+
+_TRANSACTIONS_PER_READ = 100
+
+
+class TransactionAborts:
+    """Safe for any number of threads and processes, also on the same transaction at the same time."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._transactions = TransactionRecords(tools.records.store)
+
+    def abort_all(self, stream: Stream) -> None:
+        """Mark and abort the open transactions of a stream that is being sealed, except for those marked for commit.
+
+        Raises WriteConflictError if one of them is marked at this moment: read again.
+        """
+        after: int | None = None
+        while True:
+            page, has_more = self._transactions.open_transactions(
+                stream.scope, stream.name, _TRANSACTIONS_PER_READ, after
+            )
+            for stored in page:
+                if stored.transaction.state is TransactionState.OPEN:
+                    stored = self._mark(stream, stored)
+                if stored.transaction.state is TransactionState.ABORTING:
+                    self.abort(stream, stored)
+                    require_time_for_piece(f"aborts of {stream.scoped_name} before it is sealed")
+            if not has_more:
+                return
+            after = page[-1].transaction.transaction_id
+
+    def delete_segments(self, stream: Stream, transaction: Transaction) -> None:
+        """Delete the segments of a transaction, also if its creator was late and created them after the abort."""
+        epoch = self._tools.history.epoch(stream, transaction.reference_epoch)
+        identifier = transaction.transaction_id
+        self._tools.segment_stores.delete_segments(
+            [segment_of_transaction(stream.scope, stream.name, one, identifier) for one in epoch.segments]
+        )
+
+    def _mark(self, stream: Stream, stored: StoredTransaction) -> StoredTransaction:
+        after = marked_for_abort(stored.transaction)
+        self._transactions.store.write(replace_open(stream.scope, stream.name, stored, after))
+        return StoredTransaction(after, stored.version + 1)
+
+    def forget_if_former(self, scope: str, name: str, stored: StoredTransaction) -> None:
+        """Delete the records of a transaction if it belongs to a former incarnation of the stream.
+
+        Its creator stopped before it saw that the stream was deleted, and created no segment. The stream is read again,
+        since it may have been read before the transaction was. A transaction of an older version has no incarnation; it
+        is recognised by an epoch that the stream does not have yet.
+        """
+        found = self._tools.records.find(scope, name)
+        transaction = stored.transaction
+        if (
+            found is None
+            or is_of_former_incarnation(transaction.first_segment_number, found.stream)
+            or transaction.reference_epoch > found.stream.recorded_epoch
+        ):
+            with contextlib.suppress(WriteConflictError):
+                self._transactions.store.write(*remove(scope, name, stored))
+
+    def abort(self, stream: Stream, stored: StoredTransaction) -> None:
+        """Abort a transaction that is marked for abort; nothing if another process has completed it."""
+        if is_of_former_incarnation(stored.transaction.first_segment_number, stream):
+            self.forget_if_former(stream.scope, stream.name, stored)
+            return
+        try:
+            self.delete_segments(stream, stored.transaction)
+        except NotFoundError:
+            # No epoch: the stream is being deleted with its transactions, or it never had this epoch.
+            self.forget_if_former(stream.scope, stream.name, stored)
+            return
+        done = aborted(stored.transaction, self._tools.clock.now_ms())
+        try:
+            self._transactions.store.write(*complete(stream.scope, stream.name, stored, done))
+        except WriteConflictError:
+            return  # Another process has completed it.
