@@ -7,8 +7,8 @@ of the segment stores: clients reach them over the wire protocol, guided by the 
 from __future__ import annotations
 
 from headrace.api.pages import Listing
+from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.operations import create_key_value_table, delete_key_value_table
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
 from headrace.metadata import keys
@@ -39,7 +39,7 @@ class KeyValueTableService:
         """
         check_scope_name(scope)
         check_table_name(table)
-        return create_key_value_table.accept(self._acceptance, scope, table, configuration)
+        return operations.create_key_value_table.accept(self._acceptance, scope, table, configuration)
 
     def get_table(self, scope: str, table: str) -> KeyValueTable:
         """Raises NotFoundError if there is no such table."""
@@ -80,4 +80,4 @@ class KeyValueTableService:
             NotFoundError: there is no such table.
             ConflictError: the table is still being created; repeat soon.
         """
-        return delete_key_value_table.accept(self._acceptance, scope, table)
+        return operations.delete_key_value_table.accept(self._acceptance, scope, table)

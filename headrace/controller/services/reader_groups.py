@@ -7,8 +7,8 @@ then the message is sent. What readers share while they read is in the group's o
 from __future__ import annotations
 
 from headrace.api.pages import Listing
+from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.operations import create_reader_group, delete_reader_group, update_reader_group
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
 from headrace.metadata import keys
@@ -48,7 +48,7 @@ class ReaderGroupService:
         check_scope_name(scope)
         check_reader_group_name(group)
         identifier = check_group_id(group_id)
-        return create_reader_group.accept(self._acceptance, scope, group, identifier, configuration)
+        return operations.create_reader_group.accept(self._acceptance, scope, group, identifier, configuration)
 
     def get_reader_group(self, scope: str, group: str) -> ReaderGroup:
         """Raises NotFoundError if there is no such group."""
@@ -85,7 +85,9 @@ class ReaderGroupService:
             ConflictError: another operation runs.
         """
         identifier = check_group_id(group_id)
-        return update_reader_group.accept(self._acceptance, scope, group, identifier, generation, configuration)
+        return operations.update_reader_group.accept(
+            self._acceptance, scope, group, identifier, generation, configuration
+        )
 
     def reset_reader_group(self, scope: str, group: str, group_id: str, generation: int) -> ReaderGroup:
         """Accept that the readers begin again at the starting stream cuts; the generation grows by one.
@@ -93,7 +95,7 @@ class ReaderGroupService:
         Raises as `update_reader_group` does; a repeat whose first answer was lost finds the generation grown.
         """
         identifier = check_group_id(group_id)
-        return update_reader_group.accept(self._acceptance, scope, group, identifier, generation, None)
+        return operations.update_reader_group.accept(self._acceptance, scope, group, identifier, generation, None)
 
     def delete_reader_group(self, scope: str, group: str, group_id: str) -> ReaderGroup:
         """Accept that the group is to disappear; repeated while that is going on, it changes nothing.
@@ -104,4 +106,4 @@ class ReaderGroupService:
             ConflictError: another operation runs.
         """
         identifier = check_group_id(group_id)
-        return delete_reader_group.accept(self._acceptance, scope, group, identifier)
+        return operations.delete_reader_group.accept(self._acceptance, scope, group, identifier)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.operations import delete_scope
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.request_queue import RequestQueue
@@ -23,4 +23,4 @@ class ScopeDeletionService:
         Raises:
             NotFoundError: there is no such scope.
         """
-        delete_scope.accept(self._acceptance, scope)
+        operations.delete_scope.accept(self._acceptance, scope)

@@ -13,15 +13,8 @@ from collections.abc import Mapping, Sequence
 from headrace.api.pages import Listing
 from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, StreamUpdate, StreamView
 from headrace.codec.records.listing_record import tags_of_body
+from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.operations import (
-    create_stream,
-    delete_stream,
-    scale_stream,
-    seal_stream,
-    truncate_stream,
-    update_stream,
-)
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
 from headrace.metadata import keys
@@ -58,7 +51,7 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
-        return create_stream.accept(self.acceptance, scope, stream, configuration)
+        return operations.create_stream.accept(self.acceptance, scope, stream, configuration)
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
         """Raises NotFoundError if there is no such stream."""
@@ -105,7 +98,7 @@ class StreamService:
             ConflictError: another operation runs.
             IllegalStateError: code "configuration_changed": it has another version than the expected one.
         """
-        return update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
+        return operations.update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
 
     def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
         """Accept that everything before a cut (offset in bytes by segment id) goes; at the head this changes nothing.
@@ -119,7 +112,7 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return truncate_stream.accept(self.acceptance, scope, stream, offsets)
+        return operations.truncate_stream.accept(self.acceptance, scope, stream, offsets)
 
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
@@ -133,7 +126,7 @@ class StreamService:
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
         """
-        return scale_stream.accept(self.acceptance, scope, stream, sealed_segment_ids, new_ranges)
+        return operations.scale_stream.accept(self.acceptance, scope, stream, sealed_segment_ids, new_ranges)
 
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
         """Whether the scale that leads to `epoch` is done; INVALID if it was rolled back.
@@ -155,7 +148,7 @@ class StreamService:
             SealedError: the stream is sealed already.
             ConflictError: another operation runs.
         """
-        return seal_stream.accept(self.acceptance, scope, stream)
+        return operations.seal_stream.accept(self.acceptance, scope, stream)
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
         """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
@@ -164,7 +157,7 @@ class StreamService:
             NotFoundError: there is no such stream.
             IllegalStateError: code "stream_not_sealed".
         """
-        return delete_stream.accept(self.acceptance, scope, stream)
+        return operations.delete_stream.accept(self.acceptance, scope, stream)
 
     def _entries(self, scope: str, names: list[str]) -> tuple[list[Record], str | None]:
         """The list entries of these streams; one that has gone since is left out.
