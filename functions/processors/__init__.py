@@ -1,1 +1,1 @@
-"""What works on queues and schedules: unpack the message, call one workflow, say what has to come again."""
+"""The functions on queues and schedules: each unpacks a message, calls a service and reports failures."""

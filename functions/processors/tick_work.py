@@ -77,11 +77,11 @@ def note_cluster(checked: ClusterChecked) -> None:
         logger.warning("stores lost: %s", ", ".join(checked.newly_lost))
     if checked.moved:
         logger.info("containers that got another store: %s", checked.moved)
-    if checked.given_up:
-        count("ContainersGivenUp", len(checked.given_up))
+    if checked.discarded_logs:
+        count("ContainersGivenUp", len(checked.discarded_logs))
         logger.error(
-            "containers that go on without what only their lost store had: %s; see docs/operating/cluster.md",
-            checked.given_up,
+            "containers that continue without the log of their lost store: %s; see docs/operating/cluster.md",
+            checked.discarded_logs,
         )
 
 

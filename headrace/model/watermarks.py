@@ -56,7 +56,7 @@ class WatermarkStep:
     silent_since: Mapping[str, int]
 
 
-def next_round(
+def next_watermark_step(
     last: Watermark | None,
     marks: Iterable[WriterMark],
     silent_since: Mapping[str, int],

@@ -12,7 +12,7 @@ from request_counter import RequestCounter
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
-from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, GIVE_UP_AFTER_S, Retries
+from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, RETRIES_END_AFTER_S, Retries
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,
@@ -248,7 +248,7 @@ def test_patience_has_an_end_that_says_what_is_known(
     assert unavailable.value.__cause__ is trouble
     assert client.calls == ATTEMPTS_MAX
     assert pauses.slept == sorted(pauses.slept)
-    assert sum(pauses.slept) < GIVE_UP_AFTER_S
+    assert sum(pauses.slept) < RETRIES_END_AFTER_S
 
 
 def test_no_attempt_starts_after_the_deadline(dynamodb: DynamoDBClient, table_name: str, partition: str):

@@ -8,7 +8,7 @@ from command_line import ReadJson, Run, Show
 def test_what_is_kept_of_a_stream(stream: str, ok: Show, as_json: ReadJson):
     shown = ok("retention", "get", stream)
     assert "policy         none" in shown
-    assert "everything stays" in shown
+    assert "nothing is truncated" in shown
     found = as_json("retention", "get", stream)
     assert set(found) == {
         "policy", "timeMs", "oldestEventAfterMs", "keptBytes", "retentionSet", "oldestCutMs", "newestCutMs",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
-from headrace.model.watermarks import Watermark, WatermarkStep, is_at_or_behind, next_round, upper_bound
+from headrace.model.watermarks import Watermark, WatermarkStep, is_at_or_behind, next_watermark_step, upper_bound
 from headrace.model.writer_marks import Positions, WriterMark, positions_of, shut_down
 
 FIRST = Epoch.first(2, 0, 0)
@@ -42,7 +42,7 @@ def _round(
     now_ms: int = 0,
     timeout: int = 0,
 ) -> WatermarkStep:
-    return next_round(
+    return next_watermark_step(
         last, marks, silent or {}, timeout_ms=timeout, now_ms=now_ms, segments_of_epoch=_segments_of_epoch
     )
 
@@ -145,7 +145,7 @@ def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histor
             WriterMark(name, data.draw(st.integers(0, 10)), _draw_positions(data, epochs), data.draw(st.booleans()))
             for name in data.draw(st.lists(st.sampled_from("abc"), unique=True))
         ]
-        found = next_round(
+        found = next_watermark_step(
             last,
             marks,
             {},

@@ -1,1 +1,1 @@
-"""Metadata in one DynamoDB table."""
+"""The metadata store in one DynamoDB table."""

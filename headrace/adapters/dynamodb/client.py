@@ -1,7 +1,7 @@
-"""The DynamoDB client of the metadata store: time-outs that fail fast, and no retries but our own.
+"""The DynamoDB client of the metadata store, with short time-outs and without botocore's retries.
 
-botocore's retries are off because they cannot tell a conditional write that never arrived from one whose answer was
-lost: the second attempt of a write that succeeded would look like a conflict. `retries.py` can tell.
+botocore cannot distinguish a conditional write that never arrived from one whose answer was lost. Its second attempt of
+a write that had succeeded would look like a conflict. `retries.py` can distinguish them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ def dynamodb_client(
 ) -> DynamoDBClient:
     """A client for the region, credentials and endpoint of the standard AWS_* variables; safe for many threads.
 
-    Clients that share a session share the models that it has read.
-
-    botocore is imported here and not with the module: an import of wiring code stays cheap until a client is needed,
-    and boto3's layer of resources is never paid for.
+    Clients of the same session share its loaded service models. botocore is imported here and not with the module, so
+    that the import of wiring code stays cheap until a client is needed. boto3's resource layer is never imported.
     """
     import botocore.session
     from botocore.config import Config

@@ -1,8 +1,7 @@
-"""pynamodb's connection to one table, through a botocore client that the caller made.
+"""pynamodb's connection to one table, through a botocore client of the caller.
 
-pynamodb makes clients and sessions of its own, with its own time-outs and retries, and makes another client whenever
-the one it has is without credentials. Here it never does: settings, credentials and retries stay where they are decided
-(`client.py`, `retries.py`).
+By default pynamodb creates its own clients, with its own time-outs and retries. With this connection it never does: the
+settings and credentials come from `client.py`, the retries from `retries.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClientConnection(Connection):
-    """Sends what pynamodb builds through `client`; as safe for many threads as the client is."""
+    """Sends pynamodb's requests through `client`; as safe for many threads as the client is."""
 
     def __init__(self, client: DynamoDBClient) -> None:
         super().__init__()
@@ -30,15 +29,15 @@ class ClientConnection(Connection):
         return self._given_client
 
     def dispatch(self, operation_name: str, operation_kwargs: dict[str, Any]) -> Any:
-        """Send the request as it is, and let botocore's error through as it is.
+        """Send a request; botocore's error propagates unchanged.
 
-        pynamodb's own method asks DynamoDB for consumed capacity in each answer, writes whole items to the debug log,
-        and raises an error without the status and the item that were found.
+        pynamodb's own method requests the consumed capacity in each answer, writes whole items to the debug log, and
+        raises errors without the HTTP status and the item that was found.
         """
         return getattr(self._given_client, xform_name(operation_name))(**operation_kwargs)
 
     def get_operation_kwargs(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """As pynamodb's, but a condition that does not hold brings the item that was found.
+        """As pynamodb's method, but the error of a failed condition will contain the item that was found.
 
         pynamodb has a parameter for this only for some of the writes of a transaction.
         """

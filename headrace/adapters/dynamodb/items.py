@@ -1,6 +1,6 @@
-"""Translation between records and items, and the conditions of writes: no requests.
+"""Translates records to items and back, and builds the conditions of writes. It sends no requests.
 
-Keys and sizes are checked here, before anything is sent.
+Keys and sizes are checked here, before a request is sent.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _IF_PRESENT = RecordItem.partition.exists()
 
 
 def check_key(key: Key) -> None:
-    """Refuse a key that DynamoDB does not take.
+    """Reject a key that DynamoDB does not accept.
 
     Raises:
-        InvalidRequestError: a part is empty, too long, or not encodable.
+        InvalidRequestError: a part is empty, too long, or not valid Unicode text.
     """
     _check_key_part("partition", key.partition, PARTITION_BYTES_MAX)
     _check_key_part("sort", key.sort, SORT_BYTES_MAX)
@@ -62,16 +62,16 @@ def _check_key_part(kind: str, text: str, bytes_max: int) -> None:
 
 
 def key_attributes(key: Key) -> dict[str, Any]:
-    """The primary key of a record's item, as `check_key` lets it pass."""
+    """The primary key of a record's item; raises as `check_key`."""
     check_key(key)
     return {_PARTITION: {STRING: key.partition}, _SORT: {STRING: key.sort}}
 
 
 def record(item: RecordItem) -> Record:
-    """The record that an item holds.
+    """The record in an item.
 
     Raises:
-        CorruptError: another program wrote the item.
+        CorruptError: the item is not a record; another program may have written it.
     """
     values = item.attribute_values  # an attribute that is missing reads as None through the model
     try:
@@ -101,7 +101,7 @@ def item(model: type[RecordItem], write: Write, write_id: str) -> RecordItem:
 
 
 def condition(write: Write) -> Condition | None:
-    """What must hold of the item that is stored at the key of `write`."""
+    """The condition of `write` on the stored item; None if it has none."""
     if isinstance(write, Create):
         return _IF_ABSENT
     if write.version is None:
@@ -112,7 +112,7 @@ def condition(write: Write) -> Condition | None:
 
 
 def transaction_items(model: type[RecordItem], writes: Sequence[Write], write_id: str) -> list[RecordItem]:
-    """`item` for each of `writes`.
+    """The `item` of each write of a transaction.
 
     Raises:
         InvalidRequestError: as `item`, or the bodies together are too large.
@@ -128,14 +128,14 @@ def transaction_items(model: type[RecordItem], writes: Sequence[Write], write_id
 
 
 def sort_condition(first: str, last: str | None) -> Condition | None:
-    """first <= sort <= last, without an upper bound for None."""
+    """The condition first <= sort <= last; None for `last` means no upper bound."""
     if last is None:
         return RecordItem.sort >= first if first else None
     return RecordItem.sort.between(first, last) if first else RecordItem.sort <= last
 
 
 def _text(write: Create | Replace) -> str:
-    """The body as JSON in ASCII, whose length in characters is its length in bytes."""
+    """The body as JSON in ASCII, so that its length in characters is its length in bytes."""
     text = json.dumps(dict(write.body), separators=(",", ":"), allow_nan=False)
     if len(text) > BODY_BYTES_MAX:
         raise InvalidRequestError(

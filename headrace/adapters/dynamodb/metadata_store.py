@@ -1,8 +1,8 @@
-"""The metadata store on DynamoDB, through pynamodb: one request per operation, conditional, strongly consistent.
+"""The metadata store on DynamoDB, through pynamodb: conditional writes and strongly consistent reads.
 
-It does not create its table, cache anything, or read from an index. A write whose answer was lost is repeated and
-recognised by its `write_id`, so that a caller never sees a conflict with itself; where even that cannot tell,
-`UnavailableError` says that the outcome is unknown.
+The store does not create its table, cache records or read from an index. A write whose answer was lost is repeated and
+recognised by its `write_id`, so a caller never gets a conflict with its own write. If a later write has replaced the
+item, the outcome cannot be determined, and the store raises `UnavailableError`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _random_write_id() -> str:
 
 
 class DynamoMetadataStore:
-    """`ports.metadata_store.MetadataStore` over a table with keys `partition` (S, hash) and `sort` (S, range).
+    """`ports.metadata_store.MetadataStore` on a table with keys `partition` (S, hash) and `sort` (S, range).
 
-    Safe for any number of threads. `client` must not retry by itself (see `client.dynamodb_client`, the default).
+    Safe for any number of threads. `client` must not retry requests, like the default, `client.dynamodb_client`.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class DynamoMetadataStore:
         wanted: list[Any] = [items.key_attributes(key) for key in keys]
         failures = 0
         while wanted:
-            # Not `Model.batch_get`, which asks again for what was left out without a pause and without an end.
+            # Not `Model.batch_get`: it requests unprocessed keys again without a pause and without a limit.
             batch = partial(self._table.batch_get_item, wanted, consistent_read=True)
             answer = self._ask(f"reading {len(wanted)} records", batch)
             for attributes in answer.get(RESPONSES, {}).get(self._table_name, ()):
                 record = items.record(self._model.from_raw_data(attributes))
                 found[record.key] = record
             unprocessed = answer.get(UNPROCESSED_KEYS, {}).get(self._table_name, {}).get(KEYS, [])
-            # What does not fit into one answer (16 MB) is left over too: only an answer without progress is a failure.
+            # Items that exceed an answer's limit of 16 MB are unprocessed too, so only no progress counts as a failure.
             failures = failures + 1 if len(unprocessed) == len(wanted) else 0
             wanted = unprocessed
             if failures >= self._retries.attempts_max:
@@ -127,13 +127,13 @@ class DynamoMetadataStore:
         bytes_left = math.inf if bytes_max is None else bytes_max
         range_condition, resume = items.sort_condition(first, last), None
         while True:
-            # Not `Model.query`, which cannot send the request for one page again.
+            # Not `Model.query`: it cannot repeat the request for a single page.
             page = partial(
                 self._table.query,
                 partition,
                 range_key_condition=range_condition,
                 consistent_read=True,
-                exclusive_start_key=resume,  # an answer ends after 1 MB, however few records that is
+                exclusive_start_key=resume,  # An answer ends after 1 MB, even if it has few records.
                 limit=limit - len(records),
                 scan_index_forward=not descending,
             )
@@ -206,7 +206,7 @@ class DynamoMetadataStore:
             self._settle(refused, writes, found, write_id)
 
     def _check(self, check: Check) -> None:
-        """A condition that stands alone is a read: DynamoDB has no other request for it."""
+        """Evaluate a condition without a write. DynamoDB has no request for this, so the record is read."""
         record = self.get(check.key)
         holds = record is None if check.version is None else record is not None
         if record is not None and check.version not in (None, ANY_VERSION):
@@ -221,7 +221,7 @@ class DynamoMetadataStore:
         found: Mapping[int, Mapping[str, Any] | None],
         write_id: str,
     ) -> None:
-        """Returns if the conditions failed only because an earlier attempt of this very write had succeeded."""
+        """Return if the conditions failed only because an earlier attempt of this write succeeded; raise otherwise."""
         there = {
             index: self._model.from_raw_data(dict(attributes)) if attributes else None
             for index, attributes in found.items()
@@ -257,5 +257,5 @@ def _conflict(writes: Sequence[Write], failed: Mapping[int, Record | None]) -> W
 
 
 def _transaction_order(writes: Sequence[Write]) -> list[int]:
-    """The indices of `writes` in the order in which pynamodb sends them: checks, then deletions, then puts."""
+    """The indexes of `writes` in the order in which pynamodb sends them: checks, then deletions, then puts."""
     return sorted(range(len(writes)), key=lambda index: _PLACES[type(writes[index])])

@@ -1,6 +1,6 @@
-"""The metadata table as a pynamodb model: the one place in Python that knows its schema.
+"""The schema of the metadata table as a pynamodb model.
 
-The infrastructure must not import adapters. A test compares the table that the CDK declares with this model.
+The infrastructure code must not import adapters, so the CDK declares the table itself. A test compares the two.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Item = TypeVar("_Item", bound="RecordItem")
 
 
 class IntegerAttribute(Attribute[int]):
-    """A number without a fraction: pynamodb's own number attribute also reads floats."""
+    """An integer attribute. pynamodb's own number attribute also accepts floats."""
 
     attr_type = NUMBER
 
@@ -48,9 +48,9 @@ class IntegerAttribute(Attribute[int]):
 class RecordItem(Model):
     """One record of the metadata store. `connected_model` binds it to a table.
 
-    `version` is not pynamodb's `VersionAttribute`, which starts at 1: records start at 0. `body` is compact JSON, and
-    nothing is filtered or indexed by its contents. `write_id` names the write that put the item there, which is how a
-    writer recognises its own write after an answer was lost.
+    `version` is not pynamodb's `VersionAttribute`, because that starts at 1 and records start at 0. `body` is compact
+    JSON; queries do not filter by its fields. `write_id` identifies the write that put the item, so that a writer
+    recognises its own write after an answer was lost.
     """
 
     partition = UnicodeAttribute(hash_key=True)
@@ -61,14 +61,14 @@ class RecordItem(Model):
 
     @classmethod
     def from_raw_data(cls: type[_Item], data: dict[str, Any]) -> _Item:
-        """The item of an answer.
+        """The item in an answer.
 
         Raises:
-            CorruptError: another program wrote the item, with attributes of other types.
+            CorruptError: an attribute has another type; another program may have written the item.
         """
         item = cls()
         try:
-            # Without pynamodb's defaults and discriminators, which would double the time that a page of items takes.
+            # Without pynamodb's defaults and discriminators, which would double the time to read a page of items.
             item.attribute_values = {
                 name: attribute.deserialize(attribute.get_value(data[name]))
                 for name, attribute in cls.get_attributes().items()
@@ -79,7 +79,7 @@ class RecordItem(Model):
         return item
 
     def serialize(self, null_check: bool = True) -> dict[str, dict[str, Any]]:
-        """The attributes that are set, as a request holds them; `items.item` sets all of a record that is put."""
+        """The attributes that are set, in the format of a request. `items.item` sets all of them for a put."""
         return {
             name: {attribute.attr_type: attribute.serialize(self.attribute_values[name])}
             for name, attribute in self.get_attributes().items()
@@ -88,7 +88,7 @@ class RecordItem(Model):
 
 
 def table_schema() -> dict[str, list[dict[str, str]]]:
-    """Keys and their types, in the words of CreateTable."""
+    """The keys and their types, as CreateTable expects them."""
     keys = [each for each in RecordItem.get_attributes().values() if each.is_hash_key or each.is_range_key]
     return {
         KEY_SCHEMA: [{ATTR_NAME: key.attr_name, KEY_TYPE: HASH if key.is_hash_key else RANGE} for key in keys],
@@ -97,14 +97,14 @@ def table_schema() -> dict[str, list[dict[str, str]]]:
 
 
 def connect(table_name: str, client: DynamoDBClient) -> ClientTableConnection:
-    """A connection to that table; requests go through `client`, with the settings that its maker chose."""
+    """A connection to that table; requests go through `client` with its settings."""
     return ClientTableConnection(MetaTable({TABLE_NAME: table_name, **table_schema()}), client)
 
 
 def connected_model(connection: ClientTableConnection) -> type[RecordItem]:
     """`RecordItem` on the table of that connection.
 
-    A class for each call: pynamodb binds a table to a class, and one process may hold several stores.
+    Each call creates a class, because pynamodb binds a table to a class and one process may use several tables.
     """
     given = connection
 
@@ -119,5 +119,5 @@ def connected_model(connection: ClientTableConnection) -> type[RecordItem]:
 
 
 def create_table(table_name: str, client: DynamoDBClient) -> None:
-    """Create the table if it is missing. For tests and the local stack: in AWS the CDK creates it."""
+    """Create the table if it is missing, for tests and the local stack. In AWS the CDK creates it."""
     connected_model(connect(table_name, client)).create_table()

@@ -1,8 +1,12 @@
-"""Which failed DynamoDB requests are sent again, how often, and what is known about their effect afterwards.
+"""Retries of DynamoDB requests: which failures are retried, how often, and what is known about the effect afterwards.
 
-Three kinds of failure: the request was certainly not applied and may succeed later (throttling, a clash of two
-transactions, no connection); its effect is unknown (an answer that never came, a 5xx); or DynamoDB said no for good.
-The first two are repeated with full jitter, in bounds; the last is handed to the caller as `RefusedRequestError`.
+There are three kinds of failure:
+
+- The request was certainly not applied and may succeed later: throttling, two conflicting transactions, no connection.
+- Its effect is unknown: there was no answer, or a 5xx status.
+- DynamoDB rejected it, and a retry cannot succeed.
+
+The first two kinds are retried with full jitter, within bounds. The last is raised as `RefusedRequestError`.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from headrace.ports.deadlines import require_time, time_left_s
 ATTEMPTS_MAX = 9
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
-GIVE_UP_AFTER_S = 12.0
+RETRIES_END_AFTER_S = 12.0
 """No attempt starts later than this after the first one, and none after the deadline (`ports.deadlines`)."""
 
 CONDITION_FAILED = "ConditionalCheckFailedException"
@@ -52,7 +56,7 @@ T = TypeVar("T")
 
 
 class RefusedRequestError(Exception):
-    """DynamoDB answered with an error that repeating does not cure.
+    """DynamoDB rejected a request, and a retry cannot succeed.
 
     `maybe_applied` is true if an earlier attempt of the same request got no answer and may have taken effect.
     """
@@ -72,27 +76,27 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Bounds of repetition; `sleep`, `monotonic_s` and `jitter` (uniform in [0, 1)) are there for tests to replace."""
+    """The bounds of retries. Tests replace `sleep`, `monotonic_s` and `jitter` (uniform in [0, 1))."""
 
     attempts_max: int = ATTEMPTS_MAX
     backoff_first_s: float = BACKOFF_FIRST_S
     backoff_max_s: float = BACKOFF_MAX_S
-    give_up_after_s: float = GIVE_UP_AFTER_S
+    end_after_s: float = RETRIES_END_AFTER_S
     sleep: Callable[[float], None] = time.sleep
     monotonic_s: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
 
     def pause(self, failures: int) -> None:
-        """Wait before the attempt that follows the `failures`-th failure: uniform up to an exponential bound."""
+        """Wait after the `failures`-th failure: a uniform random time up to a bound that grows exponentially."""
         pause_s = doubled_pause(failures, self.backoff_first_s, self.backoff_max_s)
         self.sleep(time_left_s(full_jitter(pause_s, self.jitter())))
 
     def run(self, what: str, request: Callable[[], T]) -> T:
-        """The answer of `request`, repeated while that can help; `what` names it in error messages.
+        """Call `request` until it succeeds, within the bounds; return its answer. `what` names it in error messages.
 
         Raises:
-            RefusedRequestError: DynamoDB said no for good.
-            UnavailableError: it did not answer well within the bounds; the effect of a write may be unknown.
+            RefusedRequestError: DynamoDB rejected the request.
+            UnavailableError: all attempts failed; the message tells whether the request may have taken effect.
             OutOfTimeError: the deadline had passed before the first attempt.
         """
         require_time(what)
@@ -112,18 +116,18 @@ class Retries:
             except (HTTPClientError, AnyConnectionError) as error:
                 unknown, last = True, error
             except BotoCoreError as error:
-                raise UnavailableError(f"{what}: cannot ask DynamoDB: {error}") from error
+                raise UnavailableError(f"{what}: cannot send a request to DynamoDB: {error}") from error
             maybe_applied = maybe_applied or unknown
             failures += 1
-            is_late = self.monotonic_s() - started_s >= self.give_up_after_s or time_left_s() <= 0
+            is_late = self.monotonic_s() - started_s >= self.end_after_s or time_left_s() <= 0
             if failures >= self.attempts_max or is_late:
-                raise self._given_up(what, failures, maybe_applied, last) from last
+                raise self._unavailable(what, failures, maybe_applied, last) from last
             self.pause(failures)
             if time_left_s() <= 0:
-                raise self._given_up(what, failures, maybe_applied, last) from last
+                raise self._unavailable(what, failures, maybe_applied, last) from last
 
     @staticmethod
-    def _given_up(what: str, failures: int, maybe_applied: bool, last: Exception) -> UnavailableError:
+    def _unavailable(what: str, failures: int, maybe_applied: bool, last: Exception) -> UnavailableError:
         effect = "it may have taken effect" if maybe_applied else "nothing was changed"
         return UnavailableError(
             f"{what}: DynamoDB did not serve this after {failures} attempts ({last}); {effect}, try again",
@@ -132,7 +136,7 @@ class Retries:
 
 
 def _sent(request: Callable[[], T]) -> T:
-    """The answer of `request`, or botocore's error where pynamodb wraps it into one of its own."""
+    """The answer of `request`. An error of pynamodb that wraps one of botocore is unwrapped."""
     try:
         return request()
     except PynamoDBException as error:
@@ -146,7 +150,7 @@ def _status(error: ClientError) -> int:
 
 
 def _certainly_not_applied(error: ClientError) -> bool:
-    """Whether the request had no effect and may have one if it is sent again."""
+    """Whether the request certainly had no effect and may succeed if it is sent again."""
     code = error.response.get("Error", {}).get("Code")
     if code != TRANSACTION_CANCELED:
         return code in _NOT_APPLIED

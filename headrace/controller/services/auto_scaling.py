@@ -1,9 +1,10 @@
 """Automatic scaling: acts on reports of segments that are too hot or too cold for their stream's scaling policy.
 
-Reports come at least once, late, in any order and from several stores at a time, so that nothing is decided that the
-stream as it is now does not bear out: a plan is accepted only if the stream has not changed since it was made. A report
-of a segment that is cold leaves a mark; its neighbour's report finds the mark and merges both. The mark is written
-before the neighbours' marks are read, so that of two reports at the same moment at least one sees the other.
+Reports may be delivered several times, late, out of order and by several stores at once. So a scale is accepted only if
+the stream has not changed since it was planned.
+
+A report of a cold segment writes a mark. When the neighbouring segment is reported as cold too, the two are merged. The
+mark is written before the neighbours' marks are read, so of two concurrent reports at least one finds the other's mark.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _CLOSING = (StreamState.SEALING, StreamState.SEALED)
 
 
 class ReportOutcome(StrEnum):
-    """What came of a report."""
+    """The effect of a report."""
 
     IGNORED = "ignored"
-    """It is too old, or not about an active segment of a stream that scales by rate."""
+    """The report is too old, or its segment is not an active segment of a stream that scales by rate."""
 
     KEPT = "kept"
-    """Nothing can be done about it now: the segment has no cold neighbour, or the stream is at a limit of its size."""
+    """No scale is possible now: the segment has no cold neighbour, or the stream has reached a limit of its size."""
 
     SPLIT = "split"
     MERGED = "merged"
 
 
 class AutoScalingService:
-    """Works on reports of segment stores; safe for any number of threads and processes."""
+    """Handles the reports of segment stores; safe for any number of threads and processes."""
 
     def __init__(self, store: MetadataStore, acceptance: Acceptance, clock: Clock) -> None:
         self._store = store
@@ -52,12 +53,12 @@ class AutoScalingService:
         self._clock = clock
 
     def handle(self, report: ScalingReport) -> ReportOutcome:
-        """Scale the stream of the segment if that is due; the scale itself is done by its workflow.
+        """Accept a scale of the segment's stream if the report calls for one; a workflow then executes it.
 
         Raises:
-            InvalidRequestError: the report names no segment of a stream; it never will.
+            InvalidRequestError: the report does not name a segment of a stream, so a repeat cannot succeed.
             ConflictError: another operation runs on the stream; deliver the report again.
-            UnavailableError, ThrottledError: the store does not answer; deliver the report again.
+            UnavailableError, ThrottledError: the metadata store does not answer; deliver the report again.
         """
         segment = parse_segment_name(report.segment)
         if is_too_old(report, self._clock.now_ms()):
@@ -108,13 +109,16 @@ class AutoScalingService:
         return outcome
 
     def _mark(self, stored: StoredStream, identifier: int, report: ScalingReport, old: Record | None) -> None:
-        """Only while the segment is active for sure: a mark of a segment that was replaced would stay for ever."""
+        """Write a cold mark, on the condition that the stream is unchanged.
+
+        A mark of a segment that has been replaced meanwhile would never be deleted.
+        """
         key = keys.cold_mark_key(stored.stream.scope, stored.stream.name, identifier)
         body = cold_mark_body(cold_mark(report))
         self._records.while_unchanged(stored, Replace(key, body, old.version) if old else Create(key, body))
 
     def _cold(self, stream: Stream, identifiers: list[int]) -> set[int]:
-        """Those of the segments that are marked as cold; there are at most two."""
+        """The segments among `identifiers`, at most two, that are marked as cold."""
         now_ms = self._clock.now_ms()
         marks = self._store.get_many([keys.cold_mark_key(stream.scope, stream.name, one) for one in identifiers])
         return {

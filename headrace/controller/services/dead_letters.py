@@ -1,8 +1,8 @@
 """Dead letters for operators: list, inspect, replay, drop.
 
-Replaying a letter repeats its request. A request that was rolled back is submitted again to its service. For a stuck
-request the message is sent at once, before the sweeper's next pass. Replaying twice is harmless, because services and
-processors recognise a request that they have seen.
+Replaying a letter repeats its request. A request that was rolled back is submitted again to its service. A stuck
+request is still accepted, so only its message is sent again, without waiting for the sweeper. Replaying twice is
+harmless, because services and processors recognise a request that they have seen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _OVER = (DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)
 
 
 class DeadLetterService:
-    """What the API's dead-letter routes call; safe for any number of threads. `queues` can be sent to, by name."""
+    """Called by the dead-letter routes of the API; safe for any number of threads.
+
+    `queues` are the queues, by name, to which a message can be sent again.
+    """
 
     def __init__(self, store: MetadataStore, queues: Mapping[str, RequestQueue], acceptance: Acceptance) -> None:
         self._store = store
@@ -39,7 +42,9 @@ class DeadLetterService:
         self._acceptance = acceptance
 
     def list_letters(self, limit: int, after: str | None = None) -> Listing[DeadLetter]:
-        """Letters by the time of their first death; one query, and one batch read per 100 that are stuck.
+        """Dead letters, by the time at which each was first written.
+
+        Costs one query, and one batch read per 100 letters of stuck requests.
 
         Raises:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
@@ -49,23 +54,23 @@ class DeadLetterService:
         return Listing(tuple(self._as_they_are(letters)), page.next_after)
 
     def get_letter(self, letter_id: str) -> DeadLetter:
-        """One read, a second for a letter that is stuck.
+        """A dead letter with its present status; costs one read, or two for a stuck request.
 
         Raises:
-            InvalidRequestError: that can be no letter's id.
+            InvalidRequestError: `letter_id` is not a valid id.
             NotFoundError: there is no such letter.
         """
         return self._as_they_are([self._get(letter_id).letter])[0]
 
     def replay_letter(self, letter_id: str) -> DeadLetter:
-        """Ask again for what the letter is about; one that is done or replayed stays as it is.
+        """Repeat the request of a letter. A letter that is done or was replayed before stays as it is.
 
         Raises:
-            InvalidRequestError, NotFoundError: as `get_letter`; or what the request was about is no more.
-            IllegalStateError: code "not_replayable"; or the state of the stream forbids the request by now.
-            SealedError: the stream is sealed by now.
+            InvalidRequestError, NotFoundError: as `get_letter`; or the resource of the request no longer exists.
+            IllegalStateError: code "not_replayable"; or the present state of the stream does not allow the request.
+            SealedError: the stream has been sealed.
             ConflictError: another operation runs on the stream; repeat soon.
-            UnavailableError, ThrottledError: the queue does not take the message; repeat.
+            UnavailableError, ThrottledError: the queue does not accept the message; repeat.
         """
         stored = self._get(letter_id)
         (letter,) = self._as_they_are([stored.letter])
@@ -79,15 +84,15 @@ class DeadLetterService:
         try:
             self._store.write(replace_letter(stored, after))
         except WriteConflictError:
-            return self.get_letter(letter_id)  # It failed again meanwhile, or another operator replayed it too.
+            return self.get_letter(letter_id)  # The request failed again, or another operator replayed it too.
         return after
 
     def drop_letter(self, letter_id: str) -> None:
-        """Forget a letter. A request that is stuck is still tried again; should it fail for good, it is a new letter.
+        """Delete a letter. A stuck request is still retried, and gets a new letter if it fails again.
 
         Raises:
             InvalidRequestError, NotFoundError: as `get_letter`.
-            ConflictError: it changes all the time; repeat.
+            ConflictError: the letter was changed during each of the attempts; repeat.
         """
         for _ in range(_ATTEMPTS_MAX):
             try:
@@ -103,7 +108,7 @@ class DeadLetterService:
         return stored
 
     def _as_they_are(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """The letters, those of stuck requests that have been done since as DONE."""
+        """The letters with their present status: DONE for a stuck request that has been completed since."""
         places = [Key(*one.intent) for one in letters if one.status is DeadLetterStatus.STUCK and one.intent]
         intents = self._intents(list(dict.fromkeys(places)))
         return [replace(one, status=DeadLetterStatus.DONE) if _is_done(one, intents) else one for one in letters]
@@ -116,14 +121,16 @@ class DeadLetterService:
     def _send_again(self, letter: DeadLetter) -> None:
         queue, body = self._queues.get(letter.queue), letter.body
         if queue is None or body is None:
-            raise _not_replayable(letter, "its message cannot be sent again: what it is about comes by itself, drop it")
+            raise _not_replayable(letter, "its message is sent again periodically, so drop the letter")
         text = f"{letter.letter_id}:{letter.replays + 1}"
         queue.send(group=letter.group, body=body, deduplication_id=hashlib.sha256(text.encode()).hexdigest())
 
     def _repeat_request(self, letter: DeadLetter) -> None:
         rollback, body = _rollback_of(letter.kind), letter.body
         if rollback is None or body is None:
-            raise _not_replayable(letter, f"this version cannot repeat {letter.kind}: repeat it yourself and drop it")
+            raise _not_replayable(
+                letter, f"this version cannot repeat {letter.kind}: submit it yourself and drop the letter"
+            )
         with _decoding(letter):
             submit = rollback.replay(letter.parameters)
         submit(self._acceptance, str(body["scope"]), str(body["stream"]))
@@ -136,7 +143,7 @@ def _rollback_of(kind: str) -> Rollback | None:
 
 @contextlib.contextmanager
 def _decoding(letter: DeadLetter) -> Iterator[None]:
-    """Raises CorruptError for parameters that do not decode."""
+    """Turn an error in decoding the parameters of a letter into a CorruptError."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:

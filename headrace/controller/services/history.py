@@ -1,9 +1,9 @@
-"""History: which parts of tier-2 objects hold a range of a segment, with links to read them straight from S3.
+"""History: which parts of tier-2 objects contain a range of a segment, with signed links to read them from S3.
 
-It reads the chunk directory and signs links; it never touches the objects, and never asks a segment store: what has not
-reached tier 2 yet is simply not listed. A page costs one metadata query when it starts where a run starts, as the head
-of an untruncated segment and every continuation do, and two otherwise; one or two more while a large merge moves its
-runs, which it follows by their link.
+The service reads the chunk directory and signs links. It does not read the objects or call a segment store, so bytes
+that are not in tier 2 yet are not listed. A page costs one metadata query if it starts at the start of a run, as the
+head of an untruncated segment and every continuation do; otherwise it costs two. While a large merge moves the runs of
+a segment, the service follows the link to them with one or two more queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEGMENT_ID_MAX = (1 << 63) - 1
 
 
 class HistoryService:
-    """Lists chunks for readers that go to S3 themselves."""
+    """Lists chunks for readers that read from S3 themselves."""
 
     def __init__(self, store: MetadataStore, links: ChunkLinks) -> None:
         self._store = store
@@ -39,14 +39,14 @@ class HistoryService:
         to_offset: int | None = None,
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
-        """At most `limit` chunks of [from_offset, to_offset), `None` meaning as far as tier 2 reaches.
+        """At most `limit` chunks of [from_offset, to_offset), or up to the end of tier 2 if `to_offset` is None.
 
         An unknown segment gives the same answer as one without bytes in tier 2, because a check would cost a read.
 
         Raises:
-            InvalidRequestError: names, offsets or the limit are out of bounds.
-            TruncatedError: the bytes at `from_offset` were truncated; `details` says where the segment starts.
-            UnavailableError: the directory is being rewritten around `from_offset`; ask again.
+            InvalidRequestError: a name, an offset or the limit is out of bounds.
+            TruncatedError: the bytes at `from_offset` were truncated; `details` tells where the segment starts.
+            UnavailableError: the directory is being rewritten around `from_offset`; repeat.
         """
         stop = _check_range(from_offset, to_offset)
         if not 1 <= limit <= PAGE_ITEMS_MAX:
@@ -70,7 +70,7 @@ class HistoryService:
         return Chunks(tuple(linked), reached, None if complete else reached)
 
     def _runs(self, name: str, from_offset: int, to_offset: int, limit: int) -> tuple[list[ChunkRun], bool]:
-        """At most `limit` runs, the first one holding `from_offset`, and whether more of the range may follow."""
+        """At most `limit` runs from the one that contains `from_offset`, and whether more of the range may follow."""
         partition = chunk_partition(name)
         page = self._store.query(partition, first=chunk_sort(from_offset), last=chunk_sort(to_offset - 1), limit=limit)
         entries = [_entry(record) for record in page.records]
@@ -94,7 +94,7 @@ class HistoryService:
     def _runs_behind(
         self, name: str, link: RunLink, from_offset: int, to_offset: int, limit: int
     ) -> tuple[list[ChunkRun], bool]:
-        """As `_runs`, for a link of the segment: the runs belong to another segment and get the offsets of this one."""
+        """As `_runs`, for a link: the runs are those of another segment, with their offsets in this one."""
         shift = link.offset - link.position
         first, last = max(from_offset, link.offset) - shift, min(to_offset, link.end) - shift - 1
         partition = chunk_partition(link.segment)
@@ -113,7 +113,7 @@ class HistoryService:
         return runs[:limit], page.next_after is not None or len(runs) > limit
 
     def _entry_before(self, partition: str, offset: int) -> ChunkRun | RunLink | None:
-        """The last run or link that starts at or before `offset`; that there is none before 0 needs no query."""
+        """The last run or link that starts at or before `offset`; returns None without a query if that is negative."""
         if offset == 0:
             return None
         page = self._store.query(partition, first=chunk_sort(0), last=chunk_sort(offset), limit=1, descending=True)
@@ -127,8 +127,8 @@ class HistoryService:
 def _contiguous(runs: Iterable[ChunkRun], from_offset: int, to_offset: int) -> Iterator[ChunkRun]:
     """The parts of `runs` that cover the range once, from its start up to the first gap.
 
-    A query is not a snapshot: while larger runs replace smaller ones, it may see both, or neither. Overlaps are cut
-    off, and a gap ends the page, so that the next page reads the directory again.
+    A query is not a snapshot. While larger runs replace smaller ones, it may return both of them, or neither. Overlaps
+    are cut off. A gap ends the page, and the next page reads the directory again.
     """
     reached = from_offset
     for run in runs:

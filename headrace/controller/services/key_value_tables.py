@@ -1,7 +1,7 @@
 """Key-value tables: create, get, list, segments, delete.
 
-Creation and deletion are accepted here and done by a workflow, as with streams. The entries of a table are the business
-of the segment stores: clients reach them over the wire protocol, guided by the segments that are told here.
+Creation and deletion are accepted here and executed by a workflow, as with streams. The segment stores keep the entries
+of a table. Clients read and write them over the wire protocol; this service tells them the table's segments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.ports.request_queue import RequestQueue
 
 
 class KeyValueTableService:
-    """What the API's table routes call; safe for any number of threads."""
+    """Called by the table routes of the API; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
@@ -46,10 +46,10 @@ class KeyValueTableService:
         return self._records.get(scope, table).table
 
     def segments_of_table(self, scope: str, table: str) -> KeyValueTable:
-        """The table, once its segments can be used; one read.
+        """The table, if its segments can be used; costs one read.
 
         Raises:
-            NotFoundError: there is no such table, its segments are not there yet, or they are being deleted.
+            NotFoundError: there is no such table, or its segments are being created or deleted.
         """
         found = self._records.get(scope, table).table
         if found.state is not TableState.ACTIVE:
@@ -74,7 +74,7 @@ class KeyValueTableService:
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)
 
     def delete_table(self, scope: str, table: str) -> KeyValueTable:
-        """Accept that the table is to disappear; repeated while that is going on, it changes nothing.
+        """Accept the deletion of a table; a repeat during the deletion changes nothing.
 
         Raises:
             NotFoundError: there is no such table.

@@ -1,6 +1,7 @@
-"""Mark streams as clients of Pravega see them: `_MARK<stream>`, with one segment, which exist as long as their streams.
+"""Mark streams, in which clients of Pravega find watermarks: `_MARK<stream>`, with one segment.
 
-There is no record of a mark stream. The first watermark or the first request for its segment creates the segment.
+A mark stream exists as long as its stream and has no record of its own. The first watermark, or the first request for
+its segment, creates the segment.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _SEGMENT = StreamSegment(segment_id(0, 0), KEY_SPACE)
 
 
 class MarkStreamService:
-    """What the bridge asks about mark streams; safe for any number of threads."""
+    """Called by the bridge for mark streams; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores) -> None:
         self._records = StreamRecords(store)
         self._segment_stores = segment_stores
 
     def segments(self, scope: str, stream: str) -> EpochSegments:
-        """The segment of the mark stream of `stream`, at the head and at the tail alike, with its start offset.
+        """The only segment of the mark stream of `stream`, with its start offset.
 
-        One read and one request to its store. Raises NotFoundError if there is no such stream.
+        Costs one read and one request to the segment's store. Raises NotFoundError if there is no such stream.
         """
         found = self._records.find(scope, stream)
         if found is None or found.stream.is_deleting:

@@ -9,18 +9,18 @@ from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name
 
 _AFTER_ALL_NAMES = "~"
-"""Sorts behind every character that a name may have."""
+"""Sorts after every character that a name may contain."""
 
 
 @dataclass(slots=True)
 class PageRoom:
-    """What a page still has room for, where its items are more than the records of one query."""
+    """The room that is left in a page that is filled from several queries."""
 
     left_bytes: int = PAGE_BYTES_MAX
 
     @property
     def is_full(self) -> bool:
-        """Whether the page ends; it holds an item by then."""
+        """Whether the page is full. A full page contains at least one item."""
         return self.left_bytes <= 0
 
     def take(self, length_bytes: int) -> None:
@@ -37,10 +37,10 @@ def check_page_limit(limit: int) -> int:
 
 
 def names_with_prefix(prefix: str, after: str | None) -> tuple[str, str | None]:
-    """The first and last sort key of names that start with `prefix` and follow `after`; None means no bound.
+    """The first and last sort key of names that start with `prefix` and come after `after`; None means no bound.
 
     Raises:
-        InvalidRequestError: no name begins so.
+        InvalidRequestError: no valid name starts with `prefix`.
     """
     if not prefix:
         return first_after(after), None
@@ -49,5 +49,5 @@ def names_with_prefix(prefix: str, after: str | None) -> tuple[str, str | None]:
 
 
 def first_after(after: str | None) -> str:
-    """The smallest sort key that follows `after`; the very first without."""
+    """The smallest sort key after `after`; the very first one if `after` is None."""
     return "" if after is None else f"{after}\0"

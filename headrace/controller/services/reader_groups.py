@@ -1,7 +1,8 @@
 """Reader groups: create, get, list, update, reset, delete.
 
-Each change is accepted here and done by a workflow, as with streams: one transaction writes the record and the intent,
-then the message is sent. What readers share while they read is in the group's own stream and no business of ours.
+Each change is accepted here and executed by a workflow, as with streams: one transaction writes the record and the
+intent, then the message is sent. The readers of a group share their state in a stream of the group, which this service
+does not read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.ports.request_queue import RequestQueue
 
 
 class ReaderGroupService:
-    """What the API's reader group routes call; safe for any number of threads."""
+    """Called by the reader group routes of the API; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._store = store
@@ -36,12 +37,12 @@ class ReaderGroupService:
     def create_reader_group(
         self, scope: str, group: str, group_id: str, configuration: ReaderGroupConfiguration
     ) -> ReaderGroup:
-        """Accept a new group under the id that the caller chose; a group that exists is answered as it is stored.
+        """Accept a new group with the id that the caller chose. If a group of the name exists, return it unchanged.
 
-        So a repeat is harmless, and a caller tells from the id whether the group is the one it asked for.
+        So a repeat is harmless, and the id tells the caller whether the returned group is its own.
 
         Raises:
-            InvalidRequestError: code "invalid_name" or "invalid_stream_cut"; or the id is not the text of a UUID.
+            InvalidRequestError: code "invalid_name" or "invalid_stream_cut"; or the id is not a UUID.
             NotFoundError: there is no such scope; or code "stream_not_found".
             ConflictError: a group of this name is being deleted; repeat soon.
         """
@@ -74,14 +75,14 @@ class ReaderGroupService:
     def update_reader_group(
         self, scope: str, group: str, group_id: str, generation: int, configuration: ReaderGroupConfiguration
     ) -> ReaderGroup:
-        """Accept another configuration for the group that the caller knows; the generation grows by one.
+        """Accept a new configuration for the group with this id and generation; the generation grows by one.
 
-        The very same update gets the same answer again until the next one.
+        A repeat of the same update gets the same answer until another update follows.
 
         Raises:
             NotFoundError: there is no such group; or code "stream_not_found".
             InvalidRequestError: code "invalid_stream_cut".
-            IllegalStateError: code "reader_group_mismatch": the group has another id or generation by now.
+            IllegalStateError: code "reader_group_mismatch": the group has another id or generation.
             ConflictError: another operation runs.
         """
         identifier = check_group_id(group_id)
@@ -92,13 +93,14 @@ class ReaderGroupService:
     def reset_reader_group(self, scope: str, group: str, group_id: str, generation: int) -> ReaderGroup:
         """Accept that the readers begin again at the starting stream cuts; the generation grows by one.
 
-        Raises as `update_reader_group` does; a repeat whose first answer was lost finds the generation grown.
+        Raises as `update_reader_group` does. A repeat fails with "reader_group_mismatch", because the generation has
+        grown.
         """
         identifier = check_group_id(group_id)
         return operations.update_reader_group.accept(self._acceptance, scope, group, identifier, generation, None)
 
     def delete_reader_group(self, scope: str, group: str, group_id: str) -> ReaderGroup:
-        """Accept that the group is to disappear; repeated while that is going on, it changes nothing.
+        """Accept the deletion of a group; a repeat during the deletion changes nothing.
 
         Raises:
             NotFoundError: there is no such group.

@@ -1,6 +1,6 @@
-"""What retention does with a stream: how much is kept, since when, and what goes next and why.
+"""Retention status of a stream: how much is kept, since when, and what will be truncated next and why.
 
-It reads what a tick would read and decides by the same rules; it writes nothing.
+The service reads the records that the retention tick reads and applies the same rules, but writes nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
 from headrace.ports.segment_stores import SegmentStores
 
-NO_POLICY = "the stream has no retention policy: everything stays"
-NOTHING_YET = "there are no bytes before the place where the stream may be truncated: everything stays"
+NO_POLICY = "the stream has no retention policy: nothing is truncated"
+NOTHING_YET = "there are no bytes before the place where the stream may be truncated: nothing is truncated"
 
 
 class RetentionService:
-    """What the API's retention route calls; safe for any number of threads."""
+    """Called by the retention route of the API; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, clock: Clock) -> None:
         self._streams = StreamRecords(store)
@@ -34,11 +34,13 @@ class RetentionService:
         self._clock = clock
 
     def describe(self, scope: str, stream: str) -> RetentionDescription:
-        """Three reads, two queries and a question to the segment stores, and the cuts that the rules ask for.
+        """The retention status of a stream now.
+
+        Costs three reads, two queries, a request to the segment stores, and a read of each cut that the rules need.
 
         Raises:
             NotFoundError: there is no such stream.
-            UnavailableError: the stream is being created, a segment store does not answer, or segments are just being
+            UnavailableError: the stream is being created, a segment store does not answer, or segments are being
                 sealed.
         """
         found = self._streams.get(scope, stream).stream
@@ -71,7 +73,7 @@ class RetentionService:
         )
 
     def _tail_bytes(self, retained: RetainedStream, newest: RetentionCut | None) -> int:
-        """What was written to the stream since its creation."""
+        """The bytes that were written to the stream since its creation."""
         stream = retained.stream
         place = tail_of(self._segment_stores, stream)
         before = self._records.cut(stream, newest) if newest else retained.truncation

@@ -1,4 +1,4 @@
-"""The scales of a stream between two times, from its history."""
+"""Lists the scales of a stream between two times, from the epochs of its history."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.ports.metadata_store import MetadataStore
 TIME_MS_MAX = (1 << 63) - 1
 
 SEGMENT_BYTES = 128
-"""A segment of an event as JSON, with room: an id, two bounds and their names."""
+"""An upper bound for one segment of an event as JSON: an id, two key range bounds and the field names."""
 
 
 class ScalingEventService:
-    """What the API's route of scaling events calls; safe for any number of threads."""
+    """Called by the scaling event route of the API; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -25,16 +25,16 @@ class ScalingEventService:
         self._history = self._records.history
 
     def scaling_events(self, scope: str, stream: str, from_ms: int, to_ms: int, limit: int) -> ScalingEvents:
-        """Scales from `from_ms` up to and with `to_ms`, milliseconds since 1970, out of at most `limit` epochs.
+        """Scales from `from_ms` up to and including `to_ms`, in milliseconds since 1970, from at most `limit` epochs.
 
-        The epochs that a commit of transactions passes through are left out: they scale nothing.
+        Epochs that a commit of transactions has created are omitted, because they do not change the key ranges.
 
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: the times are negative or in the wrong order, or the limit outside 1..PAGE_ITEMS_MAX.
         """
         if not 0 <= from_ms <= to_ms <= TIME_MS_MAX:
-            raise InvalidRequestError(f"there is no time between {from_ms} and {to_ms}, in milliseconds since 1970")
+            raise InvalidRequestError(f"{from_ms} to {to_ms} is not a range of times in milliseconds since 1970")
         check_page_limit(limit)
         found = self._records.get(scope, stream).stream
         page = self._store.query(

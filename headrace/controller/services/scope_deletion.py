@@ -1,4 +1,4 @@
-"""Deleting a scope with everything in it: accepted here, done by a workflow in bounded pieces."""
+"""Recursive deletion of a scope: accepted here, executed by a workflow in bounded pieces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headrace.ports.request_queue import RequestQueue
 
 
 class ScopeDeletionService:
-    """What the API's route for deleting scopes calls; safe for any number of threads."""
+    """Called by the API's route for deleting scopes; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, queue: RequestQueue, clock: Clock) -> None:
         self._acceptance = Acceptance(store, queue, clock)
 
     def delete_scope_recursively(self, scope: str) -> None:
-        """Accept that the scope goes with its reader groups, streams and tables; from now on nothing is created in it.
+        """Accept the deletion of a scope with its reader groups, streams and tables.
 
-        Repeated while that is going on, it changes nothing.
+        From then on nothing can be created in the scope. A repeat during the deletion changes nothing.
 
         Raises:
             NotFoundError: there is no such scope.

@@ -1,7 +1,7 @@
 """Scopes: create, get, list, delete.
 
-Deleting a scope races with creating something in it. The deletion first marks the scope and all of its doors, then
-checks that it is empty, and then removes it if the scope is still marked. The protocol of the doors
+Deleting a scope may run concurrently with creating a resource in it. The deletion first marks the scope and all of its
+doors, then checks that it is empty, and then removes it if the scope is still marked. The protocol of the doors
 (`steps/scope_guard.py`) lets creations of different names write different records.
 """
 
@@ -35,13 +35,13 @@ _ATTEMPTS_MAX = 5
 
 
 class ScopeService:
-    """What the API's scope routes call; safe for any number of threads."""
+    """Called by the scope routes of the API; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     def create_scope(self, scope: str) -> None:
-        """Raises AlreadyExistsError; InvalidRequestError (code "invalid_name")."""
+        """Create a scope; raises AlreadyExistsError, or InvalidRequestError (code "invalid_name")."""
         check_scope_name(scope)
         self._repeat_on_conflict(scope, self._try_to_create)
 
@@ -70,8 +70,8 @@ class ScopeService:
 
         Raises:
             NotFoundError: there is no such scope.
-            IllegalStateError: code "scope_not_empty"; or "scope_deleting": that is going on already.
-            ConflictError: streams come and go too quickly to tell; repeat.
+            IllegalStateError: code "scope_not_empty"; or code "scope_deleting": a recursive deletion is running.
+            ConflictError: other requests changed the scope during each of the attempts; repeat.
         """
         self._repeat_on_conflict(scope, self._try_to_delete)
 
@@ -90,11 +90,11 @@ class ScopeService:
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         check_not_closing(guard)
-        # Cheap refusal first, so that a scope in use is not marked again and again.
+        # Reject a scope in use before it is marked, because each mark costs writes here and in the next creations.
         self._check_empty(scope)
         version = guard.version
         if not all(one is not None and guard_of_body(one.body) is ScopeState.DELETING for one in (guard, *doors)):
-            # Marks of versions without doors are on the guard alone.
+            # Versions without doors marked only the guard.
             self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
             version += 1
             self._check_empty(scope)

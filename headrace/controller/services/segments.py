@@ -1,8 +1,8 @@
-"""Segments of streams: which there are at some point, what follows what, where one is served, and stream cuts.
+"""Segments of streams: at a point of the stream, successors and predecessors, endpoints, and stream cuts.
 
-The service only reads. Answers about the past come from records that never change, so that a warm process needs one
-batch read: the current record shows that the stream still exists, and the truncation shows where it starts. A position
-before that is answered as truncated, or by the segments that can be read instead.
+The service only reads. The records of past epochs never change and are cached, so a warm process needs one batch read:
+the current record shows that the stream still exists, and the truncation record where it starts. For a position before
+the start the answer is an error, or the segments at the head instead.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from headrace.ports.segment_stores import SegmentStores
 
 
 class SegmentService:
-    """What the API's segment routes call; safe for any number of threads.
+    """Called by the segment routes of the API; safe for any number of threads.
 
-    Every method but `endpoint` raises NotFoundError if there is no such stream, and UnavailableError while it is being
-    created.
+    Every method except `endpoint` raises NotFoundError if there is no such stream, and UnavailableError while it is
+    being created.
     """
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, container_count: int) -> None:
@@ -63,16 +63,17 @@ class SegmentService:
         return EpochSegments(epoch, starts, found.state is StreamState.SEALED)
 
     def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
-        """The segments that take events: none once the stream is sealed."""
+        """The segments that accept events; none if the stream is sealed."""
         found = self._readable(scope, stream)
         if found.state is StreamState.SEALED:
             return EpochSegments(found.epoch.number, (), sealed=True)
         return _segments_of(found, found.epoch)
 
     def segments_at_time(self, scope: str, stream: str, time_ms: int) -> EpochSegments:
-        """The segments that were active at a time, in milliseconds since 1970; before the beginning, the first.
+        """The segments that were active at a time, in milliseconds since 1970.
 
-        Where they are truncated, those at the head stand for them.
+        For a time before the creation of the stream these are its first segments. Truncated segments are replaced by
+        those at the head.
 
         Raises:
             InvalidRequestError: the time is negative.
@@ -83,13 +84,13 @@ class SegmentService:
         return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
 
     def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> EpochSegments:
-        """The segments of an epoch up to the active one; where they are truncated, those at the head stand for them.
+        """The segments of an epoch up to the active one; truncated segments are replaced by those at the head.
 
-        With `as_recorded` they are the epoch's own, whether they can be read or not: what Pravega's clients expect.
+        With `as_recorded` nothing is replaced, as Pravega's clients expect it.
 
         Raises:
             NotFoundError: there is no epoch of that number.
-            TruncatedError: everything of the epoch is truncated.
+            TruncatedError: all segments of the epoch are truncated, and not `as_recorded`.
         """
         found, truncation = self._readable_with_truncation(scope, stream)
         if not 0 <= epoch <= found.epoch.number:
@@ -99,13 +100,13 @@ class SegmentService:
             return _segments_of(found, wanted, None)
         if not segments_left(wanted.segments, truncation):
             raise TruncatedError(
-                f"epoch {epoch} of stream {found.scoped_name} is truncated: ask for the segments at the head",
+                f"epoch {epoch} of stream {found.scoped_name} is truncated: read from the segments at the head",
                 details={"epoch": epoch},
             )
         return _segments_of(found, wanted, truncation)
 
     def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
-        """What follows a segment, as soon as the segment stores may seal it.
+        """The successors of a segment; known as soon as a scale may seal the segment.
 
         Raises:
             NotFoundError: the stream never had the segment.
@@ -125,7 +126,7 @@ class SegmentService:
         )
 
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
-        """What of the stream a segment follows; nothing for those of the first epoch.
+        """The predecessors of a segment that can still be read; empty for a segment of the first epoch.
 
         Raises:
             NotFoundError: the stream never had the segment.
@@ -138,12 +139,12 @@ class SegmentService:
         return tuple(_segment_at(found, one) for one in segments_left(before, truncation))
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
-        """Who serves a segment; answered for any id, without looking at the stream.
+        """The segment store that serves a segment; any valid id has an answer, because the stream is not read.
 
         Raises:
             UnavailableError: no segment store has claimed the container yet.
         """
-        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Refuses an invalid id.
+        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Rejects an invalid id.
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
         name = segment_name(scope, stream, segment_id)
         container = container_of_segment(name, self._container_count)
@@ -157,7 +158,7 @@ class SegmentService:
         return SegmentEndpoint(claim.host, claim.port, claim.zone, container, record.version)
 
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
-        """The cut at the beginning of what can be read, or at the end of what is written."""
+        """The stream cut at the head or the tail of the stream."""
         if at == "head":
             return self._head(*self._readable_with_truncation(scope, stream))
         return self._tail(self._readable(scope, stream))
@@ -165,11 +166,11 @@ class SegmentService:
     def between(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
     ) -> RangesBetween:
-        """Exactly the bytes between two cuts (offset by segment id); None is the head and the tail.
+        """The byte ranges between two cuts (offset by segment id); None means the head, or the tail.
 
         Raises:
-            InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or the cuts are
-                too far apart for one answer.
+            InvalidRequestError: code "invalid_stream_cut", see `stream_cut_ranges.segments_between`; or more than
+                EPOCHS_BETWEEN_MAX epochs are between the cuts.
             TruncatedError: some bytes after the first cut are truncated.
         """
         found, truncation = self._readable_with_truncation(scope, stream)
@@ -183,9 +184,11 @@ class SegmentService:
         to_cut = self._tail(found) if to_offsets is None else StreamCut.of(scope, stream, to_offsets)
         epochs = epochs_between(from_cut, to_cut, first_epoch)
         if epochs.stop - 1 > found.recorded_epoch:
-            raise invalid_cut(f"it knows epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
+            raise invalid_cut(f"it names epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
         if len(epochs) > EPOCHS_BETWEEN_MAX:
-            raise InvalidRequestError(f"the cuts are {len(epochs)} epochs apart: at most {EPOCHS_BETWEEN_MAX} at once")
+            raise InvalidRequestError(
+                f"the cuts are {len(epochs)} epochs apart: one request covers at most {EPOCHS_BETWEEN_MAX}"
+            )
         ranges = segments_between(
             from_cut, to_cut, self._history.epochs(found, epochs), lambda ids: self._sealed_sizes(found, ids)
         )
@@ -220,7 +223,7 @@ class SegmentService:
         return StreamCut.of(stream.scope, stream.name, {segment.segment_id: infos[segment].length for segment in front})
 
     def _sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
-        """Length in bytes by segment id; a size that is not on record yet is asked of the segment's store."""
+        """Length in bytes by segment id. A size that is not in the metadata yet is read from the segment's store."""
         sealed = self._history.sealed_segments(stream, identifiers)
         sizes = {identifier: one.length for identifier, one in sealed.items()}
         unrecorded = [identifier for identifier in identifiers if identifier not in sizes]
@@ -228,12 +231,12 @@ class SegmentService:
             names = [segment_name(stream.scope, stream.name, identifier) for identifier in unrecorded]
             for identifier, info in zip(unrecorded, self._segment_stores.segment_infos(names), strict=True):
                 if not info.is_sealed:
-                    raise UnavailableError(f"segment {info.name} is just being sealed: repeat soon")
+                    raise UnavailableError(f"segment {info.name} is being sealed: repeat soon")
                 sizes[identifier] = info.length
         return sizes
 
     def _epoch_after(self, stream: Stream, identifier: int) -> Epoch | None:
-        """The epoch that replaced a segment; None if none has so far."""
+        """The epoch that replaced a segment; None if the segment has not been replaced."""
         newest = stream.epoch
         for coming in self._coming(stream):
             if identifier in newest.by_id and identifier not in coming.by_id:
@@ -247,7 +250,7 @@ class SegmentService:
         return self._history.epoch(stream, sealed.replaced_in)
 
     def _coming(self, stream: Stream) -> list[Epoch]:
-        """The epochs on record that the stream goes over to, in order."""
+        """The recorded epochs after the active one, in order: a running scale or commit moves the stream to them."""
         return list(self._history.epochs(stream, range(stream.epoch.number + 1, stream.recorded_epoch + 1)))
 
     def _segment(self, stream: Stream, identifier: int) -> StreamSegment:
@@ -278,7 +281,7 @@ def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = N
 def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation | None) -> None:
     if not segments_left([segment], truncation):
         raise TruncatedError(
-            f"segment {segment.segment_id} of stream {stream.scoped_name} is truncated: go on from the head",
+            f"segment {segment.segment_id} of stream {stream.scoped_name} is truncated: continue from the head",
             details={"segmentId": segment.segment_id},
         )
 

@@ -1,4 +1,4 @@
-"""Questions about stream cuts that users hold: whether one is valid, whether it is reached, how far two are apart."""
+"""Checks and measures stream cuts: whether one is valid, whether it has been reached, and how far two are apart."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headrace.ports.segment_stores import SegmentStores
 
 
 class StreamCutService:
-    """What the API's stream cut routes call; safe for any number of threads.
+    """Called by the stream cut routes of the API; safe for any number of threads.
 
-    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_stream_cut",
-    for what can be no cut of any stream: no or too many segments, or negative numbers.
+    Every method raises NotFoundError if there is no such stream. It raises InvalidRequestError, code
+    "invalid_stream_cut", for a malformed cut: no or too many segments, or negative numbers.
     """
 
     def __init__(self, store: MetadataStore, segment_stores: SegmentStores, segments: SegmentService) -> None:
@@ -30,7 +30,7 @@ class StreamCutService:
         self._segments = segments
 
     def is_valid(self, scope: str, stream: str, offsets: Mapping[int, int]) -> bool:
-        """Whether reading can start or end at this cut: it is one of the stream, not truncated, and written already."""
+        """Whether reading can start or end at this cut: it belongs to the stream, is not truncated and is written."""
         cut = StreamCut.of(scope, stream, offsets)
         stored, truncation = self._records.get_with_truncation(scope, stream)
         if stored.stream.state is StreamState.CREATING:
@@ -44,7 +44,7 @@ class StreamCutService:
         return True
 
     def check_reached(self, scope: str, stream: str, offsets: Mapping[int, int]) -> None:
-        """Refuse a cut that is beyond the written bytes of active segments; one call to the segment stores.
+        """Reject a cut that is beyond the written bytes of an active segment; costs one call to the segment stores.
 
         Raises:
             InvalidRequestError: code "invalid_stream_cut".
@@ -59,13 +59,13 @@ class StreamCutService:
     def distance_bytes(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
     ) -> int:
-        """How many bytes lie between two cuts; None is the head and the tail. Raises as `SegmentService.between`."""
+        """The number of bytes between two cuts; None is the head, or the tail. Raises as `SegmentService.between`."""
         found = self._segments.between(scope, stream, from_offsets, to_offsets)
         return sum(one.end_offset - one.start_offset for one in found.ranges)
 
     def _check_written(self, stream: Stream, cut: StreamCut) -> None:
         if stream.state is StreamState.SEALED:
-            return  # All segments are sealed: how long they are is on record.
+            return  # All segments are sealed, and their lengths have been checked with the metadata.
         active = [one for one, offset in cut.positions if one in stream.epoch.by_id and offset > 0]
         names = [segment_name(stream.scope, stream.name, identifier) for identifier in active]
         infos = self._segment_stores.segment_infos(names) if names else []

@@ -1,8 +1,8 @@
 """Streams: create, get, list, update, truncate, scale, seal, delete.
 
-An operation that needs work on segment stores is accepted here and done by a workflow: one transaction writes the state
-change and the intent, then the message is sent. If sending fails the operation is accepted all the same, since the
-sweeper sends what the intent says.
+An operation that needs calls of segment stores is accepted here and executed by a workflow: one transaction writes the
+state change and the intent, then the message is sent. If sending fails, the operation is accepted all the same, because
+the sweeper sends the messages of old intents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECORDS_PER_READ = 100
 
 
 class StreamService:
-    """What the API's stream routes call; safe for any number of threads."""
+    """Called by the stream routes of the API; safe for any number of threads."""
 
     def __init__(
         self, store: MetadataStore, queue: RequestQueue, clock: Clock, backoff: ConflictBackoff | None = None
@@ -54,26 +54,26 @@ class StreamService:
         return operations.create_stream.accept(self.acceptance, scope, stream, configuration)
 
     def get_stream(self, scope: str, stream: str) -> StreamView:
-        """Raises NotFoundError if there is no such stream."""
+        """The stream's state and configuration; raises NotFoundError if there is no such stream."""
         return StreamView.of(self._records.get(scope, stream).stream)
 
     def list_streams(
         self, scope: str, limit: int, after: str | None = None, tag: str | None = None, prefix: str = ""
     ) -> Listing[StreamSummary]:
-        """Streams of a scope by name, those after `after`; with a tag or a prefix, only those that have it.
+        """Streams of a scope in the order of their names, after `after`; optionally only those with a tag or a prefix.
 
-        A page may be short of `limit`, or empty, though more follow.
+        A page may have fewer than `limit` streams, or none, although more follow.
 
         Raises:
             NotFoundError: there is no such scope.
-            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or what cannot be a tag or begin a name.
+            InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or an invalid tag or prefix.
         """
         first, last = names_with_prefix(prefix, after)
         partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
         page = self._store.query(
             partition, first=first, last=last, limit=check_page_limit(limit), bytes_max=PAGE_BYTES_MAX
         )
-        # A scope that is not there is told apart from an empty one only when that matters: one read less for the rest.
+        # Only an empty page needs the read that tells a missing scope from an empty one.
         if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
             raise no_such_scope(scope)
         entries, next_after = page.records, page.next_after
@@ -81,29 +81,29 @@ class StreamService:
             entries, left_off_after = self._entries(scope, [record.key.sort for record in page.records])
             next_after = left_off_after or next_after
         found = (StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries)
-        # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
+        # The index of a tag also contains streams that are about to get the tag, and some that have just lost it.
         return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
 
     def update_stream(
         self, scope: str, stream: str, configuration: StreamConfiguration, expected_version: int | None = None
     ) -> StreamUpdate:
-        """Accept a configuration in the place of the present one; the same again is accepted while the update runs.
+        """Accept a new configuration for a stream; a repeat is accepted while the update runs.
 
-        With `expected_version` only if the configuration in force has this version. The same request again, after its
-        answer was lost, is answered as before for as long as no other update follows.
+        With `expected_version` the update is accepted only if the present configuration has this version. A client that
+        did not receive the answer may repeat the request: it gets the same answer until another update follows.
 
         Raises:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
             ConflictError: another operation runs.
-            IllegalStateError: code "configuration_changed": it has another version than the expected one.
+            IllegalStateError: code "configuration_changed": the configuration has another version than the expected.
         """
         return operations.update_stream.accept(self.acceptance, scope, stream, configuration, expected_version)
 
     def truncate_stream(self, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamView:
-        """Accept that everything before a cut (offset in bytes by segment id) goes; at the head this changes nothing.
+        """Accept the truncation of a stream at a cut (offset in bytes by segment id); at the head nothing changes.
 
-        How far active segments are is not asked here: see `SegmentService.check_reached`.
+        The lengths of active segments are not checked here: see `StreamCutService.check_reached`.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -117,7 +117,7 @@ class StreamService:
     def scale_stream(
         self, scope: str, stream: str, sealed_segment_ids: Sequence[int], new_ranges: Sequence[KeyRange]
     ) -> ScaleProgress:
-        """Accept a scale; the very same request gets the same answer while the scale runs and when it is done.
+        """Accept a scale; a repeat of the request gets the same answer during the scale and after it.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -129,7 +129,7 @@ class StreamService:
         return operations.scale_stream.accept(self.acceptance, scope, stream, sealed_segment_ids, new_ranges)
 
     def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleStatus:
-        """Whether the scale that leads to `epoch` is done; INVALID if it was rolled back.
+        """The status of the scale that leads to `epoch`; INVALID if it was rolled back.
 
         Raises NotFoundError if there is no such stream.
         """
@@ -141,7 +141,7 @@ class StreamService:
         return ScaleStatus.IN_PROGRESS if is_next else ScaleStatus.INVALID
 
     def seal_stream(self, scope: str, stream: str) -> StreamView:
-        """Accept that the stream is to take no more events; repeated while that is going on, it changes nothing.
+        """Accept the sealing of a stream; a repeat while it is being sealed changes nothing.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -151,7 +151,7 @@ class StreamService:
         return operations.seal_stream.accept(self.acceptance, scope, stream)
 
     def delete_stream(self, scope: str, stream: str) -> StreamView:
-        """Accept that a sealed stream is to disappear; repeated while that is going on, it changes nothing.
+        """Accept the deletion of a sealed stream; a repeat during the deletion changes nothing.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -160,9 +160,9 @@ class StreamService:
         return operations.delete_stream.accept(self.acceptance, scope, stream)
 
     def _entries(self, scope: str, names: list[str]) -> tuple[list[Record], str | None]:
-        """The list entries of these streams; one that has gone since is left out.
+        """The list entries of these streams, without those that were deleted meanwhile.
 
-        With the name after which they were left off, if they are too much for a page.
+        If they are too large for one page, it ends early, and the second value is the name of its last stream.
         """
         entries: list[Record] = []
         room = PageRoom()

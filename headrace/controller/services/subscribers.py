@@ -1,7 +1,7 @@
 """Subscribers of streams: reader groups that retention waits for. List, register, publish a position, unregister.
 
-A reader group registers with the generation of its configuration and then publishes, at its checkpoints or when told
-to, the cut before which it needs nothing any more. Positions only move on, and only within one generation.
+A reader group registers with the generation of its configuration. It then publishes stream cuts, at its checkpoints or
+on request: it no longer needs the events before the cut. A position never moves backwards within a generation.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GENERATION_MAX = (1 << 63) - 1
 
 
 class SubscriberService:
-    """What the API's subscriber routes and reader groups call; safe for any number of threads.
+    """Called by the subscriber routes of the API and by reader groups; safe for any number of threads.
 
-    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_name", for what
-    cannot be a subscriber's name.
+    Every method raises NotFoundError if there is no such stream, and InvalidRequestError, code "invalid_name", for an
+    invalid subscriber name.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
@@ -50,24 +50,25 @@ class SubscriberService:
         self._clock = clock
 
     def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
-        """Subscribers by name, those after `after`."""
+        """Subscribers in the order of their names, after `after`."""
         found = self._streams.get(scope, stream).stream
         page = self._records.page(found, check_page_limit(limit), after)
         return Listing(page.subscribers, page.next_after)
 
     def get_subscriber(self, scope: str, stream: str, name: str) -> Subscriber:
-        """Raises NotFoundError, code "subscriber_not_found"."""
+        """The subscriber of this name; raises NotFoundError, code "subscriber_not_found"."""
         return self._records.get(self._streams.get(scope, stream).stream, check_subscriber_name(name)).subscriber
 
     def register(
         self, scope: str, stream: str, name: str, generation: int, start: Mapping[int, int] | None = None
     ) -> Subscriber:
-        """Make a reader group a subscriber that needs everything from `start` on (offset by segment id), or the head.
+        """Register a reader group that needs all events from `start` (offset by segment id), or from the head.
 
-        While the stream is being truncated it begins nowhere before the new head; the answer says where.
+        While the stream is being truncated, the position is at the new head or after it; the answer contains it.
 
-        The same generation again changes nothing; a later one takes over, from `start` on if that is given. Under the
-        name of a reader group that exists (`scope/group`) only the generation in which that group is can be registered.
+        A repeat with the same generation changes nothing. A later generation replaces an earlier one, and moves the
+        position to `start` if that is given. If `name` is that of an existing reader group (`scope/group`), the
+        generation must be the present one of that group.
 
         Raises:
             InvalidRequestError: code "stream_cut_not_valid".
@@ -79,20 +80,20 @@ class SubscriberService:
     def update_stream_cut(
         self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
     ) -> Subscriber:
-        """Publish that nothing before a cut is needed any more; the same cut again changes nothing.
+        """Publish the cut before which the group needs no events; a repeat with the same cut changes nothing.
 
-        An offset of -1 marks a segment that is not reached yet, as Java readers send it.
+        An offset of -1 marks a segment that the group has not reached yet, as Java readers send it.
 
         Raises:
             NotFoundError: code "subscriber_not_found".
             IllegalStateError: code "generation_mismatch".
-            InvalidRequestError: code "stream_cut_not_valid": not a cut of the stream, or before the last position.
+            InvalidRequestError: code "stream_cut_not_valid": not a cut of the stream, or before the present position.
         """
         check_subscriber_name(name)
         return repeat_on_conflict(lambda: self._try_to_update(scope, stream, name, generation, offsets))
 
     def unregister(self, scope: str, stream: str, name: str, generation: int) -> None:
-        """Make retention no longer wait for the group; no effect if it is not a subscriber.
+        """Remove a subscriber, so that retention no longer waits for it; no effect if it is not registered.
 
         Raises:
             IllegalStateError: code "generation_mismatch": the group is in a later generation.
@@ -124,7 +125,7 @@ class SubscriberService:
         return registered_again(before.subscriber, after, from_start=start is not None) if before else after
 
     def _group_of(self, name: str) -> StoredGroup | None:
-        """The reader group of this name, if it names one that exists."""
+        """The reader group of this name, or None."""
         scope, slash, group = name.rpartition("/")
         return self._groups.find(scope, group) if slash else None
 

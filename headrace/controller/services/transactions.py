@@ -1,8 +1,8 @@
 """Transactions: create, ping, commit, abort, state, lists, and commit sets.
 
-Committing and aborting only marks a transaction, under the version of its record, and sends a message: workflows do the
-rest. So the mark decides every race: of a commit against an abort, and of both and of a ping against the time-out. A
-mark whose message is lost is found by the tick.
+A commit or an abort only marks the transaction, with a conditional write on the version of its record, and sends a
+message. Workflows do the rest. So the mark decides between concurrent commits, aborts, pings and time-outs. If the
+message is lost, the transaction tick finds the mark.
 """
 
 from __future__ import annotations
@@ -56,22 +56,24 @@ from headrace.ports.segment_stores import SegmentScaleRate, SegmentStores
 _log = logging.getLogger(__name__)
 
 OPEN_REMEMBERED_MAX = 10_000
-"""Open transactions of which a process knows what it last wrote: half a kilobyte each."""
+"""The number of open transactions whose last written record a process keeps in memory: half a kilobyte each."""
 
-POKE_AGAIN_MS = 10_000
-"""How long the oldest mark waits before another one sends a message in its place: more than a message of runs takes."""
+RESEND_AFTER_MS = 10_000
+"""If the oldest mark is older than this, its message may be lost, and the commit of another transaction sends one. A
+commit message takes less time than this."""
 
 STREAMS_REMEMBERED_MAX = 1_000
-"""Streams on which a process has begun transactions: it tries what it saw last, and looks behind the write."""
+"""The number of streams whose last read record a process keeps in memory for the next transactions on them. The record
+is read again after the transaction is written."""
 
 _TAKES_NO_MORE = (StreamState.SEALING, StreamState.SEALED)
 
 
 class TransactionService:
-    """What the API's transaction routes call; safe for any number of threads.
+    """Called by the transaction routes of the API; safe for any number of threads.
 
-    `random_bits(n)` gives n random bits. Every method but `create_transaction` raises NotFoundError with the code
-    "transaction_not_found" for a transaction that is unknown, or was completed too long ago.
+    `random_bits(n)` returns n random bits. Every method except `create_transaction` raises NotFoundError, code
+    "transaction_not_found", for a transaction that is unknown, or was completed too long ago.
     """
 
     def __init__(
@@ -104,8 +106,8 @@ class TransactionService:
             InvalidRequestError: code "lease_too_small" or "lease_too_large".
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed, or is being sealed.
-            UnavailableError: the stream is being created; or a segment store does not answer: the transaction that
-                was begun times out by itself.
+            UnavailableError: the stream is being created; or a segment store does not answer, and the transaction
+                that was begun will time out.
         """
         check_lease(lease_ms)
         found, transaction = repeat_on_conflict(
@@ -120,7 +122,7 @@ class TransactionService:
         return TransactionView.of(transaction, segments)
 
     def ping_transaction(self, scope: str, stream: str, transaction_id: int, lease_ms: int) -> Transaction:
-        """Renew the lease from now on; one write if this process began or pinged the transaction last.
+        """Renew the lease from now on; costs one write if this process was the last to create or ping the transaction.
 
         Raises:
             InvalidRequestError: code "lease_too_small" or "lease_too_large".
@@ -131,7 +133,7 @@ class TransactionService:
         def attempt() -> Transaction:
             stored = self._open.get(place) or self._get(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
-            self._open.forget(place)  # after a failed write the content of the record is unknown
+            self._open.forget(place)  # After a failed write the content of the record is unknown.
             self._store.write(records.replace_open(scope, stream, stored, after))
             self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
@@ -142,7 +144,7 @@ class TransactionService:
     def commit_transaction(
         self, scope: str, stream: str, transaction_id: int, writer_time: WriterTime | None = None
     ) -> Transaction:
-        """Mark for commit; repeated it changes nothing.
+        """Mark a transaction for commit; a repeat changes nothing.
 
         Raises:
             IllegalStateError: code "transaction_aborted".
@@ -162,11 +164,11 @@ class TransactionService:
 
         marked = repeat_on_conflict(attempt, backoff=self._backoff)
         if marked.state is TransactionState.COMMITTING:
-            self._poke(scope, stream, transaction_id)
+            self._request_commit(scope, stream, transaction_id)
         return marked
 
     def abort_transaction(self, scope: str, stream: str, transaction_id: int) -> Transaction:
-        """Mark for abort; repeated it changes nothing.
+        """Mark a transaction for abort; a repeat changes nothing.
 
         Raises:
             IllegalStateError: code "transaction_committed".
@@ -189,7 +191,7 @@ class TransactionService:
         return self._get(scope, stream, transaction_id).transaction
 
     def segments_of(self, scope: str, stream: str, transaction_id: int) -> TransactionView:
-        """A transaction with its segments, for a writer that continues a transaction of which it has the id."""
+        """A transaction with its segments, for a writer that continues a transaction it has the id of."""
         (stored,), (current,) = self._transactions.find_to_mark(
             scope, stream, [transaction_id], keys.current_key(scope, stream)
         )
@@ -200,7 +202,7 @@ class TransactionService:
         return TransactionView.of(transaction, self._segments(found.stream, transaction))
 
     def list_open(self, scope: str, stream: str, limit: int, after: int | None = None) -> Listing[Transaction]:
-        """Transactions that are not completed, by id; raises NotFoundError if there is no such stream."""
+        """Transactions that are not completed, in the order of their ids; raises NotFoundError without the stream."""
         found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
         if not found:
             self._streams.get(scope, stream)
@@ -209,28 +211,28 @@ class TransactionService:
         return Listing(page, transaction_text(page[-1].transaction_id) if has_more else None)
 
     def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
-        """The newest COMPLETED_LISTED_MAX that were completed, the newest first. Raises as `list_open`."""
+        """The last COMPLETED_LISTED_MAX completed transactions, newest first; raises as `list_open`."""
         found = self._transactions.newest_completed(scope, stream, COMPLETED_LISTED_MAX)
         if not found:
             self._streams.get(scope, stream)
         return tuple(CompletedTransaction(transaction_text(identifier), state) for identifier, state in found)
 
     def commit_all(self, scope: str, stream: str, key: str, transaction_ids: Sequence[int]) -> CommitSetView:
-        """Mark all of these transactions for commit, or none; under a key that makes a repeat a no-op.
+        """Mark all of these transactions for commit, or none of them. A repeat with the same key changes nothing.
 
         Raises:
             InvalidRequestError: code "invalid_commit_set".
-            IllegalStateError: code "transaction_committed" or "transaction_aborted": a member was completed otherwise.
+            IllegalStateError: code "transaction_committed" or "transaction_aborted": another request has done so.
             AlreadyExistsError: code "commit_set_differs": other transactions were committed under this key.
         """
         members = check_commit_set(tuple(transaction_ids))
         check_commit_set_key(key)
         view = repeat_on_conflict(lambda: self._try_to_commit_all(scope, stream, key, members), backoff=self._backoff)
-        self._poke(scope, stream, parse_transaction_id(view.transactions[0]))
+        self._request_commit(scope, stream, parse_transaction_id(view.transactions[0]))
         return view
 
     def get_commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
-        """Raises NotFoundError, code "commit_set_not_found", if nothing was committed under the key, or long ago."""
+        """The commit set under a key; raises NotFoundError, code "commit_set_not_found", for an unknown or old one."""
         check_commit_set_key(key)
         found = records.commit_set(self._store.get(transaction_keys.commit_set_key(scope, stream, key)))
         if found is None:
@@ -261,17 +263,16 @@ class TransactionService:
         return stream, transaction
 
     def _still_writable(self, stream: Stream, transaction: Transaction) -> Stream:
-        """The stream as it is now, behind the beginning of the transaction.
+        """The stream as it is after the transaction was written.
 
-        A stream that is being sealed has its transactions aborted: none may slip in behind.
-
-        The stream's record is read after the transaction was written. A workflow that seals a stream looks for
-        transactions after it has written that record. So at least one of the two sees the other, and no beginning of a
-        transaction has to check a record that all others check, and every commit writes.
+        A workflow that seals a stream aborts its open transactions, and must not miss one that is begun meanwhile. The
+        workflow writes the stream's record and then lists the transactions. This method reads that record after the
+        transaction was written. So at least one of the two sees the other. The transaction's own write needs no check
+        of the stream's record, on which all transactions of the stream and all commits would contend.
 
         Raises:
-            WriteConflictError: the stream accepts no transactions any more, or those of a newer epoch; the transaction
-                was rolled back.
+            WriteConflictError: the stream no longer accepts transactions, or is in a newer epoch; the transaction was
+                rolled back.
         """
         found = self._streams.find(stream.scope, stream.name)
         if (
@@ -280,9 +281,9 @@ class TransactionService:
             and _is_of_same_epoch(found.stream, stream)
         ):
             return found.stream
-        with contextlib.suppress(WriteConflictError):  # It was seen, and is aborted or gone.
+        with contextlib.suppress(WriteConflictError):  # The workflow has aborted the transaction, or removed it.
             self._store.write(records.delete_begun(stream.scope, stream.name, transaction))
-        raise WriteConflictError(f"{stream.scoped_name} was sealed, scaled or deleted at this moment", {})
+        raise WriteConflictError(f"{stream.scoped_name} was sealed, scaled or deleted meanwhile", {})
 
     def _try_to_commit_all(self, scope: str, stream: str, key: str, members: tuple[int, ...]) -> CommitSetView:
         found, (set_record,) = self._transactions.find_to_mark(
@@ -309,7 +310,10 @@ class TransactionService:
         return CommitSetView.of(key, members, now_ms, new=True)
 
     def _get(self, scope: str, stream: str, transaction_id: int) -> StoredTransaction:
-        """One read; two where it was not found at first: it may have been completed amid that read."""
+        """A transaction; costs one read, or two if the first does not find it.
+
+        The first read is not a snapshot, so it may miss a transaction that is completed at the same time.
+        """
         stored = self._transactions.find(scope, stream, transaction_id)
         if stored is None:
             (stored,), (current,) = self._transactions.find_to_mark(
@@ -332,11 +336,11 @@ class TransactionService:
             for one in epoch.segments
         )
 
-    def _poke(self, scope: str, stream: str, marked: int) -> None:
-        """Have the marks of a stream looked at, with one message for all that wait.
+    def _request_commit(self, scope: str, stream: str, marked: int) -> None:
+        """Send a commit message if no message is under way that will commit the transaction `marked`.
 
-        The message of the oldest mark is done only when none is left, so that those behind it need none. One that has
-        waited for long may have lost its message; then any mark sends another, one each POKE_AGAIN_MS.
+        The message of the oldest mark is handled until no mark is left, so later marks need no message. If the oldest
+        mark has waited for long, its message may be lost. Then any mark sends another, at most one per RESEND_AFTER_MS.
         """
         oldest, now_ms = self._transactions.oldest_mark(scope, stream), self._clock.now_ms()
         if oldest is None:
@@ -344,8 +348,8 @@ class TransactionService:
         message = TransactionMessage(COMMIT, scope, stream, oldest.transaction_id)
         if oldest.transaction_id == marked:
             self._send(message)
-        elif oldest.marked_ms is None or now_ms - oldest.marked_ms >= POKE_AGAIN_MS:
-            self._send(message, attempt=now_ms // POKE_AGAIN_MS)
+        elif oldest.marked_ms is None or now_ms - oldest.marked_ms >= RESEND_AFTER_MS:
+            self._send(message, attempt=now_ms // RESEND_AFTER_MS)
 
     def _send(self, message: TransactionMessage, attempt: int = 0) -> None:
         try:
@@ -369,7 +373,7 @@ def _writable(stream: Stream) -> Stream:
         )
     if stream.shown_state in _TAKES_NO_MORE:
         raise SealedError(
-            f"stream {stream.scoped_name} is {stream.shown_state}: it takes no transactions",
+            f"stream {stream.scoped_name} is {stream.shown_state}: it accepts no transactions",
             details={"state": str(stream.shown_state)},
         )
     return stream
@@ -377,7 +381,7 @@ def _writable(stream: Stream) -> Stream:
 
 def _no_such_commit_set(scope: str, stream: str, key: str) -> NotFoundError:
     return NotFoundError(
-        f"nothing was committed under the key {key!r} on stream {scope}/{stream}, or it is long ago",
+        f"there is no commit set with the key {key!r} on stream {scope}/{stream}, or it has expired",
         details={"scope": scope, "stream": stream, "key": key},
         code="commit_set_not_found",
     )

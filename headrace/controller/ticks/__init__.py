@@ -1,1 +1,1 @@
-"""Periodic work: each module is what one tick does on a share of the streams."""
+"""Periodic tasks, one module for each kind. A tick runs a task once, on one bucket of the resources."""

@@ -1,8 +1,8 @@
-"""Computes the next watermark of a stream with marks of writers, if it is time for it: work of the tick.
+"""The watermark tick: computes the next watermark of a stream from the marks of its writers.
 
-The mark segment is the truth: a watermark counts once it lies there, behind the one before it. The record of the state
-only remembers where that was. Whoever finds something else at the end than expected has lost against somebody else, or
-is late, and goes on from what lies there.
+The mark segment is authoritative: a watermark is valid once it is appended to that segment, after the previous one. The
+state record only caches where the segment ended. A tick whose append fails because the segment ends elsewhere was late
+or was overtaken by another tick. It then continues from the content of the segment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.model.errors import ConflictError, CorruptError, NotFoundError, Tr
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
 from headrace.model.streams import Stream
-from headrace.model.watermarks import Watermark, WatermarkState, next_round
+from headrace.model.watermarks import Watermark, WatermarkState, next_watermark_step
 from headrace.model.writer_marks import WriterMark
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Delete, Key, MetadataStore, Record, Replace, Write
@@ -36,15 +36,15 @@ from headrace.wire.fields import WireFormatError
 
 _RECORDS_PER_READ = 1_000
 _MARKS_REMOVED_AT_ONCE = 90
-"""Below WRITES_PER_TRANSACTION_MAX, with room for the schedule."""
+"""Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the schedule entry."""
 
 REVISION_MARK = 0x7DF9A874246CC9D69397CDD19EAD68C5
-"""The attribute of the mark segment where Pravega's clients begin to read it: the offset of the newest watermark."""
+"""The attribute of the mark segment with the offset of the newest watermark, where Pravega's clients begin to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StoredState:
-    """The state of a stream's watermarks in its present life; `version` is None if there is no record at all."""
+    """The watermark state of a stream's present incarnation; `version` is None if there is no record at all."""
 
     state: WatermarkState
     version: int | None
@@ -60,7 +60,7 @@ class WatermarkAdvancer:
         clock: Clock,
         is_away: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`is_away` says whether the store of a segment is known not to answer: then nothing is read for the stream."""
+        """`is_away` tells whether the store of a segment is known not to answer. Such a stream is not read at all."""
         self._is_away = is_away
         self._store = store
         self._records = StreamRecords(store)
@@ -69,12 +69,14 @@ class WatermarkAdvancer:
         self._clock = clock
 
     def advance(self, entry: ScheduleEntry) -> None:
-        """One read and one query; for a watermark one write and two requests to its segment store.
+        """Append the next watermark of a stream if there is one, and delete the marks that are no longer needed.
+
+        Costs one read and one query; a new watermark costs one write and two requests to its segment store more.
 
         Raises:
-            WriteConflictError: what was read was changed meanwhile; look again.
+            WriteConflictError: a record was changed since it was read; the next tick reads it again.
             UnavailableError, ThrottledError: a store does not answer.
-            CorruptError: stored records do not fit.
+            CorruptError: a stored record does not decode.
         """
         scheduled = entry.scheduled
         scope, name = scheduled.scope, scheduled.stream
@@ -87,10 +89,10 @@ class WatermarkAdvancer:
             return
         stream, before = stored.stream, _state(record, stored.stream)
         marks = self._marks(stream)
-        of_this_life = [mark for _, mark in marks if mark is not None]
-        after = next_round(
+        present = [mark for _, mark in marks if mark is not None]
+        after = next_watermark_step(
             before.state.last,
-            of_this_life,
+            present,
             before.state.silent_since,
             timeout_ms=stream.configuration.timestamp_aggregation_timeout_ms,
             now_ms=self._clock.now_ms(),
@@ -104,7 +106,7 @@ class WatermarkAdvancer:
         self._remove(entry, stream, gone, len(marks) - len(gone))
 
     def _marks(self, stream: Stream) -> list[tuple[Record, WriterMark | None]]:
-        """The marks of all writers; None stands for one of a former life of the stream."""
+        """The records of all writers' marks, each with its mark, or None if a former incarnation wrote it."""
         found: list[tuple[Record, WriterMark | None]] = []
         first: str | None = WRITER_MARKS_FIRST
         while first is not None:
@@ -123,7 +125,10 @@ class WatermarkAdvancer:
     # The mark segment
 
     def _append(self, stream: Stream, state: WatermarkState, watermark: Watermark) -> WatermarkState | None:
-        """Put the watermark behind the last one; the state then, or what others have made of it. None: deleted."""
+        """Append the watermark after the last one, unless another tick was faster.
+
+        Returns the state that the mark segment then has, or None if the stream has been deleted.
+        """
         name = mark_segment_name(stream.scope, stream.name)
         data = frame_event(watermark_payload(watermark))
         try:
@@ -138,10 +143,10 @@ class WatermarkAdvancer:
         return reached
 
     def _append_to_own(self, stream: Stream, name: str, data: bytes, state: WatermarkState) -> int | None:
-        """The end of the segment; None if the stream has gone meanwhile.
+        """Append to the mark segment of this incarnation; return its new length, or None if the stream was deleted.
 
-        The first watermark of an incarnation makes the segment, or claims what a former one has left of it: a deletion
-        of the former one that is late does not reach what is claimed.
+        The first watermark of an incarnation creates the segment, or claims the one that a former incarnation left. A
+        late deletion by the former incarnation does not delete a claimed segment.
         """
         if state.last is not None:
             with suppress(NotFoundError):
@@ -151,10 +156,10 @@ class WatermarkAdvancer:
         return self._segment_stores.append(name, data, state.end_offset, stream.first_segment_number)
 
     def _found(self, stream: Stream, name: str, state: WatermarkState, length: int) -> WatermarkState:
-        """The state that the mark segment shows, which was found to be of this length.
+        """The state according to the mark segment, whose length is `length`.
 
-        What is no watermark of this incarnation of the stream was appended by a tick for a former one that was late,
-        or by another program: it is cut off.
+        Other bytes than watermarks of this incarnation come from a late tick of a former one, or from another program.
+        They are truncated.
         """
         start = min(state.end_offset, length)
         try:
@@ -176,7 +181,10 @@ class WatermarkAdvancer:
         return replace(state, last=watermark, last_offset=start + offset, end_offset=length)
 
     def _move_revision_mark(self, stream: Stream, before: WatermarkState, after: WatermarkState) -> None:
-        """Never back, since a late call finds that others have moved it further; never that of a later incarnation."""
+        """Advance the attribute to the newest watermark, but never backwards, and not that of a later incarnation.
+
+        If this call is late, another tick has set a larger offset, which stays.
+        """
         if after.last is None:
             return
         name, bound = mark_segment_name(stream.scope, stream.name), up_to_incarnation(stream)
@@ -201,7 +209,7 @@ class WatermarkAdvancer:
             self._store.write(Replace(key, body, before.version))
 
     def _remove(self, entry: ScheduleEntry, stream: Stream, gone: Sequence[Record], left: int) -> None:
-        """Forget marks, and the stream on the schedule with the last one, unless one came meanwhile."""
+        """Delete marks. Without marks the stream leaves the schedule, unless a writer has added a mark meanwhile."""
         key, version = entry.record.key, entry.record.version
         for start in range(0, len(gone), _MARKS_REMOVED_AT_ONCE):
             batch = gone[start : start + _MARKS_REMOVED_AT_ONCE]
@@ -230,7 +238,7 @@ def _state(record: Record | None, stream: Stream) -> _StoredState:
 
 
 def _last_watermark(data: bytes, stream: Stream) -> tuple[Watermark, int] | None:
-    """The last of these watermarks and where it begins in `data`; None unless all are of this life of the stream."""
+    """The last watermark in `data` and its offset there; None unless all of them belong to this incarnation."""
     try:
         payloads, consumed = iter_events(data)
         watermarks = [watermark_of_payload(payload) for payload in payloads]

@@ -1,8 +1,8 @@
-"""Applies retention policies, on a tick: a cut at the tail joins the retention set, and what may go is truncated.
+"""The retention tick: adds a cut at the tail to a stream's retention set, and truncates what the policy allows.
 
-Streams are found by when they are due, so that a missed tick is caught up. The truncation is asked for before the state
-is written: after a crash between the two, the stream is still due and asks for the same again. A stream that fails is
-put off, so that none keeps others from their turn.
+Streams are indexed by the time at which they are due, so a missed tick only delays them. The truncation is requested
+before the state is written. After a crash between the two, the stream is still due and requests the same truncation
+again. A stream that fails is postponed, so that it does not block the others.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ RETENTION = "retention"
 
 _STREAMS_PER_READ = 100
 LOOK_S_MAX = 15.0
-"""Of one stream: with subscribers and a long history it may take hundreds of reads."""
+"""The time limit of one stream. With subscribers and a long history it may need hundreds of reads."""
 
 PUT_OFF_MS = 60_000
-"""When a stream is looked at again that was busy."""
+"""The time until a busy stream is due again."""
 
 CUTS_DELETED_PER_WRITE = 90
-"""Below WRITES_PER_TRANSACTION_MAX, with room for state, index and a new cut; the others go the next time."""
+"""Less than WRITES_PER_TRANSACTION_MAX, so that the transaction can also write the state, the index and a new cut. The
+other cuts are deleted by later ticks."""
 
 Truncate = Callable[[str, str, Mapping[int, int], Check], object]
-"""Asks for a truncation of scope and stream at offsets by segment id, as `truncate_stream.accept` does, on the
-condition that the record of the retention state has not changed: who registers as a subscriber changes it."""
+"""Requests a truncation of scope and stream at offsets by segment id, as `truncate_stream.accept` does. The check makes
+it fail if the retention state has changed. The registration of a subscriber changes that state, so that no truncation
+deletes what a new subscriber needs."""
 
 
 class RetentionTicks:
-    """Works on the streams of a bucket; safe for any number of processes at once."""
+    """Applies the retention policies of the streams in a bucket; safe for any number of concurrent processes."""
 
     def __init__(
         self,
@@ -77,12 +79,12 @@ class RetentionTicks:
         self._period_ms = period_ms
 
     def run(self, bucket: int) -> bool:
-        """Apply the policies of streams that are due, in order; whether more are due.
+        """Apply the policies of the streams that are due, in order; return whether more are due.
 
         A bucket without due streams costs one query.
 
         Raises:
-            UnavailableError, ThrottledError: the metadata store does not answer; a later tick goes on.
+            UnavailableError, ThrottledError: the metadata store does not answer; a later tick continues.
         """
         return self._ticks.run(bucket)
 
@@ -100,14 +102,14 @@ class RetentionTicks:
             self._records.forget_due(entry)
             return
         if retention is None or retention.state.due_ms != due.due_ms:
-            self._records.forget_due(entry)  # Another tick has just looked at it; its entry is another one.
+            self._records.forget_due(entry)  # Another tick has just processed the stream and written a new entry.
             return
         stream = retained.stream
         if stream.state is StreamState.CREATING:
             self._records.put_off(stream, retention, self._clock.now_ms() + PUT_OFF_MS, 0)
             return
         if stream.state is StreamState.SEALED or stream.configuration.retention is None:
-            # What is sealed is never truncated again, and never looked at again.
+            # A sealed stream is never truncated again, so it needs no further entry.
             self._records.replace(stream, retention, replace(retention.state, due_ms=None))
             return
         self._apply_policy(retained, retention)
@@ -122,7 +124,7 @@ class RetentionTicks:
         if not cuts or now_ms - cuts[-1].time_ms >= self._period_ms:
             place = self._tail(retained, retention, cuts)
             new = RetentionCut(now_ms, place.size_bytes)
-            # Where nothing was written the older cut is the better one: all before it is at least as old.
+            # If nothing was written since the last cut, that cut is kept: it is at the same place and older.
             if new.size_bytes > (cuts[-1].size_bytes if cuts else retained.head_bytes):
                 cuts, gone = with_cut(cuts, new, by_time=policy is not None and policy.is_by_time)
                 known[new] = place
@@ -140,12 +142,12 @@ class RetentionTicks:
         self._records.replace(stream, retention, after, *writes, *delete_cuts(stream, (*dropped, *gone)))
 
     def _tail(self, retained: RetainedStream, retention: StoredRetention, cuts: Cuts) -> Truncation:
-        """The cut at the tail of the active epoch, counted on from the newest cut, or from the head.
+        """The cut at the tail of the active epoch, with the bytes before it, counted from the newest cut or the head.
 
-        A count that an earlier look has begun is gone on with: its cut is a little before the tail of today.
+        A count that an earlier tick has begun is continued. Its cut is then a little before the present tail.
 
         Raises:
-            WorkLeftError: the count is not done; how far it has come is on record.
+            WorkLeftError: the count is not finished; its progress is stored.
         """
         stream, counting = retained.stream, retention.state.counting
         before = self._records.cut(stream, cuts[-1]) if cuts else retained.truncation
@@ -159,7 +161,7 @@ class RetentionTicks:
         return Truncation(counting.place, counting.first_epoch, counting.size_bytes)
 
     def _ask(self, stream: Stream, plan: Plan, retention: StoredRetention) -> bool:
-        """Ask for the truncation of a plan; False to ask again soon: the stream was busy, or got a subscriber."""
+        """Request the truncation of a plan. False means retry soon: the stream was busy, or a subscriber registered."""
         if plan.target is None:
             return True
         try:

@@ -1,8 +1,8 @@
-"""Write the container map anew when the stores that serve are others than those that it names.
+"""Rewrites the container map when the set of serving segment stores has changed.
 
-Who runs it does not matter, and several may at once: the map is one record under a conditional write. A log is given up
-only in one transaction with a check that its store's lease is still the ended one that was read, so that a store which
-comes back either keeps its containers or learns from the map that it lost them.
+Any process may run it, and several may run it at once: the map is one record with conditional writes. A log is
+discarded only in a transaction that also checks that its store's lease is still the ended one that was read. So a store
+that returns either keeps its containers, or learns from the map that it has lost them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ ATTEMPTS_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The map after an attempt, and what it rests on. `changed`: containers that got another store by it."""
+    """A container map, and the leases and container states from which it was computed."""
 
     map: ContainerMap
     leases: list[StoredLease]
     containers: list[ContainerState]
     changed: tuple[int, ...]
-    given_up: tuple[int, ...]
-    """Containers whose log was given up by it: what of it tier 2 does not have is lost."""
+    """Containers that this assignment moved to another store."""
+
+    discarded_logs: tuple[int, ...]
+    """Containers whose log this assignment discarded. Bytes of the log that are not in tier 2 are lost."""
 
 
 def assign_containers(records: ClusterRecords, container_count: int, now_ms: int) -> Assignment:
-    """A query, two reads, and a write if the map changes.
+    """Compute the map for the present leases and store it; costs a query, two reads, and a write if the map changes.
 
     Raises:
-        ConflictError: others change the map all the time.
+        ConflictError: other processes changed the map during each of ATTEMPTS_MAX attempts.
         ThrottledError, UnavailableError: the metadata store does not answer.
     """
     for _ in range(ATTEMPTS_MAX):
@@ -47,8 +49,8 @@ def assign_containers(records: ClusterRecords, container_count: int, now_ms: int
         }
         if wanted == stored.map:
             return Assignment(wanted, leases, containers, (), ())
-        holders = {hold.store_id for each in newly if (hold := holds[each]) is not None}
-        checks = [check_lease(each.lease.store_id, each) for each in leases if each.lease.store_id in holders]
+        last_owners = {hold.store_id for each in newly if (hold := holds[each]) is not None}
+        checks = [check_lease(each.lease.store_id, each) for each in leases if each.lease.store_id in last_owners]
         try:
             records.store.write(write_map(wanted, stored.version), *checks)
         except WriteConflictError:
@@ -59,9 +61,10 @@ def assign_containers(records: ClusterRecords, container_count: int, now_ms: int
 
 
 def take_unassigned(records: ClusterRecords, store_id: str, share: tuple[int, ...]) -> ContainerMap:
-    """Give those containers of `share` to a store that no store has in the map: how a cluster begins.
+    """Assign the unassigned containers of `share` to a store. This is how a new cluster gets its first map.
 
-    One read, and a write if there are any. What others hold the log of is left to `assign_containers`. Raises as it.
+    A container whose log belongs to another store is left to `assign_containers`. Costs one read, and another read and
+    a write if a container is unassigned. Raises as `assign_containers` does.
     """
     for _ in range(ATTEMPTS_MAX):
         stored = records.container_map()

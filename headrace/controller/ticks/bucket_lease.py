@@ -1,7 +1,8 @@
-"""A lease on a bucket, so that a tick which overlaps a slow one does nothing, and the place where the next one goes on.
+"""The lease on a bucket: a tick that overlaps a slow one does nothing. Its record also stores where to continue.
 
-It saves double work, nothing more: a worker that stalls may outlive its lease, so whatever is written under one is
-conditional all the same. A tick takes it only when it has found due work; an idle bucket costs no write.
+The lease only avoids duplicate work. A process that stalls may still write after its lease has expired, so each write
+under the lease must be conditional too. A tick takes the lease only if it has found due work; an idle bucket costs no
+write.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, WriteConflictError
 
 LEASE_MS = 75_000
-"""Longer than the function may run that works on ticks; after a crash the bucket rests until the lease is over."""
+"""Longer than the time limit of the function that runs ticks. After a crash a bucket waits for the lease to expire."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a tick begins: behind `position` in the index, with the entry `crashes` places behind the first.
+    """Where a tick begins: after `position` in the index. `crashes` counts the last ticks that did not finish.
 
-    A tick that kills its process would do so again and again with the same entry, before it comes to the others.
+    That many entries are processed last. Otherwise an entry that kills the process would do so in each tick, before the
+    others have their turn.
     """
 
     position: str
@@ -32,16 +34,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a tick leaves over: whether there is more to do at once, and from where the next one goes on."""
+    """The result of a tick: whether there is more to do at once, and where the next tick begins."""
 
     more: bool
     position: str = ""
 
 
 def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work: Callable[[Turn], Done]) -> bool:
-    """Whether `work`, done while no other tick of this kind works on the bucket, left more; False if another one does.
+    """Run `work` under the lease; return whether it left more to do. Returns False if another tick has the lease.
 
-    One read and two writes, in addition to what `work` does. An error of `work` gives the lease back, and is raised.
+    Costs one read and two writes in addition to those of `work`. An error of `work` releases the lease and propagates.
     """
     key = keys.bucket_lease_key(kind, bucket)
     taken = _take(store, clock, key)
@@ -51,14 +53,14 @@ def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work
     try:
         done = work(turn)
     except HeadraceError:
-        _give_back(store, key, version, turn.position)
+        _release(store, key, version, turn.position)
         raise
-    _give_back(store, key, version, done.position)
+    _release(store, key, version, done.position)
     return done.more
 
 
 def _take(store: MetadataStore, clock: Clock, key: Key) -> tuple[Turn, int] | None:
-    """The turn and the version of the lease that was taken; None if another tick has it."""
+    """Take the lease; return the turn and the version of the lease, or None if another tick has it."""
     found = store.get(key)
     now_ms = clock.now_ms()
     before = BucketLease(0) if found is None else bucket_lease_of_body(found.body)
@@ -73,8 +75,8 @@ def _take(store: MetadataStore, clock: Clock, key: Key) -> tuple[Turn, int] | No
     return Turn(before.position, crashes), 0 if found is None else found.version + 1
 
 
-def _give_back(store: MetadataStore, key: Key, version: int, position: str) -> None:
+def _release(store: MetadataStore, key: Key, version: int, position: str) -> None:
     try:
         store.write(Replace(key, bucket_lease_body(BucketLease(0, position)), version))
     except WriteConflictError:
-        return  # The lease ran out and another tick has it now, which gives it back itself.
+        return  # The lease expired, and another tick has taken it. That tick releases it.

@@ -1,6 +1,7 @@
-"""Find segment stores whose lease has run out, and give their containers to others when nobody has to wait for them.
+"""The tick that finds segment stores with an expired lease, and reassigns their containers after the waiting time.
 
-Work for one tick, bounded by the number of stores. Two at once do no harm: a lease is ended under its version.
+The work of a tick is bounded by the number of stores. Concurrent ticks are safe: a lease is ended with a conditional
+write on its version.
 """
 
 from __future__ import annotations
@@ -16,24 +17,31 @@ from headrace.ports.metadata_store import MetadataStore, WriteConflictError
 
 @dataclass(frozen=True, slots=True)
 class ClusterChecked:
-    """What a look found and did. `stores_lost` are those that are lost now, `newly_lost` since this look.
-
-    `moved` and `given_up` are containers that got another store, and those of them that go on without their log.
-    """
+    """The result of a check of the stores' leases."""
 
     stores_serving: int
     stores_lost: tuple[str, ...]
+    """All stores that are lost now."""
+
     newly_lost: tuple[str, ...] = ()
+    """The stores that this check found lost."""
+
     moved: tuple[int, ...] = ()
-    given_up: tuple[int, ...] = ()
+    """Containers that were assigned to another store."""
+
+    discarded_logs: tuple[int, ...] = ()
+    """Containers among `moved` that continue without their log."""
 
 
 def detect_failed_stores(store: MetadataStore, clock: Clock, container_count: int) -> ClusterChecked:
-    """One query and one read while all is well; with a store away, or a map to change, a query and two reads more.
+    """End the leases that have expired and update the container map.
+
+    Costs one query and one read if nothing has changed. If a store is lost or the map must change, a query and two
+    reads more.
 
     Raises:
-        ThrottledError, UnavailableError: the metadata store does not answer; the next tick looks again.
-        ConflictError: others change the map all the time.
+        ThrottledError, UnavailableError: the metadata store does not answer; the next tick checks again.
+        ConflictError: other processes keep changing the map.
     """
     records, now_ms = ClusterRecords(store), clock.now_ms()
     found = records.leases()
@@ -44,13 +52,14 @@ def detect_failed_stores(store: MetadataStore, clock: Clock, container_count: in
     )
     if not newly_lost and _is_settled(records, found, container_count, now_ms):
         return _checked([stored.lease for stored in found])
-    return _assign_anew(records, container_count, now_ms, newly_lost)
+    return _reassign(records, container_count, now_ms, newly_lost)
 
 
 def end_lease_of_task(store: MetadataStore, clock: Clock, container_count: int, task: str) -> ClusterChecked:
-    """An ECS task has stopped: its stores are gone, and their disk with them. Costs and raises as a look.
+    """End the leases of the stores that ran in a stopped ECS task. The local disk of the task is gone too.
 
-    A task that no store names (any more) changes nothing: its stores may have been replaced already.
+    A task that no lease names changes nothing: its stores may have been replaced already. Costs and raises as
+    `detect_failed_stores` does.
     """
     records, now_ms = ClusterRecords(store), clock.now_ms()
     found = records.leases()
@@ -61,7 +70,7 @@ def end_lease_of_task(store: MetadataStore, clock: Clock, container_count: int, 
     )
     if not ended:
         return _checked([stored.lease for stored in found])
-    return _assign_anew(records, container_count, now_ms, ended)
+    return _reassign(records, container_count, now_ms, ended)
 
 
 def _end(records: ClusterRecords, stored: StoredLease, ended: StoreLease) -> bool:
@@ -70,12 +79,12 @@ def _end(records: ClusterRecords, stored: StoredLease, ended: StoreLease) -> boo
     try:
         records.store.write(write_lease(ended, stored.version))
     except WriteConflictError:
-        return False  # it was renewed, or another look was faster
+        return False  # The lease was renewed, or another check has ended it.
     return True
 
 
 def _is_settled(records: ClusterRecords, found: list[StoredLease], container_count: int, now_ms: int) -> bool:
-    """Whether no container could belong elsewhere: without reading where their logs are."""
+    """Whether the map would stay as it is even if no container had a log; saves reading which stores have the logs."""
     leases = [stored.lease for stored in found]
     stored_map = records.container_map().map
     wanted = assign(stored_map, leases, {}, container_count, now_ms)
@@ -84,7 +93,7 @@ def _is_settled(records: ClusterRecords, found: list[StoredLease], container_cou
     )
 
 
-def _assign_anew(
+def _reassign(
     records: ClusterRecords, container_count: int, now_ms: int, newly_lost: tuple[str, ...]
 ) -> ClusterChecked:
     made = assign_containers(records, container_count, now_ms)
@@ -94,16 +103,16 @@ def _assign_anew(
             try:
                 records.store.write(delete_lease(stored))
             except WriteConflictError:
-                continue  # it is back
-    return _checked([stored.lease for stored in made.leases], newly_lost, made.changed, made.given_up)
+                continue  # The store has returned and renewed its lease.
+    return _checked([stored.lease for stored in made.leases], newly_lost, made.changed, made.discarded_logs)
 
 
 def _checked(
     leases: list[StoreLease],
     newly_lost: tuple[str, ...] = (),
     moved: tuple[int, ...] = (),
-    given_up: tuple[int, ...] = (),
+    discarded_logs: tuple[int, ...] = (),
 ) -> ClusterChecked:
     serving = sum(lease.state is StoreState.SERVING for lease in leases)
     away = tuple(lease.store_id for lease in leases if lease.state is StoreState.LOST)
-    return ClusterChecked(serving, away, newly_lost, moved, given_up)
+    return ClusterChecked(serving, away, newly_lost, moved, discarded_logs)

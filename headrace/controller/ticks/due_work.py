@@ -1,12 +1,15 @@
-"""Ticks over an index of due work: the one way in which all kinds of periodic work take what is due.
+"""The engine of all ticks: it reads the due entries of an index and processes them.
 
-An index is a partition per shard, its entries in the order in which they are due. A kind of work either moves its
-entries when they are done (retention, transactions: each has its own next time), or leaves them where they are
-(watermarks, requests: all are due again with the next tick). The latter are gone round in turn: a tick goes on behind
-the entry with which the one before ended, so that the entry that was looked at longest ago comes first, without a write
-for each. An entry that fails is put off. A record that does not decode is logged, counted and stepped over. In an index
-by time it is moved back, so that it does not come first in each tick. Entries are worked on at the same time, each
-within a limit of its own, and a tick ends in time.
+An index has one partition per shard. There are two kinds of index:
+
+- In an index by time (retention, transactions, creations) an entry has its own next time and moves when it is done.
+- In a cyclic index (watermarks, intents) entries stay in their place and all are due at each tick. A tick begins after
+  the last entry of the previous one, so the entry that has waited longest comes first. That costs no write per entry.
+
+An entry that fails is postponed. A record that does not decode is logged, counted and skipped. In an index by time it
+is also moved to a later time, so that it is not the first entry of each tick.
+
+Entries are processed concurrently. Each has its own time limit, and the tick has one too.
 """
 
 from __future__ import annotations
@@ -27,16 +30,16 @@ from headrace.ports.metadata_store import Body, Create, Delete, Key, MetadataSto
 from headrace.ports.workers import InTurn, Workers
 
 WORK_S_MAX = 30.0
-"""Of one tick; what it leaves over is done by the tick that it asks for at once."""
+"""The time limit of one tick. A tick that leaves work requests another one at once."""
 
 ENTRY_S_MAX = 3.0
-"""Of one entry: it waits for a few requests, of which each takes milliseconds when its service is well."""
+"""The default time limit of one entry, which sends a few requests. A healthy service answers each in milliseconds."""
 
 E = TypeVar("E")
 D = TypeVar("D")
 
 NoteUndecodable = Callable[[str], None]
-"""Counts a record of an index that does not decode; it gets the kind of work."""
+"""Counts a record of an index that does not decode; called with the kind of work."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class DuePage(Generic[E]):
-    """Due entries in order, each with its place in the index; `next_after` is None when no more can be due."""
+    """Due entries in order, each with its position in the index; `next_after` is None if no more can be due."""
 
     entries: Sequence[tuple[str, E]]
     next_after: str | None
@@ -60,24 +63,24 @@ class DuePage(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class DueWork(Generic[E]):
-    """What a kind of periodic work does.
+    """One kind of periodic work.
 
-    `read` gives the page of a shard behind a place in its index. `work_on` may raise any HeadraceError, and then
-    `put_off` is called. `is_round` says that entries stay where they are.
+    `read` returns the page of a shard after a position of its index. If `work_on` raises a HeadraceError, `put_off` is
+    called. `is_cyclic` tells that entries keep their positions.
     """
 
     kind: str
     read: Callable[[int, str], DuePage[E]]
     work_on: Callable[[E], None]
     put_off: Callable[[E, HeadraceError], None]
-    is_round: bool = False
+    is_cyclic: bool = False
     entry_s_max: float = ENTRY_S_MAX
 
 
 def decode_each(
     records: Sequence[Record], decode: Callable[[Body], D]
 ) -> tuple[list[tuple[Record, D]], list[Undecodable]]:
-    """The records that decode, with what they hold, and the others."""
+    """The records that decode, each with its value, and the others."""
     decoded: list[tuple[Record, D]] = []
     undecodable: list[Undecodable] = []
     for record in records:
@@ -89,13 +92,16 @@ def decode_each(
 
 
 def move_back(record: Record, due_ms: int, body: Body | None = None) -> list[Write]:
-    """The writes that make a record of an index by time due at `due_ms`, with another body or as it is."""
+    """The writes that make a record of an index by time due at `due_ms`, with its body or the given one."""
     key = Key(record.key.partition, moved_to(record.key.sort, due_ms))
     return [Delete(record.key, record.version), Create(key, record.body if body is None else body)]
 
 
 class DueWorkTicks(Generic[E]):
-    """Safe for any number of threads and processes: at most one tick at a time works on a shard."""
+    """Runs the ticks of one kind of work; safe for any number of threads and processes.
+
+    A lease lets at most one tick at a time work on a shard.
+    """
 
     def __init__(
         self,
@@ -112,12 +118,12 @@ class DueWorkTicks(Generic[E]):
         self._note_undecodable = note_undecodable
 
     def run(self, shard: int) -> bool:
-        """Work on what is due in a shard, in order; whether something is left that should be done at once.
+        """Process the due entries of a shard, in order; return whether work is left that should be done at once.
 
         A shard without due work costs one query.
 
         Raises:
-            UnavailableError, ThrottledError: the metadata store does not answer; a later tick goes on.
+            UnavailableError, ThrottledError: the metadata store does not answer; a later tick continues.
         """
         first = self._due_work.read(shard, "")
         if not first.entries and not first.undecodable and first.next_after is None:
@@ -129,29 +135,29 @@ class DueWorkTicks(Generic[E]):
     def _work(self, shard: int, first: DuePage[E], turn: Turn) -> Done:
         with time_limit(self._clock, WORK_S_MAX):
             page = self._due_work.read(shard, turn.position) if turn.position else first
-            round_ = _Round(self._read_decodable, shard, self._step_over(page), turn)
-            self._workers.each(self._work_on, round_)
-        if round_.is_over:
+            entries = _DueEntries(self._read_decodable, shard, self._skip_undecodable(page), turn)
+            self._workers.each(self._work_on, entries)
+        if entries.is_over:
             return Done(False)
-        return Done(True, round_.position if self._due_work.is_round else "")
+        return Done(True, entries.position if self._due_work.is_cyclic else "")
 
     def _read_decodable(self, shard: int, after: str) -> DuePage[E]:
-        return self._step_over(self._due_work.read(shard, after))
+        return self._skip_undecodable(self._due_work.read(shard, after))
 
-    def _step_over(self, page: DuePage[E]) -> DuePage[E]:
-        """The page, once what does not decode of it is dealt with: it costs the others of the page nothing."""
+    def _skip_undecodable(self, page: DuePage[E]) -> DuePage[E]:
+        """Log, count and postpone the undecodable records of a page; return the page."""
         kind = self._due_work.kind
         for one in page.undecodable:
             place = one.record.key
-            _log.error("a record of %s at %s %s is stepped over: %s", kind, place.partition, place.sort, one.error)
+            _log.error("skipped a record of %s at %s %s: %s", kind, place.partition, place.sort, one.error)
             if self._note_undecodable is not None:
                 self._note_undecodable(kind)
-            if self._due_work.is_round:
+            if self._due_work.is_cyclic:
                 continue
             try:
                 self._store.write(*move_back(one.record, self._clock.now_ms() + UNDECODABLE_AGAIN_MS))
             except HeadraceError as error:
-                _log.warning("a record of %s that does not decode stays where it is: %s", kind, error)
+                _log.warning("cannot postpone a record of %s that does not decode: %s", kind, error)
         return page
 
     def _work_on(self, entry: E) -> None:
@@ -159,19 +165,20 @@ class DueWorkTicks(Generic[E]):
             with time_limit(self._clock, self._due_work.entry_s_max):
                 self._due_work.work_on(entry)
         except WriteConflictError:
-            return  # It was changed at this moment: the next tick looks again.
+            return  # The entry was changed meanwhile; the next tick reads it again.
         except HeadraceError as error:
             try:
                 self._due_work.put_off(entry, error)
             except HeadraceError as refused:
-                _log.warning("%s is not put off: %s", self._due_work.kind, refused)
+                _log.warning("cannot postpone an entry of %s: %s", self._due_work.kind, refused)
 
 
-class _Round(Iterator[E]):
-    """The entries of a shard from where a tick begins, read page by page as they are asked for.
+class _DueEntries(Iterator[E]):
+    """The entries of a shard from the position where a tick begins; pages are read as they are needed.
 
-    After crashes as many entries come last, behind those of all pages: one of them may kill the process again, and then
-    the others have had their turn. Their own order changes with each crash, so that none is always behind that one.
+    After n crashed ticks the first n entries come last. One of them may kill the process again, and the others should
+    have had their turn by then. The order of these n changes with each crash, so that no entry always follows the one
+    that kills the process.
     """
 
     def __init__(self, read: Callable[[int, str], DuePage[E]], shard: int, first: DuePage[E], turn: Turn) -> None:

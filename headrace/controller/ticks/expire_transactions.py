@@ -1,9 +1,9 @@
-"""Looks after transactions of which nothing is heard: one bounded piece of work on a bucket per tick.
+"""The transaction tick: aborts transactions whose lease has expired, and does the other work that is due.
 
-An open transaction whose lease ran out is aborted, a mark whose message seems lost is sent again, a completed one is
-forgotten in time, and so is a commit set. All of them are found by when they are due, so that missed ticks are caught
-up. Every entry that is looked at moves on or goes away, also one that fails or that belongs to a former incarnation of
-its stream, so that none keeps the others from their turn.
+It sends the message of a mark again if that seems lost, and deletes the records of completed transactions and commit
+sets when their retention time is over. Entries are indexed by the time at which they are due, so a missed tick only
+delays them. Each processed entry moves to a later time or is deleted, even if it fails or belongs to a former
+incarnation of its stream. So no entry blocks the others.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from headrace.ports.workers import Workers
 TICK = "transactions"
 ENTRIES_PER_READ_MAX = 200
 _ENTRIES_PER_BATCH = 50
-"""Two records may have to be read for each, and the one of its stream in another read."""
+"""Two records may have to be read for each, in one batch read of at most 100; those of the streams are read apart."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """A due entry, and its record."""
+    """A due entry with its record."""
 
     entry: DueEntry
     record: Record
@@ -53,7 +53,7 @@ class StoredEntry:
 
 @dataclass(slots=True)
 class DueBatch:
-    """Entries that are read together; `left` are those that nothing was decided for yet."""
+    """Entries whose records are read together; `left` are those that are not processed yet."""
 
     entries: Sequence[StoredEntry]
     left: list[StoredEntry] = field(init=False)
@@ -70,11 +70,11 @@ def transaction_ticks(
     kept_ms: int = COMPLETED_TRANSACTIONS_KEPT_MS,
     note_undecodable: NoteUndecodable | None = None,
 ) -> DueWorkTicks[DueBatch]:
-    """Ticks that do what is due in a shard, in batches of entries that are read together.
+    """Ticks that process the due entries of a shard in batches.
 
-    Completed transactions are forgotten after `kept_ms`.
+    The records of a completed transaction are deleted after `kept_ms`.
     """
-    caretaker = _Caretaker(store, queues, clock, kept_ms)
+    expiry = _TransactionExpiry(store, queues, clock, kept_ms)
 
     def read(shard: int, after: str) -> DuePage[DueBatch]:
         first = f"{after}\0" if after else ""
@@ -87,21 +87,21 @@ def transaction_ticks(
         ]
         return DuePage([(batch.entries[-1].record.key.sort, batch) for batch in batches], page.next_after, undecodable)
 
-    due_work = DueWork(TICK, read, caretaker.look_after, caretaker.put_off)
+    due_work = DueWork(TICK, read, expiry.process_batch, expiry.put_off)
     return DueWorkTicks(store, clock, due_work, workers, note_undecodable)
 
 
 def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: Clock, bucket: int) -> bool:
-    """One tick; whether more is due than it did.
+    """Run one tick; return whether more work is due.
 
     Raises:
-        UnavailableError, ThrottledError: the store does not answer; a later tick goes on.
+        UnavailableError, ThrottledError: the store does not answer; a later tick continues.
     """
     return transaction_ticks(store, queues, clock).run(bucket)
 
 
-class _Caretaker:
-    """Safe for any number of threads."""
+class _TransactionExpiry:
+    """Processes due entries; safe for any number of threads."""
 
     def __init__(self, store: MetadataStore, queues: TransactionQueues, clock: Clock, kept_ms: int) -> None:
         self._kept_ms = kept_ms
@@ -110,8 +110,8 @@ class _Caretaker:
         self._clock = clock
         self._transactions = TransactionRecords(store)
 
-    def look_after(self, batch: DueBatch) -> None:
-        """Do what is due for each entry of a batch. An entry that fails is put off, and the others have their turn."""
+    def process_batch(self, batch: DueBatch) -> None:
+        """Process each entry of a batch. An entry that fails is postponed, and the batch continues with the others."""
         found = self._transactions.find_many(
             [
                 (one.scope, one.stream, one.transaction_id)
@@ -123,22 +123,22 @@ class _Caretaker:
         committing: set[tuple[str, str]] = set()
         for stored in batch.entries:
             try:
-                self._look_after(stored, found, streams, committing)
+                self._process(stored, found, streams, committing)
             except OutOfTimeError:
-                raise  # The others have no time either: none of them is to blame more than another.
+                raise  # The other entries have no time left either, so this one counts as no more failed than they do.
             except WriteConflictError:
-                pass  # Pinged, marked or completed at this moment: its entry stays for the next tick.
+                pass  # The transaction was pinged, marked or completed meanwhile; its entry stays for the next tick.
             except HeadraceError as error:
                 self._put_off(stored, error)
             batch.left.remove(stored)
 
     def put_off(self, batch: DueBatch, error: HeadraceError) -> None:
-        """Move back what a batch left over."""
+        """Postpone the entries of a batch that were not processed."""
         for stored in batch.left:
             self._put_off(stored, error)
 
     def _put_off(self, stored: StoredEntry, error: HeadraceError) -> None:
-        """Nothing else writes to an entry, but a tick whose lease ran out: a conflict is with one that has moved it."""
+        """Postpone an entry. Only ticks write entries, so after a conflict another tick has moved it already."""
         entry, failures = stored.entry, stored.entry.failures + 1
         _log.warning("due %s of %s/%s is put off: %s", _what(entry), entry.scope, entry.stream, error)
         later = due_body(replace(entry, failures=failures))
@@ -147,7 +147,7 @@ class _Caretaker:
         except WriteConflictError:
             _log.info("due %s of %s/%s was moved by another tick", _what(entry), entry.scope, entry.stream)
 
-    def _look_after(
+    def _process(
         self,
         stored: StoredEntry,
         found: Mapping[tuple[str, str, int], StoredTransaction],
@@ -157,7 +157,7 @@ class _Caretaker:
         entry, transaction = stored.entry, None
         if entry.transaction_id is not None:
             wanted = entry.scope, entry.stream, entry.transaction_id
-            # One that was completed amid the batch read may be missing from it: that is not to be taken for gone.
+            # A transaction that is completed during the batch read may be missing from its answer though it exists.
             transaction = found.get(wanted) or self._transactions.find(*wanted)
         place = entry.scope, entry.stream
         if place not in streams:
@@ -166,20 +166,21 @@ class _Caretaker:
             self._remove(stored, transaction)
             return
         message = self._settle(stored, transaction)
-        if message is not None and _is_news(message, committing):
+        if message is not None and _is_needed(message, committing):
             self._send(message)
 
     def _send(self, message: TransactionMessage) -> None:
-        """What is not sent now is sent by the next check, to which the entry has moved on already."""
+        """Send a message. If that fails, the next check sends it: the entry has been moved to that time already."""
         try:
             self._queues.send(message, attempt=self._clock.now_ms() // CHECK_EVERY_MS)
         except HeadraceError as error:
             _log.warning("%s of %s/%s not sent: %s", message.kind, message.scope, message.stream, error)
 
     def _remove(self, stored: StoredEntry, transaction: StoredTransaction | None) -> None:
-        """An entry of a former incarnation, and its transaction if there is one.
+        """Delete an entry of a former incarnation, with its transaction if there is one.
 
-        A commit set goes with its incarnation. One under the same key is the present incarnation's.
+        The commit sets of an incarnation are deleted with it. A commit set that exists under the same key belongs to
+        the present incarnation and is kept.
         """
         entry = stored.entry
         others = [] if transaction is None else records.remove(entry.scope, entry.stream, transaction)
@@ -187,7 +188,7 @@ class _Caretaker:
         _log.info("due %s of a former %s/%s is removed", _what(entry), entry.scope, entry.stream)
 
     def _settle(self, one: StoredEntry, stored: StoredTransaction | None) -> TransactionMessage | None:
-        """The message to send once what had to be written is written."""
+        """Do what is due for a transaction or commit set; return the message that must be sent afterwards, if any."""
         entry, gone = one.entry, _delete(one)
         if stored is None:
             self._store.write(gone, *self._forget_set(entry))
@@ -222,8 +223,8 @@ def _delete(stored: StoredEntry) -> Delete:
     return Delete(stored.record.key, stored.record.version)
 
 
-def _is_news(message: TransactionMessage, committing: set[tuple[str, str]]) -> bool:
-    """One commit message works on everything that is marked on a stream: one per stream and batch is enough."""
+def _is_needed(message: TransactionMessage, committing: set[tuple[str, str]]) -> bool:
+    """False for a second commit message of a stream in this batch: one message commits all marked transactions."""
     if message.kind != COMMIT:
         return True
     stream = message.scope, message.stream

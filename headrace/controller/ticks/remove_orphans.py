@@ -1,8 +1,9 @@
-"""The tick that removes segments which a process created too late and which no later operation would remove.
+"""The tick that removes orphaned segments, which were created too late to be removed by any later operation.
 
-A process may sleep before its request for segments, while their stream is deleted, and die before it looks whether they
-are still wanted. So it notes the segments before (`creating.py`). Its note is looked at when the process is certainly
-over: what exists then and belongs to no stream is deleted, and the note goes.
+A process may stall before it creates segments, while their stream is deleted. If it then crashes after the creation, it
+cannot check whether the segments are still wanted. So it notes the segments before it creates them
+(`steps/segment_creation.py`). This tick reads the note when the process must have ended. It deletes those of the
+segments that belong to no stream, and then the note.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from headrace.ports.workers import Workers
 TICK = "creations"
 _RECORDS_PER_READ = 200
 _CREATION_S_MAX = 15.0
-"""A thousand segments and more may have to be deleted."""
+"""The time limit of one note: more than a thousand segments may have to be deleted."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCreation:
-    """A note of segments that were to be created, and its record."""
+    """A note of planned segments with its record."""
 
     creation: Creation
     record: Record
@@ -43,9 +44,9 @@ class StoredCreation:
 def creation_ticks(
     tools: Tools, workers: Workers | None = None, note_undecodable: NoteUndecodable | None = None
 ) -> DueWorkTicks[StoredCreation]:
-    """Ticks that look at what was created an hour ago: two reads and a write for each, and none of segment stores.
+    """Ticks that check the notes that are an hour old.
 
-    Where segments are unwanted they are deleted, whether they exist or not.
+    A note costs two reads and a write. Segment stores are called only to delete unwanted segments, existing or not.
     """
     store = tools.records.store
 
@@ -63,7 +64,7 @@ def creation_ticks(
 
     def put_off(stored: StoredCreation, error: HeadraceError) -> None:
         creation = stored.creation
-        _log.warning("segments of %s/%s are not looked at now: %s", creation.scope, creation.stream, error)
+        _log.warning("cannot check the created segments of %s/%s now: %s", creation.scope, creation.stream, error)
         store.write(*move_back(stored.record, tools.clock.now_ms() + BACKOFF_MAX_MS))
 
     due_work = DueWork(TICK, read, work_on, put_off, entry_s_max=_CREATION_S_MAX)

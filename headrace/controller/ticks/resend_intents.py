@@ -1,8 +1,8 @@
-"""Sends intents again whose message may be lost: each has its turn, in order.
+"""The tick that sends the messages of old intents again, because they may be lost. It is also called the sweeper.
 
-Sending writes nothing. An intent whose message was not taken is put off by a write, so that it does not take the place
-of others in each tick. A finished workflow removes its intent itself. The queue drops what was sent minutes ago, and a
-processor that gets a message for finished work does nothing, so that sending once too often is harmless.
+Sending writes no record. An intent whose message the queue does not accept is postponed with a write, so that it does
+not delay the others in each tick. A finished workflow deletes its intent itself. A needless message is harmless: the
+queue drops a duplicate of the last minutes, and a processor that receives a message for finished work does nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredIntent:
-    """An intent, and its record."""
+    """An intent with its record."""
 
     intent: Intent
     record: Record
 
 
 class IntentSweep:
-    """Safe for any number of processes at once."""
+    """Runs the ticks; safe for any number of concurrent processes."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class IntentSweep:
         workers: Workers | None = None,
         note_undecodable: NoteUndecodable | None = None,
     ) -> None:
-        """Sends what was accepted more than `older_than_ms` ago."""
+        """Only intents that were accepted more than `older_than_ms` ago are sent."""
         self._store = store
         self._queues = queues
         self._clock = clock
         self._older_than_ms = older_than_ms
         self._sent: list[str] = []
-        due_work = DueWork(TICK, self._read, self._send, self._put_off, is_round=True)
+        due_work = DueWork(TICK, self._read, self._send, self._put_off, is_cyclic=True)
         self._ticks = DueWorkTicks(store, clock, due_work, workers, note_undecodable)
 
     def run(self, bucket: int) -> tuple[int, bool]:
-        """How many were sent, and whether others are due that this tick did not come to.
+        """Run one tick; return the number of messages sent, and whether more intents are due.
 
-        A bucket with no old intent costs one query for each thousand.
+        A bucket without old intents costs one query per thousand intents.
 
         Raises:
-            UnavailableError, ThrottledError: the store does not answer; a later tick goes on.
+            UnavailableError, ThrottledError: the store does not answer; a later tick continues.
         """
         self._sent = []
         more = self._ticks.run(bucket)
@@ -83,7 +83,7 @@ class IntentSweep:
         self._sent.append(intent.scoped_name)
 
     def _put_off(self, stored: StoredIntent, error: HeadraceError) -> None:
-        """One that is done meanwhile is gone, and a conflict says so."""
+        """Postpone an intent. A write conflict means that its workflow has finished and deleted it."""
         intent, now_ms = stored.intent, self._clock.now_ms()
         _log.warning("message of %s for %s not sent: %s", intent.request.kind, intent.scoped_name, error)
         failures = failures_in_a_row(intent.failures, intent.not_before_ms, now_ms) + 1
@@ -92,5 +92,5 @@ class IntentSweep:
 
 
 def resend_intents(store: MetadataStore, queues: RequestQueues, clock: Clock, bucket: int, older_than_ms: int) -> int:
-    """One tick; how many were sent. Raises as `IntentSweep.run` does."""
+    """Run one tick; return the number of messages sent. Raises as `IntentSweep.run` does."""
     return IntentSweep(store, queues, clock, older_than_ms).run(bucket)[0]

@@ -1,4 +1,4 @@
-"""The tick that computes watermarks: each stream of a shard with marks of writers has its turn, in order."""
+"""The schedule of the watermark tick: it visits the streams that have marks of writers, in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
-    """A stream on the schedule, as it was read."""
+    """A stream on the schedule with its record."""
 
     scheduled: ScheduledStream
     record: Record
@@ -42,7 +42,7 @@ def watermark_ticks(
 ) -> DueWorkTicks[ScheduleEntry]:
     """Ticks that call `advance` for each stream that is due.
 
-    One query, and if there are streams a lease; a stream that fails costs one write.
+    A tick costs one query, and a lease if there are due streams. A stream that fails costs one write.
     """
 
     def read(shard: int, after: str) -> DuePage[ScheduleEntry]:
@@ -61,9 +61,9 @@ def watermark_ticks(
         scheduled, now_ms = entry.scheduled, clock.now_ms()
         failures = failures_in_a_row(scheduled.failures, scheduled.not_before_ms, now_ms) + 1
         later = replace(scheduled, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
-        if failures == 1:  # A store that is away fails for thousands of streams, again and again.
+        if failures == 1:  # An unavailable segment store makes thousands of streams fail in each tick.
             _log.warning("no watermark for %s/%s now: %s", scheduled.scope, scheduled.stream, error)
         store.write(Replace(entry.record.key, watermark_schedule_body(later), entry.record.version))
 
-    due_work = DueWork(TICK_KIND, read, advance, put_off, is_round=True)
+    due_work = DueWork(TICK_KIND, read, advance, put_off, is_cyclic=True)
     return DueWorkTicks(store, clock, due_work, workers, note_undecodable)

@@ -127,13 +127,13 @@ def test_a_lost_store_loses_at_once_what_tier_2_has_and_the_rest_when_its_time_i
     assert cluster.map.containers_of("b") == (1, 3, 5, 7)
     lose(cluster, "b", "a")
     seen = cluster.look()
-    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.given_up) == (("b",), ("b",), (1,), ())
+    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.discarded_logs) == (("b",), ("b",), (1,), ())
     cluster.clock.advance(GRACE_MS - 1)
     cluster.renew("a")
     assert cluster.look().moved == ()
     cluster.clock.advance(1)
     seen = cluster.look()
-    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.given_up) == ((), ("b",), (3, 5, 7), (3, 5, 7))
+    assert (seen.newly_lost, seen.stores_lost, seen.moved, seen.discarded_logs) == ((), ("b",), (3, 5, 7), (3, 5, 7))
     assert cluster.map.containers_of("a") == tuple(range(8))
 
 
@@ -167,7 +167,7 @@ def test_a_log_is_not_given_up_when_its_store_comes_back_meanwhile():
 
     with cluster.calls.overtaken("transaction", lambda: cluster.start("b")):
         seen = cluster.look()
-    assert (seen.given_up, seen.stores_lost) == ((), ())
+    assert (seen.discarded_logs, seen.stores_lost) == ((), ())
     assert set(cluster.map.containers_of("b")) >= {3, 5, 7}
 
 
@@ -176,9 +176,9 @@ def test_a_stopped_task_ends_the_lease_of_its_stores_and_of_no_others():
     assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-x").moved == ()
     assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "").moved == ()
     seen = end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
-    assert (seen.newly_lost, seen.moved, seen.given_up) == (("b",), (1, 3, 5, 7), (3, 5, 7))
+    assert (seen.newly_lost, seen.moved, seen.discarded_logs) == (("b",), (1, 3, 5, 7), (3, 5, 7))
     again = end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-b")
-    assert (again.moved, again.given_up) == ((), ())
+    assert (again.moved, again.discarded_logs) == ((), ())
 
 
 def test_a_store_that_ended_long_ago_is_forgotten():

@@ -46,7 +46,7 @@ async def give_up(world: Any, *others: Member) -> None:
     world.clock.advance(GRACE_MS / 1000)
     for other in others:
         await other.beat()
-    assert look(world).given_up
+    assert look(world).discarded_logs
 
 
 async def taken_over(b: Member) -> None:

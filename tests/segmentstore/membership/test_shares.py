@@ -101,7 +101,7 @@ def test_a_store_that_stays_away_loses_what_tier_2_had_not_and_lets_go_of_its_lo
             assert a.containers == []
             world.clock.advance(GRACE_MS / 1000)
             await a.beat()
-            assert look(world).given_up
+            assert look(world).discarded_logs
             await a.beat()
             await a.serves(0, 1, 2, 3)
             assert await content(a.running) == b"stored"
