@@ -61,6 +61,6 @@ def test_the_segments_of_two_large_epochs_fit():
         ([[1, 0, (1 << 62) - 1]], "names 4611686018427387904 segments"),
     ],
 )
-def test_a_corrupt_note_does_not_name_more_segments_than_an_operation_creates(ranges: list[list[int]], reason: str):
+def test_note_of_too_many_segments_is_corrupt(ranges: list[list[int]], reason: str):
     with pytest.raises(CorruptError, match=reason):
         creation_of_body({**creation_body(CREATION), "segments": ranges})

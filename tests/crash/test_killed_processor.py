@@ -109,7 +109,7 @@ class MortalProcessor:
         self._process.stdout.close()
 
 
-def test_a_processor_that_is_killed_again_and_again_changes_no_outcome(resources: Resources, tmp_path: Path) -> None:
+def test_repeated_kills_of_a_processor_change_no_outcome(resources: Resources, tmp_path: Path) -> None:
     wiring.scope_service().create_scope("s")
     with MortalProcessor(resources.endpoint, tmp_path / "processor.log") as processor:
         with ThreadPoolExecutor(STREAMS) as threads:

@@ -62,7 +62,7 @@ def events(segment: str, count: int) -> bytes:
     return b"".join(event(segment, number) for number in range(count))
 
 
-def test_a_store_that_was_stopped_in_order_is_replaced_without_loss(make_store, tmp_path: Path) -> None:
+def test_store_is_replaced_without_loss_after_a_clean_shutdown(make_store, tmp_path: Path) -> None:
     store = make_store(flush_age_s=3600)  # all of it reaches tier 2 at the stop
     store.start()
     asyncio.run(_fill(store.port, 50))

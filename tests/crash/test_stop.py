@@ -84,7 +84,7 @@ async def _stopped_under_load(port: int, stop: Callable[[], int]) -> tuple[int, 
     return code, await load
 
 
-def test_a_store_that_is_stopped_under_load_needs_its_volume_no_more(make_store, tmp_path: Path) -> None:
+def test_shutdown_under_load_leaves_nothing_on_the_volume(make_store, tmp_path: Path) -> None:
     store = make_store(flush_age_s=3600, log_level="INFO")
     store.start()
     code, acknowledged = asyncio.run(_stopped_under_load(store.port, store.stop))
@@ -100,7 +100,7 @@ def test_a_store_that_is_stopped_under_load_needs_its_volume_no_more(make_store,
 
 
 @pytest.mark.parametrize(("deadline_s", "ending"), [(3600, "stop_at_once"), (0, "stop")])
-def test_a_stop_that_tier_2_does_not_let_end_is_cut_short_and_loses_nothing(
+def test_shutdown_without_tier_2_ends_in_time_and_loses_nothing(
     make_store, aws_emulator, tmp_path: Path, deadline_s, ending
 ) -> None:
     store = make_store(flush_age_s=3600, stop_deadline_s=deadline_s)

@@ -207,7 +207,7 @@ def owners(metadata: DynamoMetadataStore) -> list[str]:
     return [state.claim.store_id for state in ClusterRecords(metadata).containers(range(CONTAINERS)) if state.claim]
 
 
-def test_a_killed_store_comes_back_on_its_disk_and_takes_its_containers_back(two_stores, metadata) -> None:
+def test_killed_store_recovers_its_containers_from_its_disk(two_stores, metadata) -> None:
     first, second = two_stores(flush_age_s=3600)  # what is acknowledged is on one disk only
     first.start()
     second.start()
@@ -228,7 +228,7 @@ def test_a_killed_store_comes_back_on_its_disk_and_takes_its_containers_back(two
     assert [first.stop(), second.stop()] == [0, 0]
 
 
-def test_a_store_that_stops_gives_its_containers_away_and_gets_some_back(two_stores, metadata, tmp_path) -> None:
+def test_stopped_store_hands_over_and_gets_some_containers_again(two_stores, metadata, tmp_path) -> None:
     first, second = two_stores(flush_age_s=3600, log_level="INFO")
     first.start()
     second.start()

@@ -75,7 +75,7 @@ async def killed(world, *, also=None):
     world.disk = world.disk.cut_power(1)
 
 
-def test_appends_are_taken_while_reads_wait_and_get_everything_in_order(world, run, loads):
+def test_appends_continue_while_reads_wait_for_the_backfill(world, run, loads):
     async def more(client):  # the log goes on behind the last byte that is wanted
         await client.create(TABLE)
 

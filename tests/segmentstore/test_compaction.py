@@ -86,7 +86,7 @@ def test_what_is_chosen_is_contiguous_small_and_fits(shapes, runs_min):
 
 
 @pytest.mark.parametrize("length", [50, 5_000, 300_000, 2_000_000])
-def test_a_byte_is_written_again_a_few_times_and_then_lies_in_a_large_chunk(length):
+def test_bytes_reach_a_large_chunk_after_few_rewrites(length):
     """Run by run, as flushes come; looked at as often as hints say."""
     runs, offset, written, hints = [], 0, 0, SmallRuns(RUNS_MIN)
     for number in range(3_000):
@@ -208,7 +208,7 @@ def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached
     run(scenario())
 
 
-def test_a_restart_forgets_hints_but_finds_old_runs_when_new_ones_come(world, run):
+def test_restart_drops_hints_but_new_runs_reveal_old_ones(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -374,7 +374,7 @@ def test_what_happens_to_a_segment_meanwhile_wins(world, run, change):
     run(scenario())
 
 
-def test_a_compaction_is_one_put_and_per_segment_a_query_a_read_of_counts_and_a_transaction(world, run):
+def test_requests_of_a_compaction_are_bounded(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()

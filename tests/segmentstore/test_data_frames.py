@@ -143,7 +143,7 @@ def test_a_log_from_before_there_were_frames_goes_on(world, run):
     run(scenario())
 
 
-def test_an_append_larger_than_a_journal_file_s_frames_survives_a_crash(world, run):
+def test_append_larger_than_a_frame_survives_a_crash(world, run):
     world.file_bytes = 256 << 10
     data = bytes(range(256)) * 4096  # 1 MiB, five files
     replies = []

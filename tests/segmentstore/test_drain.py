@@ -59,7 +59,7 @@ def test_what_was_accepted_is_answered_before_connections_end(world, run):
     run(scenario())
 
 
-def test_a_log_that_does_not_answer_delays_a_stop_no_longer_than_the_deadline(world, run, caplog):
+def test_hanging_log_delays_shutdown_only_until_the_deadline(world, run, caplog):
     async def scenario():
         async with world.running(graceful=False) as running:
             client = await running.connect()

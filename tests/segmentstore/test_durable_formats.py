@@ -195,7 +195,7 @@ def snapshot_with(merged):
 
 
 @pytest.mark.parametrize(("written", "merged", "again"), MERGED_RANGES)
-def test_merged_ranges_keep_their_bytes_and_those_of_before_are_read(written, merged, again):
+def test_merged_ranges_keep_their_bytes_and_read_old_ones(written, merged, again):
     snapshot = container_snapshots.decode_snapshot([snapshot_with(written)])
     assert snapshot.segments[0].merged == (merged,)
     assert b"".join(container_snapshots.encode_snapshot(snapshot)) == snapshot_with(again)

@@ -56,7 +56,7 @@ def test_a_truncation_that_is_not_durable_removes_nothing(world, run):
     run(scenario())
 
 
-def test_a_removal_that_is_not_durable_costs_no_bytes_that_came_by_a_merge(world, run):
+def test_undurable_removal_keeps_merged_bytes(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -116,7 +116,7 @@ def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world, run):
     run(scenario())
 
 
-def test_merged_bytes_are_found_when_the_answer_of_their_move_was_lost(world, run):
+def test_merged_bytes_are_found_after_a_lost_answer_of_the_move(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -155,7 +155,7 @@ async def merged_and_truncated(running, client):
     return owned
 
 
-def test_a_move_that_nobody_noted_is_found_after_a_crash_though_its_bytes_were_truncated(world, run):
+def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world, run):
     async def scenario():
         async with world.running(graceful=False) as running:
             owned = await merged_and_truncated(running, await running.connect())
@@ -178,7 +178,7 @@ def test_a_move_that_nobody_noted_is_found_after_a_crash_though_its_bytes_were_t
     run(scenario())
 
 
-def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run):
+def test_no_removal_follows_a_move_that_the_log_may_drop(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -196,7 +196,7 @@ def test_a_move_that_the_log_may_forget_is_not_followed_by_a_removal(world, run)
     run(scenario())
 
 
-def test_a_run_that_is_merged_into_a_larger_one_while_it_is_looked_for_is_found(world, run):
+def test_run_that_is_compacted_during_a_search_is_found(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -217,7 +217,7 @@ def test_a_run_that_is_merged_into_a_larger_one_while_it_is_looked_for_is_found(
     run(scenario())
 
 
-def test_an_object_that_is_gone_is_told_and_not_looked_for_again_and_again(world, run):
+def test_missing_object_is_reported_without_endless_retries(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()

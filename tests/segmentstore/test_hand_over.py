@@ -62,7 +62,7 @@ def test_a_container_goes_over_and_back_with_everything_in_it(world, run):
     run(scenario())
 
 
-def test_a_store_that_was_given_a_container_back_recovers_it_from_its_log_after_a_crash(world, run):
+def test_returned_container_is_recovered_from_its_own_log(world, run):
     async def scenario():
         async with world.running(graceful=False) as running:
             client = await running.connect()
@@ -81,7 +81,7 @@ def test_a_store_that_was_given_a_container_back_recovers_it_from_its_log_after_
     run(scenario())
 
 
-def test_a_crash_right_after_a_hand_over_leaves_nothing_to_recover(world, run):
+def test_crash_after_a_hand_over_leaves_nothing_to_recover(world, run):
     async def scenario():
         async with world.running(graceful=False) as running:
             client = await running.connect()
@@ -95,7 +95,7 @@ def test_a_crash_right_after_a_hand_over_leaves_nothing_to_recover(world, run):
     run(scenario())
 
 
-def test_a_reader_at_the_tail_is_told_at_once_and_the_cache_is_free(world, run):
+def test_hand_over_answers_tail_readers_and_frees_the_cache(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -200,7 +200,7 @@ def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world, run):
     run(scenario())
 
 
-def test_what_was_held_back_is_not_acknowledged_when_the_container_was_given_away(world, run):
+def test_held_acknowledgement_is_dropped_after_a_hand_over(world, run):
     async def scenario():
         async with world.running() as running:
             gate, clock = running.store.gate, world.clock
@@ -343,7 +343,7 @@ def test_a_released_log_is_read_again_from_its_files(world, run):
     run(scenario())
 
 
-def test_a_released_log_that_was_damaged_is_not_taken_for_an_empty_one(world, run):
+def test_damaged_released_log_does_not_count_as_empty(world, run):
     async def scenario():
         loop = asyncio.get_running_loop()
         journal = Journal(

@@ -28,7 +28,7 @@ spaces = st.builds(
 
 
 @given(spaces, st.integers(1, 100))
-def test_the_shares_of_all_containers_are_half_of_what_clients_have(space, containers):
+def test_container_shares_sum_to_half_of_the_client_room(space, containers):
     assert 2 * containers * space.container_bytes_max(containers) <= space.client_bytes
     assert space.client_bytes + 3 * space.file_bytes <= max(space.room_bytes, 4 * space.file_bytes)
 

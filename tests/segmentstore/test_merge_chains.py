@@ -92,7 +92,7 @@ class Chain:
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-def test_bytes_that_were_moved_without_a_word_follow_further_merges(world, run, own, writes, unheard):
+def test_bytes_of_an_unrecorded_move_follow_further_merges(world, run, own, writes, unheard):
     async def scenario():
         chain = Chain(world)
         async with world.running() as running:
@@ -110,7 +110,7 @@ def test_bytes_that_were_moved_without_a_word_follow_further_merges(world, run, 
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-def test_bytes_whose_move_a_crash_made_forgotten_follow_further_merges(world, run, own, writes, unheard):
+def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world, run, own, writes, unheard):
     async def scenario():
         chain = Chain(world)
         async with world.running(graceful=False) as running:
@@ -131,7 +131,7 @@ def test_bytes_whose_move_a_crash_made_forgotten_follow_further_merges(world, ru
 
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
-def test_a_lost_volume_does_not_cost_bytes_that_were_moved_without_a_word(world, run, own, writes):
+def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world, run, own, writes):
     async def scenario():
         chain = Chain(world)
         async with world.running(graceful=False) as running:

@@ -68,7 +68,7 @@ def test_reads_from_tier_2_are_told_apart(world, run):
     run(scenario())
 
 
-def test_the_latency_of_an_append_is_that_of_the_oldest_that_is_acknowledged(world, run):
+def test_append_latency_is_that_of_the_oldest_acknowledged_one(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()

@@ -93,7 +93,7 @@ def test_one_object_holds_the_runs_of_many_transactions(world, run):
 
 
 @pytest.mark.parametrize("entered", [1, 2])
-def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(world, run, entered):
+def test_runs_missed_by_a_crash_are_packed_again(world, run, entered):
     async def scenario():
         counted = Counted(world)
         async with world.running(graceful=False) as running:
@@ -124,7 +124,7 @@ def test_runs_that_a_crash_between_two_transactions_left_out_are_packed_again(wo
     run(scenario())
 
 
-def test_an_object_goes_when_its_last_run_has_gone_and_the_time_of_grace_has_passed(world, run):
+def test_object_is_deleted_after_its_last_run_and_the_grace_time(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -304,7 +304,7 @@ def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
     run(scenario())
 
 
-def test_a_sweep_costs_a_listing_and_a_query_per_thousand_objects(world, run):
+def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world, run):
     async def scenario():
         async with world.running() as running:
             await running.store.owned[0].maintenance.stop()
@@ -332,7 +332,7 @@ def test_a_sweep_costs_a_listing_and_a_query_per_thousand_objects(world, run):
     run(scenario())
 
 
-def test_an_object_that_somebody_deleted_or_cut_is_told_before_anybody_reads_it(world, run, caplog):
+def test_deleted_or_cut_object_is_reported_before_a_read(world, run, caplog):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -357,7 +357,7 @@ def test_the_time_of_grace_is_longer_than_any_link_lives():
     assert StorageLimits().object_grace_s > 4 * CHUNK_LINKS_EXPIRE_S
 
 
-def test_what_fits_into_a_transaction_is_runs_and_the_objects_they_lie_in():
+def test_transaction_size_counts_runs_and_their_objects():
     def runs(*objects):
         return [ChunkRun(n, 1, name, 0) for n, name in enumerate(objects)]
 
@@ -368,7 +368,7 @@ def test_what_fits_into_a_transaction_is_runs_and_the_objects_they_lie_in():
     assert fitting(runs(*"abcde"), 100) == 5
 
 
-def test_a_deleted_segment_of_many_runs_in_many_objects_is_forgotten_in_transactions_that_fit(world, run):
+def test_removal_of_many_runs_is_split_into_transactions(world, run):
     async def scenario():
         directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
         for number in range(150):

@@ -38,7 +38,7 @@ def test_a_turn_is_a_frame(run):
     run(scenario())
 
 
-def test_an_operation_that_does_not_fit_begins_a_frame_and_one_that_fits_none_is_split(run):
+def test_operations_begin_a_frame_or_are_split_when_too_large(run):
     async def scenario():
         ledger = ListLedger()
         log = open_log(ledger)
@@ -63,7 +63,7 @@ def test_an_operation_that_does_not_fit_begins_a_frame_and_one_that_fits_none_is
     run(scenario())
 
 
-def test_who_waits_is_told_between_the_operations_before_and_behind(run):
+def test_waiters_are_called_between_surrounding_operations(run):
     async def scenario():
         ledger = ListLedger()
         log = open_log(ledger)
@@ -108,7 +108,7 @@ def test_a_truncation_point_is_the_begin_of_a_frame(run):
     run(scenario())
 
 
-def test_after_a_failure_all_that_waits_is_told_so_and_nothing_else(run):
+def test_after_a_failure_all_waiters_get_the_error(run):
     async def scenario():
         ledger = ListLedger()
         failures, told = [], []
@@ -179,7 +179,7 @@ def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
     run(scenario())
 
 
-def test_a_ledger_that_takes_no_more_fails_the_log_with_what_had_gathered(run):
+def test_full_ledger_fails_the_log_with_its_pending_operations(run):
     async def scenario():
         ledger = ListLedger()
         told, failures = [], []

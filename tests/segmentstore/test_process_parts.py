@@ -156,7 +156,7 @@ def test_each_claim_deposes_the_one_before():
     assert (container_claim(record.body), record.version) == (second, 1)
 
 
-def test_of_two_stores_that_looked_at_the_same_claim_one_takes_the_container():
+def test_one_of_two_concurrent_claims_of_a_container_wins():
     store = MemoryMetadataStore()
     first = ContainerClaim("store-0", "10.0.0.1", 1, "local")
     second = ContainerClaim("store-1", "10.0.0.2", 2, "local")

@@ -96,7 +96,7 @@ def test_all_objects_are_looked_at_when_no_work_is_done(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("take_over")
-def test_work_without_end_does_not_put_off_the_full_look_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constant_load_does_not_postpone_full_collection_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "MIDDLE_LOOKS_MAX", 2)
     collector = _busy_collector()
     lost = weakref.ref(_grown_old())

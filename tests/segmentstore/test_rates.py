@@ -78,7 +78,7 @@ def test_a_segment_with_too_many_bytes_is_hot(load):
     assert load(scenario) == [(SEGMENT, "hot", 2, False)]
 
 
-def test_a_segment_with_few_events_is_cold_and_one_without_any_is_silent(load):
+def test_segment_with_few_events_is_cold_and_then_silent(load):
     async def scenario(load, _client, store):
         await load.create(EVENTS, 10)
         await load.write(22 * MINUTE_S, events=12)
@@ -133,7 +133,7 @@ def test_another_kind_of_rate_begins_anew(load):
     assert load(scenario) == []
 
 
-def test_a_transaction_counts_at_its_merge_by_its_share_of_a_tick(load):
+def test_transaction_counts_at_its_merge_by_share_of_a_tick(load):
     async def scenario(load, client, store):
         await load.create(EVENTS, 10)
         rates = store.owner_of(SEGMENT).container.rates

@@ -35,7 +35,7 @@ class SlowDirectory:
         return self._honest(partition, **fields)
 
 
-def test_readers_that_wait_for_the_directory_keep_no_flush_waiting(make_world, run):
+def test_readers_waiting_for_the_directory_do_not_block_flushes(make_world, run):
     world = make_world(container_count=1)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""Logs that are read again while the journal goes on: one pass, whatever is copied, forgotten or closed meanwhile."""
+"""Reading logs again while the journal runs: one pass, even if it copies, drops or closes logs meanwhile."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def requests_of_a_flush(make_world, segment_count):
         return len(puts), len(transactions)
 
 
-def test_the_number_of_puts_follows_bytes_and_that_of_transactions_runs(make_world, run):
+def test_puts_grow_with_bytes_and_transactions_with_runs(make_world, run):
     few = run(requests_of_a_flush(make_world, 10))
     many = run(requests_of_a_flush(make_world, 10_000))
     assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
@@ -79,7 +79,7 @@ def test_a_run_that_somebody_else_entered_stops_the_container(make_world, run, c
     run(scenario())
 
 
-def test_truncated_segments_are_looked_at_behind_the_first_put_of_a_start(make_world, run):
+def test_truncated_segments_are_trimmed_after_the_first_put(make_world, run):
     world = make_world(container_count=1)
     segment_count = 150
     names = [f"scope/stream/{number}.#epoch.0" for number in range(segment_count)]

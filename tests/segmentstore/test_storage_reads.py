@@ -61,7 +61,7 @@ async def turns(count=10):
 # The cache
 
 
-def test_readers_of_a_range_share_one_request_and_later_ones_need_none(run):
+def test_readers_of_a_range_share_one_request(run):
     async def scenario():
         storage = Gated()
         cache = RangeCache(storage, 100)
@@ -210,7 +210,7 @@ def contents(size_mib):
     return b"".join(bytes([number]) * MIB for number in range(size_mib))
 
 
-def test_a_catch_up_takes_one_request_per_piece_and_asks_before_the_reader_does(world, run):
+def test_catch_up_read_prefetches_one_request_per_piece(world, run):
     async def scenario():
         async with world.running() as running:
             client, gated = await stored(running, [18])

@@ -68,7 +68,7 @@ class Tier2:
         return asyncio.run(self.reader.append_boundary(self.segment, offset))
 
 
-def test_a_search_over_ten_thousand_runs_asks_for_a_run_at_each_step_of_a_bisection():
+def test_search_over_ten_thousand_runs_is_a_bisection():
     tier2 = Tier2()
     runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(1000 * n + 1, 1000 * n + 900)) for n in range(10_000)]
     runs[7_000] = tier2.store_block(runs[7_000], [(700_000, 7_000_001, 7_000_001), (700_040, 7_000_800, 7_000_900)])
@@ -159,7 +159,7 @@ def test_boundaries_inside_runs_come_from_their_blocks(history, data):
     assert tier2.boundary(offset) == min(end for end in ends if end >= offset)
 
 
-def test_a_directory_without_a_run_is_refused_and_a_removed_segment_is_gone():
+def test_search_fails_for_a_missing_run_or_removed_segment():
     tier2 = Tier2()
     runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(10 * n + 1, 10 * n + 9)) for n in range(3)]
     tier2.store(runs)
@@ -195,7 +195,7 @@ def test_a_truncation_meanwhile_moves_the_answer():
     st.integers(1, 12),
     st.data(),
 )
-def test_runs_that_become_one_keep_their_times_wherever_they_meet(steps, points_max, data):
+def test_joined_runs_keep_their_times(steps, points_max, data):
     """Also where a point that stands for many frames reaches over the border of two runs."""
     segment = Segment(1, "s", {}, 0, BlockPool(2 << 20))
     starts, numbers, offset, number = [], [], 0, 1_000

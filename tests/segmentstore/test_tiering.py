@@ -184,7 +184,7 @@ class Outage:
         await self._chunks.put(name, parts)
 
 
-def test_while_tier_2_is_away_appends_go_on_until_the_cache_is_full_and_then_wait(make_world, run):
+def test_appends_wait_for_tier_2_only_when_the_cache_is_full(make_world, run):
     world = make_world(cache_bytes=1 << 20, block_bytes=64 << 10)
     world.limits = replace(world.limits, flush_bytes=1)
     world.chunks = outage = Outage(world.chunks)
@@ -216,7 +216,7 @@ def test_while_tier_2_is_away_appends_go_on_until_the_cache_is_full_and_then_wai
     run(scenario())
 
 
-def test_the_log_lets_go_of_what_tier_2_has_and_a_recovery_needs_no_more(make_world, run):
+def test_recovery_needs_no_log_entries_that_are_in_tier_2(make_world, run):
     world = make_world(file_bytes=256 << 10)
     world.limits = replace(world.limits, flush_bytes=100_000, checkpoint_every_bytes=200_000)
     blocks = [bytes([number % 251]) * 20_000 for number in range(200)]  # 4 MB through files of 256 KiB

@@ -61,7 +61,7 @@ def is_rising(values):
     return all(before < after for before, after in itertools.pairwise(values))
 
 
-def test_numbers_tell_the_real_order_over_containers_and_at_every_moment(world, run):
+def test_ordering_numbers_agree_with_time_across_containers(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -122,7 +122,7 @@ def test_a_recovery_tells_the_same_numbers(world, run):
     run(scenario())
 
 
-def test_what_left_memory_has_the_time_of_its_run_and_its_block_the_rest(world, run):
+def test_evicted_appends_get_times_from_their_run_and_block(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -187,7 +187,7 @@ async def numbers_at(client, *offsets):
     return [(await read(client, SEGMENT, offset)).ordering_number for offset in offsets]
 
 
-def test_peers_that_know_nothing_of_tokens_and_such_that_lie_get_the_same(world, run):
+def test_missing_and_wrong_tokens_get_the_same_answer(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -274,7 +274,7 @@ def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world, run):
 
 
 @pytest.mark.parametrize("stopped", ["in good order", "killed after a snapshot", "killed after a flush"])
-def test_time_does_not_go_back_with_a_lost_volume_and_a_slow_clock(make_world, run, stopped):
+def test_time_never_goes_back_after_a_lost_volume(make_world, run, stopped):
     world = make_world(container_count=1)
 
     async def scenario():

@@ -166,7 +166,7 @@ def test_a_connected_writer_is_never_forgotten(world, run, few):
     run(scenario())
 
 
-def test_a_writer_stays_connected_while_its_segment_leaves_memory(world, run, few):
+def test_writer_stays_connected_while_its_segment_is_evicted(world, run, few):
     async def scenario():
         world.limits = type(world.limits)(
             flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, idle_segment_s=IDLE_S, idle_segments_kept=0

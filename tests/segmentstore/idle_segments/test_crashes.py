@@ -27,7 +27,7 @@ from headrace.codec.records.segment_record import (
 from headrace.segmentstore.tiering.segment_records import record_key
 
 
-def test_a_crash_between_the_record_and_the_log_leaves_the_segment_in_memory(world, run):
+def test_crash_between_record_and_log_keeps_segment_in_memory(world, run):
     async def scenario():
         async with running_store(world, graceful=False) as running:
             client = await running.connect()
@@ -73,7 +73,7 @@ def test_recoveries_know_what_has_left_and_what_is_back(world, run):
     run(scenario())
 
 
-def test_a_crash_before_the_return_is_durable_undoes_it_with_all_that_rests_on_it(world, run):
+def test_crash_before_a_durable_reload_undoes_the_reload(world, run):
     held = threading.Event()
 
     async def scenario():
@@ -115,7 +115,7 @@ def test_a_stop_in_good_order_needs_no_volume_for_what_has_left(world, run, call
     run(scenario())
 
 
-def test_a_record_that_is_older_than_the_directory_is_brought_up_to_it(world, run):
+def test_record_older_than_the_directory_is_updated(world, run):
     async def scenario():
         async with killed(world) as running:
             client = await running.connect()

@@ -83,7 +83,7 @@ def test_a_transaction_that_lost_bytes_is_not_merged(world, run, caplog, known):
     run(scenario())
 
 
-def test_it_is_not_merged_after_it_left_memory_or_another_volume_was_lost(world, run):
+def test_incomplete_source_stays_refused_after_an_eviction(world, run):
     usual = world.limits
 
     async def scenario():
@@ -104,7 +104,7 @@ def test_it_is_not_merged_after_it_left_memory_or_another_volume_was_lost(world,
     run(scenario())
 
 
-def test_a_source_that_was_whole_when_it_was_merged_is_merged_again(world, run):
+def test_source_that_was_merged_whole_is_merged_again(world, run):
     """The target's bytes before the merge are lost, so the snapshot has the source as a whole segment."""
 
     async def scenario():

@@ -22,7 +22,7 @@ def snapshot_objects(world):
     return [each.name for each in asyncio.run(world.chunks.list("snapshots/"))]
 
 
-def test_a_replacement_after_a_stop_in_good_order_loses_and_duplicates_nothing(world, run):
+def test_replacement_after_a_clean_shutdown_loses_nothing(world, run):
     async def scenario():
         async with world.running() as running:
             client = await running.connect()
@@ -61,7 +61,7 @@ def test_a_replacement_after_a_stop_in_good_order_loses_and_duplicates_nothing(w
     assert snapshot_objects(world) == [pointer(world).object_name]
 
 
-def test_after_a_lost_volume_no_writer_is_told_that_a_lost_event_is_stored(world, run):
+def test_writer_numbers_exclude_events_of_a_lost_volume(world, run):
     async def scenario():
         async with killed(world) as running:
             client = await running.connect()
@@ -87,7 +87,7 @@ def test_after_a_lost_volume_no_writer_is_told_that_a_lost_event_is_stored(world
 
 
 @pytest.mark.parametrize("volume", ["lost", "there"])
-def test_numbers_that_came_back_from_the_log_are_taken_back_as_well(world, run, volume):
+def test_numbers_recovered_from_the_log_are_rolled_back_too(world, run, volume):
     async def scenario():
         async with killed(world) as running:
             client = await running.connect()
@@ -130,7 +130,7 @@ def test_what_reached_tier_2_after_the_last_snapshot_is_readable(world, run):
     run(scenario())
 
 
-def test_segments_that_went_after_the_last_snapshot_do_not_come_back(world, run):
+def test_segments_deleted_after_the_snapshot_stay_deleted(world, run):
     usual = world.limits
 
     async def scenario():
@@ -159,7 +159,7 @@ def test_segments_that_went_after_the_last_snapshot_do_not_come_back(world, run)
     run(scenario())
 
 
-def test_a_merge_that_the_directory_does_not_have_yet_is_finished(world, run):
+def test_merge_missing_from_the_directory_is_finished(world, run):
     async def scenario():
         async with killed(world) as running:
             client = await running.connect()
@@ -179,7 +179,7 @@ def test_a_merge_that_the_directory_does_not_have_yet_is_finished(world, run):
     run(scenario())
 
 
-def test_a_segment_that_was_truncated_to_its_end_keeps_its_length(world, run):
+def test_segment_truncated_to_its_end_keeps_its_length(world, run):
     async def scenario():
         async with killed(world) as running:
             client = await running.connect()

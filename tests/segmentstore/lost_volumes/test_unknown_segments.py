@@ -70,7 +70,7 @@ def test_a_name_without_runs_is_no_segment(world, run, caplog):
     assert "event=segment_found" not in caplog.text
 
 
-def test_segment_of_a_container_that_never_had_a_snapshot_is_found(world, run, caplog):
+def test_segment_of_a_container_without_snapshot_is_found(world, run, caplog):
     """The store was lost between the first flush of a new container and its first snapshot."""
 
     async def scenario():
@@ -96,7 +96,7 @@ def test_segment_of_a_container_that_never_had_a_snapshot_is_found(world, run, c
     run(scenario())
 
 
-def test_log_of_the_past_is_dropped_without_a_snapshot_by_its_owner(world, run):
+def test_outdated_log_is_discarded_even_without_a_snapshot(world, run):
     """Another store went on without the log, had served nothing yet, and is gone."""
 
     async def scenario():

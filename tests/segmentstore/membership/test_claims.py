@@ -113,7 +113,7 @@ def stored(clean: bool, epoch: int) -> dict[str, Any]:
     return snapshot_body(SnapshotPointer("o", 1, 1, epoch, clean))
 
 
-def test_a_claim_that_came_to_nothing_keeps_no_other_store_waiting(cluster: Cluster):
+def test_failed_claim_does_not_delay_other_stores(cluster: Cluster):
     """A store that dies between its claim and its first write has told nothing: tier 2 still has everything."""
     pointer = Key(CLUSTER_PARTITION, snapshot_sort(0))
     cluster.store.write(Create(pointer, stored(clean=True, epoch=0)))

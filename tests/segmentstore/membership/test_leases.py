@@ -39,7 +39,7 @@ def test_a_beat_costs_a_write_and_a_read(world, run):
     run(scenario())
 
 
-def test_a_store_that_was_taken_for_lost_goes_on_with_what_was_not_given_away(world, run):
+def test_returning_store_keeps_containers_that_did_not_move(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             gate = a.running.store.gate
@@ -66,7 +66,7 @@ async def everything_in_tier_2(world, owner: Member, container: int) -> None:
     await owner.beat()
 
 
-def test_what_a_store_took_after_its_lease_is_not_acknowledged_when_another_one_went_on(world, run):
+def test_appends_after_the_lease_are_not_acked_after_a_takeover(world, run):
     """Two owners, both with the append of event 2: one of them acknowledges it."""
 
     async def scenario():
@@ -96,7 +96,7 @@ def test_what_a_store_took_after_its_lease_is_not_acknowledged_when_another_one_
     run(scenario())
 
 
-def test_while_the_metadata_store_is_away_the_lease_runs_out_and_comes_back(world, run):
+def test_lease_expires_and_recovers_with_the_metadata_store(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             honest = world.metadata.write
@@ -201,7 +201,7 @@ def test_a_store_on_another_disk_waits_for_its_former_self(world, run, monkeypat
     run(scenario())
 
 
-def test_a_store_does_not_wait_for_ever_for_another_process_with_its_name(world, run, monkeypatch):
+def test_wait_for_a_process_of_the_same_name_is_bounded(world, run, monkeypatch):
     monkeypatch.setattr(heartbeat_module, "FORMER_SELF_PATIENCE_S", 20.0)
 
     async def slept(seconds: float) -> None:
@@ -245,7 +245,7 @@ def test_a_defect_in_a_heartbeat_does_not_end_it(world, run, monkeypatch, caplog
     assert "KeyError" in caplog.text
 
 
-def test_a_map_that_was_read_earlier_does_not_replace_a_newer_one(world, run):
+def test_older_container_map_does_not_replace_a_newer_one(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             heartbeat = a.membership.heartbeat

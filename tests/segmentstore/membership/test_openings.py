@@ -50,7 +50,7 @@ async def in_tier_2(world: Any) -> None:
         await write(a.running, b"kept")
 
 
-def test_a_request_that_fails_once_is_repeated_under_the_same_claim(world, run):
+def test_failed_request_is_retried_under_the_same_claim(world, run):
     async def scenario():
         await in_tier_2(world)
         claimed, honest, refused = epoch(world), world.chunks.read, []
@@ -72,7 +72,7 @@ def test_a_request_that_fails_once_is_repeated_under_the_same_claim(world, run):
     run(scenario())
 
 
-def test_every_step_that_fails_is_repeated_and_the_log_read_again(world, run, monkeypatch):
+def test_failed_step_is_retried_and_the_log_is_read_again(world, run, monkeypatch):
     from headrace.segmentstore.container_opening import ContainerOpening
 
     done: list[OpeningStep] = []
@@ -107,7 +107,7 @@ def test_every_step_that_fails_is_repeated_and_the_log_read_again(world, run, mo
     run(scenario())
 
 
-def test_a_damaged_container_is_quarantined_and_the_others_are_served(world, run, caplog):
+def test_damaged_container_is_quarantined_and_others_served(world, run, caplog):
     async def scenario():
         await in_tier_2(world)
         name = snapshot_object(world)
@@ -127,7 +127,7 @@ def test_a_damaged_container_is_quarantined_and_the_others_are_served(world, run
     assert f"event=container_quarantined container={CONTAINER}" in caplog.text
 
 
-def test_a_container_that_does_not_answer_keeps_no_other_one_waiting(world, run):
+def test_hanging_container_does_not_delay_the_others(world, run):
     async def scenario():
         await in_tier_2(world)
         honest, asked, answered = world.chunks.read, asyncio.Event(), asyncio.Event()
@@ -165,7 +165,7 @@ def test_a_container_that_does_not_answer_keeps_no_other_one_waiting(world, run)
     run(scenario())
 
 
-def test_a_container_that_stops_is_opened_again_in_the_same_process(world, run):
+def test_stopped_container_is_reopened_in_the_same_process(world, run):
     """With everything that was acknowledged, also what only its log has."""
 
     async def scenario():
@@ -249,7 +249,7 @@ def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, run, monk
     run(scenario())
 
 
-def test_a_container_that_cannot_be_handed_over_is_served_between_the_attempts(world, run, monkeypatch):
+def test_container_is_served_between_failed_hand_over_attempts(world, run, monkeypatch):
     """While S3 is away it would be without a store otherwise: each attempt takes as long as its deadline."""
     attempts: list[int] = []
     honest = SegmentStore.hand_over
@@ -322,7 +322,7 @@ def test_a_store_that_serves_nothing_lets_others_take_over(world, run):
     run(scenario())
 
 
-def test_a_store_that_gave_way_opens_no_gate_before_it_has_a_lease(world, run, monkeypatch):
+def test_superseded_store_keeps_its_gate_closed_without_a_lease(world, run, monkeypatch):
     """The tick that ended its lease came late: others may still take over when the store thinks that they had time."""
     from headrace.segmentstore.container_opening import ContainerOpening
 

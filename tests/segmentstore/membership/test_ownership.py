@@ -145,7 +145,7 @@ def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world, run, lapse
     run(scenario())
 
 
-def test_without_an_answer_about_its_claims_a_store_acknowledges_nothing(world, run):
+def test_store_acknowledges_nothing_without_confirmed_claims(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             client = await silenced(world, a)
@@ -221,7 +221,7 @@ def test_a_store_whose_claim_is_gone_stops_that_container_only(world, run):
     run(scenario())
 
 
-def test_what_is_handed_over_is_not_acknowledged_without_its_claim(world, run):
+def test_hand_over_is_not_acknowledged_without_its_claim(world, run):
     """The claim was lost while tier 2 was waited for."""
 
     async def scenario():
@@ -239,7 +239,7 @@ def test_what_is_handed_over_is_not_acknowledged_without_its_claim(world, run):
     run(scenario())
 
 
-def test_a_container_claimed_by_another_store_while_it_was_opened_is_not_served(world, run):
+def test_container_claimed_by_another_store_is_not_served(world, run):
     async def scenario():
         async with member(world, "a", (1, 2, 3)) as a:
             store = a.running.store

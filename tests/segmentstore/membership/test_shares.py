@@ -27,7 +27,7 @@ from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
 
-def test_a_single_store_takes_everything_without_a_tick_and_again_after_a_stop(world, run):
+def test_single_store_takes_all_containers_without_a_tick(world, run):
     async def scenario():
         disk = MemoryJournalDisk()
         for incarnation in (1, 2):
@@ -40,7 +40,7 @@ def test_a_single_store_takes_everything_without_a_tick_and_again_after_a_stop(w
     run(scenario())
 
 
-def test_a_second_store_gets_its_part_and_gives_it_back_when_it_leaves(world, run):
+def test_second_store_gets_a_share_and_returns_it_at_shutdown(world, run):
     async def scenario():
         async with member(world, "a", range(CONTAINERS)) as a:
             await write(a.running, b"one")
@@ -58,7 +58,7 @@ def test_a_second_store_gets_its_part_and_gives_it_back_when_it_leaves(world, ru
     run(scenario())
 
 
-def test_a_store_that_was_killed_takes_its_containers_back_from_its_disk(world, run):
+def test_killed_store_resumes_its_containers_from_its_disk(world, run):
     async def scenario():
         disk = MemoryJournalDisk()
         async with member(world, "a", (0, 2)) as a:
@@ -84,7 +84,7 @@ async def owner_of_new(*members: Member) -> Member:
     raise AssertionError("nobody serves it")
 
 
-def test_a_store_that_stays_away_loses_what_tier_2_had_not_and_lets_go_of_its_log(world, run):
+def test_absent_store_loses_untiered_bytes_and_discards_its_log(world, run):
     async def scenario():
         disk = MemoryJournalDisk()
         async with member(world, "b", range(CONTAINERS), disk=disk, graceful=False) as b:
@@ -125,7 +125,7 @@ async def log_on(disk, container, epoch):
     await asyncio.to_thread(journal.close)
 
 
-def test_a_log_at_rest_is_looked_at_again_while_the_map_stays_as_it_is(world, run):
+def test_resting_log_is_checked_while_the_map_is_unchanged(world, run):
     """It keeps files until tier 2 has what came after it, which may be long after the map has changed."""
 
     async def scenario():
