@@ -10,6 +10,8 @@ import pytest
 
 from headrace import wire
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 60.0
 WRITERS = 4
 KILLS = 3
@@ -144,7 +146,7 @@ async def create_segments(writers: list[Writer], port: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_acknowledged_appends_survive_in_order_and_once(make_store, seed):
+async def test_acknowledged_appends_survive_in_order_and_once(make_store, seed):
     random = Random(seed)
     # Small and early flushes, so that kills also hit tier 2 and the directory half-way.
     store = make_store(flush_age_s=0.05, flush_bytes=random.choice([1, 300_000]))
@@ -153,28 +155,25 @@ def test_acknowledged_appends_survive_in_order_and_once(make_store, seed):
         for number in range(WRITERS)
     ]
     store.start()
-    asyncio.run(create_segments(writers, store.port))
+    await create_segments(writers, store.port)
     for _ in range(KILLS):
-        asyncio.run(one_life(writers, store.port, store.kill, random.randint(*BLOCKS_PER_LIFE)))
+        await one_life(writers, store.port, store.kill, random.randint(*BLOCKS_PER_LIFE))
         assert not store.is_running()
         store.start()
-    asyncio.run(last_life(writers, store.port))
+    await last_life(writers, store.port)
     assert store.stop() == 0
 
 
-def test_a_graceful_stop_leaves_everything_in_tier_2(make_store):
+async def test_a_graceful_stop_leaves_everything_in_tier_2(make_store):
     store = make_store(flush_age_s=3600, flush_bytes=1 << 30)
     writer = Writer("scope/stream/0.#epoch.0", 7, Random(7))
     store.start()
-    asyncio.run(create_segments([writer], store.port))
+    await create_segments([writer], store.port)
 
-    async def write() -> None:
-        connection = await writer.resume(store.port)
-        await writer.write(connection, lambda: None, until=50)
-        connection.close()
-
-    asyncio.run(write())
+    connection = await writer.resume(store.port)
+    await writer.write(connection, lambda: None, until=50)
+    connection.close()
     assert store.stop() == 0
     store.start()
-    asyncio.run(last_life([writer], store.port))
+    await last_life([writer], store.port)
     assert store.stop() == 0

@@ -16,6 +16,8 @@ import pytest
 from headrace import wire
 from headrace.model.names import container_of_segment
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 60.0
 STORES = 2
 CONTAINERS = 3
@@ -192,7 +194,7 @@ async def check_all(lives, stores):
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
+async def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
     random = Random(seed)
     stores = [
         make_store(
@@ -208,14 +210,14 @@ def test_every_request_happened_whole_or_not(make_store, tmp_path, seed):
 
     for store in stores:
         store.start()
-    asyncio.run(create_all(lives))
+    await create_all(lives)
     for _ in range(KILLS):
-        asyncio.run(one_life(lives, lambda: [store.kill() for store in stores], random.randint(*REQUESTS_PER_LIFE)))
+        await one_life(lives, lambda: [store.kill() for store in stores], random.randint(*REQUESTS_PER_LIFE))
         for store in stores:
             store.start()
-    asyncio.run(check_all(lives, stores))
+    await check_all(lives, stores)
     assert [store.stop() for store in stores] == [0] * STORES
     for store in stores:  # memory is empty now: everything comes from S3
         store.start()
-    asyncio.run(check_all(lives, stores))
+    await check_all(lives, stores)
     assert [store.stop() for store in stores] == [0] * STORES

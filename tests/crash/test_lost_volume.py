@@ -6,7 +6,11 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import pytest
+
 from headrace import wire
+
+pytestmark = pytest.mark.anyio
 
 WAIT_S = 60.0
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(4)]  # in several containers
@@ -62,28 +66,28 @@ def events(segment: str, count: int) -> bytes:
     return b"".join(event(segment, number) for number in range(count))
 
 
-def test_store_is_replaced_without_loss_after_a_clean_shutdown(make_store, tmp_path: Path) -> None:
+async def test_store_is_replaced_without_loss_after_a_clean_shutdown(make_store, tmp_path: Path) -> None:
     store = make_store(flush_age_s=3600)  # all of it reaches tier 2 at the stop
     store.start()
-    asyncio.run(_fill(store.port, 50))
+    await _fill(store.port, 50)
     assert store.stop() == 0
     shutil.rmtree(tmp_path / "data")
     store.start()
-    asyncio.run(_go_on(store.port, 50, exact=True))
+    await _go_on(store.port, 50, exact=True)
     assert store.stop() == 0
 
 
-def test_a_store_that_was_lost_is_replaced_with_what_tier_2_has(make_store, tmp_path: Path) -> None:
+async def test_a_store_that_was_lost_is_replaced_with_what_tier_2_has(make_store, tmp_path: Path) -> None:
     store = make_store(flush_age_s=0)
     store.start()
-    asyncio.run(_fill(store.port, 50))
+    await _fill(store.port, 50)
     assert store.stop() == 0
     store.start()  # on its volume: from here on it is killed with a snapshot that is not the last word
-    asyncio.run(_append_more(store.port, 50, 60))
+    await _append_more(store.port, 50, 60)
     store.kill()
     shutil.rmtree(tmp_path / "data")
     store.start()
-    asyncio.run(_go_on(store.port, 60, exact=False))
+    await _go_on(store.port, 60, exact=False)
     assert store.stop() == 0
 
 

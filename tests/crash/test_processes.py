@@ -17,6 +17,8 @@ from headrace import wire
 from headrace.model.names import container_of_segment
 from segmentstore_fargate.layout import was_served
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 60.0
 CONTAINERS = 4
 READY = re.compile(r"ready store=store-0\.(\d) host=127\.0\.0\.1 port=(\d+) containers=([\d,]+)\n")
@@ -75,33 +77,33 @@ def _segment_of(container: int) -> str:
     return next(name for name in names if container_of_segment(name, CONTAINERS) == container)
 
 
-def _write(port: int, container: int) -> None:
+async def _write(port: int, container: int) -> None:
     segment = _segment_of(container)
     create, set_up = wire.CreateSegment(1, segment, 0, 0), wire.SetupAppend(2, 9, segment)
-    replies = asyncio.run(_ask(port, create, set_up, wire.AppendBlockEnd(9, 3, b"abc", 1, 1, 3)))
+    replies = await _ask(port, create, set_up, wire.AppendBlockEnd(9, 3, b"abc", 1, 1, 3))
     assert isinstance(replies[2], wire.DataAppended), replies
 
 
-def _length(port: int, container: int) -> int:
-    (info,) = asyncio.run(_ask(port, wire.GetStreamSegmentInfo(4, _segment_of(container))))
+async def _length(port: int, container: int) -> int:
+    (info,) = await _ask(port, wire.GetStreamSegmentInfo(4, _segment_of(container)))
     assert isinstance(info, wire.StreamSegmentInfo), info
     return info.write_offset
 
 
-def test_each_process_has_its_containers_and_survives_the_others(supervise, tmp_path: Path) -> None:
+async def test_each_process_has_its_containers_and_survives_the_others(supervise, tmp_path: Path) -> None:
     supervisor = supervise()
     processes = _ready(supervisor, 2)
     assert was_served(tmp_path / "data"), "or its supervisor could give up a volume with events"
     assert {number: containers for number, (_, containers) in processes.items()} == {0: (0, 2), 1: (1, 3)}
     for port, containers in processes.values():
-        _write(port, containers[0])
+        await _write(port, containers[0])
     first_port = processes[0][0]
-    (refused,) = asyncio.run(_ask(first_port, wire.GetStreamSegmentInfo(4, _segment_of(1))))
+    (refused,) = await _ask(first_port, wire.GetStreamSegmentInfo(4, _segment_of(1)))
     assert isinstance(refused, wire.WrongHost)
     os.kill(_holder(tmp_path / "data" / "process-1" / "journal"), signal.SIGKILL)
     second_port = _ready(supervisor, 1)[1][0]
-    assert _length(second_port, 1) == 3
-    assert _length(first_port, 0) == 3
+    assert await _length(second_port, 1) == 3
+    assert await _length(first_port, 0) == 3
     supervisor.send_signal(signal.SIGTERM)
     assert supervisor.wait(WAIT_S) == 0
 

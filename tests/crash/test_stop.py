@@ -15,6 +15,8 @@ import pytest
 
 from headrace import wire
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 60.0
 SEGMENT, WRITER = "scope/stream/0.#epoch.0", 4
 BLOCK = 2_000
@@ -84,36 +86,36 @@ async def _stopped_under_load(port: int, stop: Callable[[], int]) -> tuple[int, 
     return code, await load
 
 
-def test_shutdown_under_load_leaves_nothing_on_the_volume(make_store, tmp_path: Path) -> None:
+async def test_shutdown_under_load_leaves_nothing_on_the_volume(make_store, tmp_path: Path) -> None:
     store = make_store(flush_age_s=3600, log_level="INFO")
     store.start()
-    code, acknowledged = asyncio.run(_stopped_under_load(store.port, store.stop))
+    code, acknowledged = await _stopped_under_load(store.port, store.stop)
     assert code == 0
     log = (tmp_path / "store.log").read_text()
     assert log.count("event=last_snapshot") == log.count("clean=True") == 3
     shutil.rmtree(tmp_path / "data")
     store.start()
-    found = asyncio.run(_found(store.port))
+    found = await _found(store.port)
     assert found == list(range(1, len(found) + 1))
     assert len(found) >= acknowledged
     assert store.stop() == 0
 
 
 @pytest.mark.parametrize(("deadline_s", "ending"), [(3600, "stop_at_once"), (0, "stop")])
-def test_shutdown_without_tier_2_ends_in_time_and_loses_nothing(
+async def test_shutdown_without_tier_2_ends_in_time_and_loses_nothing(
     make_store, aws_emulator, tmp_path: Path, deadline_s, ending
 ) -> None:
     store = make_store(flush_age_s=3600, stop_deadline_s=deadline_s)
     store.start()
     aws_emulator.send_signal(signal.SIGSTOP)
     try:
-        code, acknowledged = asyncio.run(_stopped_under_load(store.port, getattr(store, ending)))
+        code, acknowledged = await _stopped_under_load(store.port, getattr(store, ending))
     finally:
         aws_emulator.send_signal(signal.SIGCONT)
     assert code == 1
     assert "event=stop_cut_short" in (tmp_path / "store.log").read_text()
     store.start()
-    found = asyncio.run(_found(store.port))
+    found = await _found(store.port)
     assert found == list(range(1, len(found) + 1))
     assert len(found) >= acknowledged
     assert store.stop() == 0

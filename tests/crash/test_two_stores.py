@@ -17,6 +17,8 @@ from headrace.model.cluster import StoreState
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment
 
+pytestmark = pytest.mark.anyio
+
 WAIT_S = 60.0
 PAUSE_S = 0.05
 CONTAINERS = 4
@@ -207,48 +209,42 @@ def owners(metadata: DynamoMetadataStore) -> list[str]:
     return [state.claim.store_id for state in ClusterRecords(metadata).containers(range(CONTAINERS)) if state.claim]
 
 
-def test_killed_store_recovers_its_containers_from_its_disk(two_stores, metadata) -> None:
+async def test_killed_store_recovers_its_containers_from_its_disk(two_stores, metadata) -> None:
     first, second = two_stores(flush_age_s=3600)  # what is acknowledged is on one disk only
     first.start()
     second.start()
     assert (first.containers, second.containers) == ([0, 2], [1, 3])
 
-    async def scenario() -> None:
-        traffic = Traffic(metadata)
-        await traffic.start()
-        await traffic.progress()
-        await asyncio.to_thread(second.kill)
-        await asyncio.to_thread(second.start)
-        await traffic.progress()
-        await traffic.end()
-
-    asyncio.run(scenario())
+    traffic = Traffic(metadata)
+    await traffic.start()
+    await traffic.progress()
+    await asyncio.to_thread(second.kill)
+    await asyncio.to_thread(second.start)
+    await traffic.progress()
+    await traffic.end()
     assert second.containers == [1, 3]
     assert owners(metadata) == ["store-0", "store-1", "store-0", "store-1"]
     assert [first.stop(), second.stop()] == [0, 0]
 
 
-def test_stopped_store_hands_over_and_gets_some_containers_again(two_stores, metadata, tmp_path) -> None:
+async def test_stopped_store_hands_over_and_gets_some_containers_again(two_stores, metadata, tmp_path) -> None:
     first, second = two_stores(flush_age_s=3600, log_level="INFO")
     first.start()
     second.start()
 
-    async def scenario() -> None:
-        traffic = Traffic(metadata)
-        await traffic.start()
-        await traffic.progress()
-        assert await asyncio.to_thread(second.stop) == 0
-        await until(lambda: owners(metadata) == ["store-0"] * CONTAINERS)
-        lease = ClusterRecords(metadata).lease("store-1")
-        assert lease is not None
-        assert lease.lease.state is StoreState.LEFT
-        await traffic.progress()
-        await asyncio.to_thread(second.start)
-        await until(lambda: sorted(owners(metadata)) == ["store-0", "store-0", "store-1", "store-1"])
-        await traffic.progress()
-        await traffic.end()
-
-    asyncio.run(scenario())
+    traffic = Traffic(metadata)
+    await traffic.start()
+    await traffic.progress()
+    assert await asyncio.to_thread(second.stop) == 0
+    await until(lambda: owners(metadata) == ["store-0"] * CONTAINERS)
+    lease = ClusterRecords(metadata).lease("store-1")
+    assert lease is not None
+    assert lease.lease.state is StoreState.LEFT
+    await traffic.progress()
+    await asyncio.to_thread(second.start)
+    await until(lambda: sorted(owners(metadata)) == ["store-0", "store-0", "store-1", "store-1"])
+    await traffic.progress()
+    await traffic.end()
     assert (tmp_path / "store.log").read_text().count("event=handed_over") == 2
     assert [second.stop(), first.stop()] == [0, 0]
     first.start()

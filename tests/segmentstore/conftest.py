@@ -1,237 +1,21 @@
-"""A whole segment store in one process on memory adapters, and a raw client of the wire protocol."""
+"""The worlds in which segment stores run, and the fakes of a store's process."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from random import Random
 from typing import Any, TypeVar
 
 import pytest
 from store_process import Aws
+from store_world import WAIT_S, World
 
-from headrace import wire
-from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.adapters.memory.scaling_reports import MemoryScalingReports
-from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
-from headrace.model.errors import HeadraceError
-from headrace.ports.metadata_store import Create, Key, Replace
-from headrace.segmentstore.log.journal import Journal
-from headrace.segmentstore.log.journal_ledgers import JournalLedgers
-from headrace.segmentstore.store import SegmentStore
-from headrace.segmentstore.tables.limits import TableLimits
-from headrace.segmentstore.tiering.limits import StorageLimits
 from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import wiring
 from segmentstore_fargate.config import StoreConfig, read_config
 
-WAIT_S = 20.0
-"""Far beyond what any test needs: it only turns a hang into a failure."""
-
 Result = TypeVar("Result")
-
-
-class ManualClock:
-    """Time stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def advance(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
-
-
-class WireClient:
-    """Sends commands, collects replies."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._request_ids = itertools.count(1)
-
-    def next_id(self) -> int:
-        return next(self._request_ids)
-
-    def send(self, *commands: wire.WireCommand) -> None:
-        for command in commands:
-            self._writer.write(wire.encode(command))
-
-    def send_raw(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def drain_to_server(self) -> None:
-        """Let the server see what was sent so far, in a read of its own."""
-        await self._writer.drain()
-        await asyncio.sleep(0)
-
-    async def receive(self) -> wire.WireCommand:
-        header = await asyncio.wait_for(self._reader.readexactly(8), WAIT_S)
-        type_code, length = wire.decode_header(header)
-        payload = await asyncio.wait_for(self._reader.readexactly(length), WAIT_S)
-        return wire.decode(type_code, memoryview(payload))
-
-    async def call(self, command: wire.WireCommand) -> Any:
-        self.send(command)
-        return await self.receive()
-
-    async def closed(self) -> bool:
-        """Wait until the server has closed the connection."""
-        try:
-            return await asyncio.wait_for(self._reader.read(), WAIT_S) is not None
-        except ConnectionResetError:
-            return True
-
-    def close(self) -> None:
-        self._writer.close()
-
-    # Shorthands
-
-    async def create(self, segment: str) -> None:
-        assert await self.call(wire.CreateSegment(7, segment, 0, 0)) == wire.SegmentCreated(7, segment)
-
-    async def set_up(self, segment: str, writer_id: int) -> int:
-        reply = await self.call(wire.SetupAppend(8, writer_id, segment))
-        assert isinstance(reply, wire.AppendSetup), reply
-        return reply.last_event_number
-
-    async def append(self, writer_id: int, number: int, data: bytes, count: int = 1) -> wire.DataAppended:
-        reply = await self.call(wire.AppendBlockEnd(writer_id, len(data), data, count, number, 9))
-        assert isinstance(reply, wire.DataAppended), reply
-        return reply
-
-    async def read_all(self, segment: str, *, start: int = 0) -> bytes:
-        """The bytes from `start` to the present end of the segment."""
-        info = await self.call(wire.GetStreamSegmentInfo(10, segment))
-        assert isinstance(info, wire.StreamSegmentInfo), info
-        data = bytearray()
-        while start + len(data) < info.write_offset:
-            reply = await self.call(wire.ReadSegment(segment, start + len(data), 1 << 20, "", 11))
-            assert isinstance(reply, wire.SegmentRead), reply
-            assert len(reply.data) > 0
-            data += reply.data
-        return bytes(data)
-
-
-@dataclass
-class World:
-    """What outlives a store: disk, tier 2, metadata, time. Settings count for the next start."""
-
-    disk: MemoryJournalDisk = field(default_factory=MemoryJournalDisk)
-    metadata: MemoryMetadataStore = field(default_factory=MemoryMetadataStore)
-    chunks: MemoryChunkStorage = field(default_factory=MemoryChunkStorage)
-    clock: ManualClock = field(default_factory=ManualClock)
-    reports: MemoryScalingReports = field(default_factory=MemoryScalingReports)
-    container_count: int = 2
-    opens: tuple[int, ...] | None = None
-    """Containers that a store opens at its start; None: all."""
-    cache_bytes: int = 8 << 20
-    block_bytes: int = 64 << 10
-    file_bytes: int = 4 << 20
-    limits: StorageLimits = field(
-        default_factory=lambda: StorageLimits(flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, retry_first_s=0.01)
-    )
-    table_limits: TableLimits = field(default_factory=TableLimits)
-    failures: list[tuple[int, HeadraceError]] = field(default_factory=list)
-    """The containers of its stores that have stopped for good, and why."""
-    random: Random = field(default_factory=lambda: Random(42))
-
-    def claim(self, container: int) -> int:
-        """Take a container over; the epoch."""
-        key = Key(CLUSTER_PARTITION, claim_sort(container))
-        body = claim_body(ContainerClaim("store-0", "127.0.0.1", 1, "local"))
-        found = self.metadata.get(key)
-        if found is None:
-            self.metadata.write(Create(key, body))
-            return 0
-        self.metadata.write(Replace(key, body, found.version))
-        return found.version + 1
-
-    @asynccontextmanager
-    async def running(self, *, graceful: bool = True) -> AsyncIterator[RunningStore]:
-        """A store on this world. Without `graceful` it ends as by kill -9: nothing is flushed or checkpointed."""
-        loop = asyncio.get_running_loop()
-        journal = Journal(
-            self.disk, lambda: self.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=self.file_bytes
-        )
-        journal.start()
-        store = SegmentStore(
-            JournalLedgers(journal),
-            self.cache_bytes,
-            self.clock,
-            self.metadata,
-            self.chunks,
-            container_count=self.container_count,
-            block_bytes=self.block_bytes,
-            on_failure=lambda container, error: self.failures.append((container.container, error)),
-            limits=self.limits,
-            scaling_reports=self.reports,
-            table_limits=self.table_limits,
-        )
-        listener = WireListener(store, lambda: self.random.getrandbits(128))
-        running = RunningStore(self, store, journal, listener)
-        try:
-            for container in range(self.container_count) if self.opens is None else self.opens:
-                await store.open_container(container, self.claim(container))
-            bound = bind_socket("127.0.0.1", 0)
-            running.port = bound.getsockname()[1]
-            await listener.start(bound)
-            yield running
-        finally:
-            for client in running.clients:
-                client.close()
-            await listener.stop()
-            await store.close(WAIT_S if graceful else 0)
-            await asyncio.to_thread(journal.close)
-
-
-@dataclass
-class RunningStore:
-    world: World
-    store: SegmentStore
-    journal: Journal
-    listener: WireListener
-    port: int = 0
-    clients: list[WireClient] = field(default_factory=list)
-
-    async def connect(self) -> WireClient:
-        client = WireClient(*await asyncio.open_connection("127.0.0.1", self.port))
-        self.clients.append(client)
-        hello = await client.call(wire.Hello(17, 5))
-        assert hello == wire.Hello(17, 5)
-        return client
-
-    async def flush(self) -> None:
-        """Bring everything durable to tier 2."""
-
-        def flushed() -> bool:
-            self.world.clock.advance(2e6)
-            return not any(owned.container.dirty for owned in self.store.owned.values())
-
-        await self.until(flushed)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop run until the condition holds."""
-
-        async def poll() -> None:
-            while not condition():
-                for owned in self.store.owned.values():
-                    owned.writer.wake()
-                await asyncio.sleep(0.001)
-
-        await asyncio.wait_for(poll(), WAIT_S)
 
 
 @pytest.fixture
@@ -246,16 +30,12 @@ def make_world() -> Callable[..., World]:
 
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Result]], Result]:
-    """Runs a coroutine to its end."""
+    """Runs a coroutine to its end, for a test that is not an async function itself."""
 
     def runner(work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run(_bounded(work))
+        return asyncio.run(asyncio.wait_for(work, 4 * WAIT_S))
 
     return runner
-
-
-async def _bounded(work: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(work, 4 * WAIT_S)
 
 
 @pytest.fixture

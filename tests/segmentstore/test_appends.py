@@ -3,125 +3,103 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import AsyncIterator
 
 import pytest
+from store_world import RunningStore, WireClient, World
 
 from headrace import wire
+
+pytestmark = pytest.mark.anyio
 
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 0xFFEEDDCCBBAA99887766554433221100
 
 
 @pytest.fixture
-def on_segment(world, run):
-    """Runs a scenario with a client that has set its writer up on a new segment."""
+async def running(world: World) -> AsyncIterator[RunningStore]:
+    async with world.running() as running:
+        yield running
 
-    def runner(scenario):
-        async def whole():
-            async with world.running() as running:
-                client = await running.connect()
-                await client.create(SEGMENT)
-                assert await client.set_up(SEGMENT, WRITER) == wire.NO_EVENT_NUMBER
-                await scenario(running, client)
 
-        run(whole())
-
-    return runner
+@pytest.fixture
+async def client(running: RunningStore) -> WireClient:
+    """A client that has set up its writer on a new segment."""
+    client = await running.connect()
+    await client.create(SEGMENT)
+    assert await client.set_up(SEGMENT, WRITER) == wire.NO_EVENT_NUMBER
+    return client
 
 
 def block_end(number, data=b"data", **fields):
     return wire.AppendBlockEnd(WRITER, fields.pop("whole", len(data)), data, fields.pop("count", 1), number, number)
 
 
-def test_event_number_zero_and_gaps_are_fine(on_segment):
-    async def scenario(running, client):
-        assert (await client.append(WRITER, 0, b"a")).event_number == 0
-        assert (await client.append(WRITER, 100, b"b")).previous_event_number == 0
-
-    on_segment(scenario)
+async def test_event_number_zero_and_gaps_are_fine(client):
+    assert (await client.append(WRITER, 0, b"a")).event_number == 0
+    assert (await client.append(WRITER, 100, b"b")).previous_event_number == 0
 
 
-def test_pipelined_appends_are_acknowledged_in_order(on_segment):
-    async def scenario(running, client):
-        client.send(*(block_end(number, b"%03d" % number) for number in range(200)))
-        acknowledged, previous = -1, wire.NO_EVENT_NUMBER
-        while acknowledged < 199:
-            reply = await client.receive()
-            assert isinstance(reply, wire.DataAppended)
-            assert reply.previous_event_number == previous
-            assert reply.event_number > acknowledged
-            assert reply.current_segment_write_offset == 3 * (reply.event_number + 1)
-            acknowledged = previous = reply.event_number
-        assert await client.read_all(SEGMENT) == b"".join(b"%03d" % number for number in range(200))
-
-    on_segment(scenario)
+async def test_pipelined_appends_are_acknowledged_in_order(client):
+    client.send(*(block_end(number, b"%03d" % number) for number in range(200)))
+    acknowledged, previous = -1, wire.NO_EVENT_NUMBER
+    while acknowledged < 199:
+        reply = await client.receive()
+        assert isinstance(reply, wire.DataAppended)
+        assert reply.previous_event_number == previous
+        assert reply.event_number > acknowledged
+        assert reply.current_segment_write_offset == 3 * (reply.event_number + 1)
+        acknowledged = previous = reply.event_number
+    assert await client.read_all(SEGMENT) == b"".join(b"%03d" % number for number in range(200))
 
 
 @pytest.mark.parametrize("number", [5, 4])
-def test_repeated_event_number_closes_the_connection(on_segment, number):
-    async def scenario(running, client):
-        await client.append(WRITER, 5, b"once")
-        client.send(block_end(number))
-        assert await client.closed()
-        other = await running.connect()
-        assert await other.set_up(SEGMENT, WRITER) == 5
-        assert await other.read_all(SEGMENT) == b"once"
-
-    on_segment(scenario)
+async def test_repeated_event_number_closes_the_connection(running, client, number):
+    await client.append(WRITER, 5, b"once")
+    client.send(block_end(number))
+    assert await client.closed()
+    other = await running.connect()
+    assert await other.set_up(SEGMENT, WRITER) == 5
+    assert await other.read_all(SEGMENT) == b"once"
 
 
-def test_two_connections_of_one_writer_never_both_append(on_segment):
-    async def scenario(running, client):
-        await client.append(WRITER, 1, b"one")
-        newer = await running.connect()
-        assert await newer.set_up(SEGMENT, WRITER) == 1
-        await newer.append(WRITER, 2, b"two")
-        reply = await client.call(block_end(2, b"again"))
-        assert reply == wire.InvalidEventNumber(WRITER, 2, "", 2)
-        assert await client.closed()
-        assert await newer.read_all(SEGMENT) == b"onetwo"
-
-    on_segment(scenario)
+async def test_two_connections_of_one_writer_never_both_append(running, client):
+    await client.append(WRITER, 1, b"one")
+    newer = await running.connect()
+    assert await newer.set_up(SEGMENT, WRITER) == 1
+    await newer.append(WRITER, 2, b"two")
+    reply = await client.call(block_end(2, b"again"))
+    assert reply == wire.InvalidEventNumber(WRITER, 2, "", 2)
+    assert await client.closed()
+    assert await newer.read_all(SEGMENT) == b"onetwo"
 
 
-def test_a_writer_that_was_not_set_up_is_cut_off(on_segment):
-    async def scenario(running, client):
-        client.send(wire.AppendBlockEnd(WRITER + 1, 4, b"data", 1, 1, 1))
-        assert await client.closed()
-        assert running.store.pool.untiered_bytes == 0
-
-    on_segment(scenario)
+async def test_a_writer_that_was_not_set_up_is_cut_off(running, client):
+    client.send(wire.AppendBlockEnd(WRITER + 1, 4, b"data", 1, 1, 1))
+    assert await client.closed()
+    assert running.store.pool.untiered_bytes == 0
 
 
-def test_set_up_on_a_missing_segment(on_segment):
-    async def scenario(running, client):
-        reply = await client.call(wire.SetupAppend(5, WRITER, "scope/stream/9.#epoch.0"))
-        assert reply == wire.NoSuchSegment(5, "scope/stream/9.#epoch.0")
-
-    on_segment(scenario)
+async def test_set_up_on_a_missing_segment(client):
+    reply = await client.call(wire.SetupAppend(5, WRITER, "scope/stream/9.#epoch.0"))
+    assert reply == wire.NoSuchSegment(5, "scope/stream/9.#epoch.0")
 
 
-def test_a_sealed_segment_refuses_after_what_was_in_flight(on_segment):
-    async def scenario(running, client):
-        await client.append(WRITER, 1, b"one")
-        other = await running.connect()
-        assert await other.call(wire.SealSegment(3, SEGMENT)) == wire.SegmentSealed(3, SEGMENT)
-        client.send(block_end(2), block_end(3), wire.SetupAppend(9, WRITER, SEGMENT))
-        assert await client.receive() == wire.SegmentIsSealed(2, SEGMENT, "", 2)
-        # What was sent behind the refused append is dropped, and the writer learns what is stored.
-        assert await client.receive() == wire.AppendSetup(9, SEGMENT, WRITER, 1)
-        assert await other.read_all(SEGMENT) == b"one"
-
-    on_segment(scenario)
+async def test_a_sealed_segment_refuses_after_what_was_in_flight(running, client):
+    await client.append(WRITER, 1, b"one")
+    other = await running.connect()
+    assert await other.call(wire.SealSegment(3, SEGMENT)) == wire.SegmentSealed(3, SEGMENT)
+    client.send(block_end(2), block_end(3), wire.SetupAppend(9, WRITER, SEGMENT))
+    assert await client.receive() == wire.SegmentIsSealed(2, SEGMENT, "", 2)
+    # What was sent behind the refused append is dropped, and the writer learns what is stored.
+    assert await client.receive() == wire.AppendSetup(9, SEGMENT, WRITER, 1)
+    assert await other.read_all(SEGMENT) == b"one"
 
 
-def test_a_removed_segment_refuses(on_segment):
-    async def scenario(running, client):
-        other = await running.connect()
-        assert await other.call(wire.DeleteSegment(3, SEGMENT)) == wire.SegmentDeleted(3, SEGMENT)
-        assert await client.call(block_end(1)) == wire.NoSuchSegment(1, SEGMENT)
-
-    on_segment(scenario)
+async def test_a_removed_segment_refuses(running, client):
+    other = await running.connect()
+    assert await other.call(wire.DeleteSegment(3, SEGMENT)) == wire.SegmentDeleted(3, SEGMENT)
+    assert await client.call(block_end(1)) == wire.NoSuchSegment(1, SEGMENT)
 
 
 # Blocks in two parts
@@ -151,18 +129,15 @@ def padding(length):
          b"x" * 200_000 + b"y" * 99_000 + b"z" * 150_000),
     ],
 )  # fmt: skip
-def test_blocks_in_two_parts(on_segment, start, end, stored):
-    async def scenario(running, client):
-        client.send(block(start), wire.KeepAlive(), end)
-        assert await client.receive() == wire.KeepAlive()
-        reply = await client.receive()
-        assert isinstance(reply, wire.DataAppended)
-        assert reply.current_segment_write_offset == len(stored)
-        assert await client.read_all(SEGMENT) == stored
-        await running.flush()
-        assert await client.read_all(SEGMENT) == stored
-
-    on_segment(scenario)
+async def test_blocks_in_two_parts(running, client, start, end, stored):
+    client.send(block(start), wire.KeepAlive(), end)
+    assert await client.receive() == wire.KeepAlive()
+    reply = await client.receive()
+    assert isinstance(reply, wire.DataAppended)
+    assert reply.current_segment_write_offset == len(stored)
+    assert await client.read_all(SEGMENT) == stored
+    await running.flush()
+    assert await client.read_all(SEGMENT) == stored
 
 
 @pytest.mark.parametrize(
@@ -181,41 +156,32 @@ def test_blocks_in_two_parts(on_segment, start, end, stored):
         [block_end(1, b"data", count=-1)],
     ],
 )
-def test_broken_blocks_close_the_connection_and_store_nothing(on_segment, commands):
-    async def scenario(running, client):
-        client.send(*commands)
-        assert await client.closed()
-        other = await running.connect()
-        assert await other.set_up(SEGMENT, WRITER) == wire.NO_EVENT_NUMBER
-        assert await other.read_all(SEGMENT) == b""
-        assert running.store.pool.untiered_bytes == 0
-
-    on_segment(scenario)
+async def test_broken_blocks_close_the_connection_and_store_nothing(running, client, commands):
+    client.send(*commands)
+    assert await client.closed()
+    other = await running.connect()
+    assert await other.set_up(SEGMENT, WRITER) == wire.NO_EVENT_NUMBER
+    assert await other.read_all(SEGMENT) == b""
+    assert running.store.pool.untiered_bytes == 0
 
 
 # Conditional appends
 
 
-def test_a_conditional_append_is_stored_with_its_event_header(on_segment):
-    async def scenario(running, client):
-        reply = await client.call(wire.ConditionalAppend(WRITER, 7, 0, b"event", 3))
-        assert reply == wire.DataAppended(WRITER, 7, wire.NO_EVENT_NUMBER, 3, 13)
-        assert await client.read_all(SEGMENT) == struct.pack(">ii", 0, 5) + b"event"
-
-    on_segment(scenario)
+async def test_a_conditional_append_is_stored_with_its_event_header(client):
+    reply = await client.call(wire.ConditionalAppend(WRITER, 7, 0, b"event", 3))
+    assert reply == wire.DataAppended(WRITER, 7, wire.NO_EVENT_NUMBER, 3, 13)
+    assert await client.read_all(SEGMENT) == struct.pack(">ii", 0, 5) + b"event"
 
 
-def test_failed_condition_leaves_its_event_number_usable(on_segment):
-    async def scenario(running, client):
-        reply = await client.call(wire.ConditionalAppend(WRITER, 7, 1, b"event", 3))
-        assert reply == wire.ConditionalCheckFailed(WRITER, 7, 3)
-        reply = await client.call(wire.ConditionalBlockEnd(WRITER, 7, 0, b"raw", 4))
-        assert reply == wire.DataAppended(WRITER, 7, wire.NO_EVENT_NUMBER, 4, 3)
-        reply = await client.call(wire.ConditionalBlockEnd(WRITER, 8, 0, b"raw", 5))
-        assert reply == wire.ConditionalCheckFailed(WRITER, 8, 5)
-        assert await client.read_all(SEGMENT) == b"raw"
-
-    on_segment(scenario)
+async def test_failed_condition_leaves_its_event_number_usable(client):
+    reply = await client.call(wire.ConditionalAppend(WRITER, 7, 1, b"event", 3))
+    assert reply == wire.ConditionalCheckFailed(WRITER, 7, 3)
+    reply = await client.call(wire.ConditionalBlockEnd(WRITER, 7, 0, b"raw", 4))
+    assert reply == wire.DataAppended(WRITER, 7, wire.NO_EVENT_NUMBER, 4, 3)
+    reply = await client.call(wire.ConditionalBlockEnd(WRITER, 8, 0, b"raw", 5))
+    assert reply == wire.ConditionalCheckFailed(WRITER, 8, 5)
+    assert await client.read_all(SEGMENT) == b"raw"
 
 
 # Bytes that are no protocol
@@ -236,43 +202,34 @@ def test_failed_condition_leaves_its_event_number_usable(on_segment):
         struct.pack(">iiQQqqii", 5, 100, 0, 1, 1, 1, 1, 4),
     ],
 )
-def test_garbage_closes_only_its_own_connection(on_segment, data):
-    async def scenario(running, client):
-        stranger = await running.connect()
-        stranger.send_raw(data)
-        assert await stranger.closed()
-        await client.append(WRITER, 1, b"still here")
-        assert running.store.pool.untiered_bytes == len(b"still here")
-
-    on_segment(scenario)
+async def test_garbage_closes_only_its_own_connection(running, client, data):
+    stranger = await running.connect()
+    stranger.send_raw(data)
+    assert await stranger.closed()
+    await client.append(WRITER, 1, b"still here")
+    assert running.store.pool.untiered_bytes == len(b"still here")
 
 
-def test_a_client_of_another_age_is_told_and_cut_off(on_segment):
-    async def scenario(running, client):
-        stranger = await running.connect()
-        assert await stranger.call(wire.Hello(99, 18)) == wire.Hello(17, 5)
-        assert await stranger.closed()
-
-    on_segment(scenario)
+async def test_a_client_of_another_age_is_told_and_cut_off(running):
+    stranger = await running.connect()
+    assert await stranger.call(wire.Hello(99, 18)) == wire.Hello(17, 5)
+    assert await stranger.closed()
 
 
-def test_bytes_may_come_one_by_one(on_segment):
-    async def scenario(running, client):
-        frames = [
-            block_end(1, b"first"),
-            wire.KeepAlive(),
-            wire.ConditionalAppend(WRITER, 2, 5, b"event", 3),
-            wire.GetStreamSegmentInfo(4, SEGMENT),
-        ]
-        for byte in b"".join(map(wire.encode, frames)):
-            client.send_raw(bytes([byte]))
-            await client.drain_to_server()
-        kinds, acknowledged = set(), 0
-        while acknowledged < 2 or len(kinds) < 3:  # one acknowledgement may speak for both appends
-            reply = await client.receive()
-            kinds.add(type(reply))
-            acknowledged = max(acknowledged, getattr(reply, "event_number", 0))
-        assert kinds == {wire.DataAppended, wire.KeepAlive, wire.StreamSegmentInfo}
-        assert await client.read_all(SEGMENT) == b"first" + struct.pack(">ii", 0, 5) + b"event"
-
-    on_segment(scenario)
+async def test_bytes_may_come_one_by_one(client):
+    frames = [
+        block_end(1, b"first"),
+        wire.KeepAlive(),
+        wire.ConditionalAppend(WRITER, 2, 5, b"event", 3),
+        wire.GetStreamSegmentInfo(4, SEGMENT),
+    ]
+    for byte in b"".join(map(wire.encode, frames)):
+        client.send_raw(bytes([byte]))
+        await client.drain_to_server()
+    kinds, acknowledged = set(), 0
+    while acknowledged < 2 or len(kinds) < 3:  # one acknowledgement may speak for both appends
+        reply = await client.receive()
+        kinds.add(type(reply))
+        acknowledged = max(acknowledged, getattr(reply, "event_number", 0))
+    assert kinds == {wire.DataAppended, wire.KeepAlive, wire.StreamSegmentInfo}
+    assert await client.read_all(SEGMENT) == b"first" + struct.pack(">ii", 0, 5) + b"event"

@@ -14,6 +14,8 @@ from headrace import wire
 from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 from headrace.segmentstore.containers import backfill
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 TABLE = "scope/_tables/table/0.#epoch.0"
@@ -75,86 +77,77 @@ async def killed(world, *, also=None):
     world.disk = world.disk.cut_power(1)
 
 
-def test_appends_continue_while_reads_wait_for_the_backfill(world, run, loads):
+async def test_appends_continue_while_reads_wait_for_the_backfill(world, loads):
     async def more(client):  # the log goes on behind the last byte that is wanted
         await client.create(TABLE)
 
-    async def scenario():
-        await killed(world, also=more)
-        async with world.running() as running:
-            client, reader = await running.connect(), await running.connect()
-            assert await client.set_up(SEGMENT, WRITER) == len(APPENDS)
-            reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
-            await reader.drain_to_server()
-            await client.append(WRITER, 6, b"new")
-            expected = b"".join(APPENDS) + b"new"
-            reply = await client.call(wire.ConditionalAppend(WRITER, 7, len(expected), b"er", 12))
-            expected += EVENT_HEADER + b"er"
-            assert reply == wire.DataAppended(WRITER, 7, 6, 12, len(expected))
-            await client.create(OTHER)
-            answer = asyncio.ensure_future(reader.receive())
-            await client.call(wire.SealSegment(6, SEGMENT))
-            assert not answer.done()
-            assert not running.store.owned[0].backfill.is_done
-            loads.release()
-            assert (await answer).data == expected[: len((await answer).data)]
-            assert await client.read_all(SEGMENT) == expected
-            assert next(running.store.owned[0].backfill._entries, None) is None  # nothing of the old log is held
-            await running.flush()
-            running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
-            assert await client.read_all(SEGMENT) == expected
-
-    run(scenario())
+    await killed(world, also=more)
+    async with world.running() as running:
+        client, reader = await running.connect(), await running.connect()
+        assert await client.set_up(SEGMENT, WRITER) == len(APPENDS)
+        reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
+        await reader.drain_to_server()
+        await client.append(WRITER, 6, b"new")
+        expected = b"".join(APPENDS) + b"new"
+        reply = await client.call(wire.ConditionalAppend(WRITER, 7, len(expected), b"er", 12))
+        expected += EVENT_HEADER + b"er"
+        assert reply == wire.DataAppended(WRITER, 7, 6, 12, len(expected))
+        await client.create(OTHER)
+        answer = asyncio.ensure_future(reader.receive())
+        await client.call(wire.SealSegment(6, SEGMENT))
+        assert not answer.done()
+        assert not running.store.owned[0].backfill.is_done
+        loads.release()
+        assert (await answer).data == expected[: len((await answer).data)]
+        assert await client.read_all(SEGMENT) == expected
+        assert next(running.store.owned[0].backfill._entries, None) is None  # nothing of the old log is held
+        await running.flush()
+        running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
+        assert await client.read_all(SEGMENT) == expected
 
 
-def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, run, loads):
-    async def scenario():
-        await killed(world)
-        async with world.running() as running:
-            owned = running.store.owned[0]
-            await owned.writer.stop()
-            world.clock.advance(2e6)
-            storing = asyncio.ensure_future(owned.writer.run_pass())
-            await asyncio.sleep(0)
-            loads.release()
-            await storing
-            assert owned.container.metadata.segments[SEGMENT].storage_length == sum(map(len, APPENDS))
-
-    run(scenario())
+async def test_storage_writer_waits_for_the_bytes_it_is_to_store(world, loads):
+    await killed(world)
+    async with world.running() as running:
+        owned = running.store.owned[0]
+        await owned.writer.stop()
+        world.clock.advance(2e6)
+        storing = asyncio.ensure_future(owned.writer.run_pass())
+        await asyncio.sleep(0)
+        loads.release()
+        await storing
+        assert owned.container.metadata.segments[SEGMENT].storage_length == sum(map(len, APPENDS))
 
 
-def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, run, loads):
+async def test_what_tier_2_has_is_read_while_the_rest_is_loaded(world, loads):
     stored = Random(8).randbytes(30_000)
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, stored)
-            await running.flush()
-            await running.store.owned[0].container.log.durable()
-            await running.store.owned[0].writer.stop()
-            await client.append(WRITER, 2, b"not stored")
-        world.disk = world.disk.cut_power(1)
-        async with world.running() as running:
-            reader, waiting = await running.connect(), await running.connect()
-            waiting.send(wire.ReadSegment(SEGMENT, len(stored), 1 << 20, "", 11))
-            read = b""
-            while len(read) < len(stored):
-                read += (await reader.call(wire.ReadSegment(SEGMENT, len(read), 1 << 20, "", 12))).data
-            assert read == stored
-            answer = asyncio.ensure_future(waiting.receive())
-            assert not running.store.owned[0].backfill.is_done
-            await reader.create(OTHER)
-            assert not answer.done()
-            loads.release()
-            assert (await answer).data == b"not stored"
-
-    run(scenario())
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, stored)
+        await running.flush()
+        await running.store.owned[0].container.log.durable()
+        await running.store.owned[0].writer.stop()
+        await client.append(WRITER, 2, b"not stored")
+    world.disk = world.disk.cut_power(1)
+    async with world.running() as running:
+        reader, waiting = await running.connect(), await running.connect()
+        waiting.send(wire.ReadSegment(SEGMENT, len(stored), 1 << 20, "", 11))
+        read = b""
+        while len(read) < len(stored):
+            read += (await reader.call(wire.ReadSegment(SEGMENT, len(read), 1 << 20, "", 12))).data
+        assert read == stored
+        answer = asyncio.ensure_future(waiting.receive())
+        assert not running.store.owned[0].backfill.is_done
+        await reader.create(OTHER)
+        assert not answer.done()
+        loads.release()
+        assert (await answer).data == b"not stored"
 
 
-def test_what_changes_meanwhile_is_right_afterwards(world, run, loads):
+async def test_what_changes_meanwhile_is_right_afterwards(world, loads):
     """A truncation, a deletion, and a merge of bytes that are not here yet."""
     moved = Random(9).randbytes(5000)
 
@@ -164,76 +157,64 @@ def test_what_changes_meanwhile_is_right_afterwards(world, run, loads):
             await client.set_up(name, number)
             await client.append(number, 1, moved)
 
-    async def scenario():
-        await killed(world, also=more)
-        async with world.running() as running:
-            client = await running.connect()
-            merged = await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
-            assert isinstance(merged, wire.SegmentsMerged)
-            assert await client.call(wire.DeleteSegment(4, OTHER)) == wire.SegmentDeleted(4, OTHER)
-            cut = len(APPENDS[0]) + 10
-            assert await client.call(wire.TruncateSegment(5, SEGMENT, cut)) == wire.SegmentTruncated(5, SEGMENT)
-            loads.release()
-            expected = (b"".join(APPENDS) + moved)[cut:]
-            assert await client.read_all(SEGMENT, start=cut) == expected
-            await running.flush()
-            running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
-            assert await client.read_all(SEGMENT, start=cut) == expected
-            assert running.store.pool._promised_bytes == 0
-
-    run(scenario())
+    await killed(world, also=more)
+    async with world.running() as running:
+        client = await running.connect()
+        merged = await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+        assert isinstance(merged, wire.SegmentsMerged)
+        assert await client.call(wire.DeleteSegment(4, OTHER)) == wire.SegmentDeleted(4, OTHER)
+        cut = len(APPENDS[0]) + 10
+        assert await client.call(wire.TruncateSegment(5, SEGMENT, cut)) == wire.SegmentTruncated(5, SEGMENT)
+        loads.release()
+        expected = (b"".join(APPENDS) + moved)[cut:]
+        assert await client.read_all(SEGMENT, start=cut) == expected
+        await running.flush()
+        running.store.owned[0].container.metadata.segments[SEGMENT].index.release_all()
+        assert await client.read_all(SEGMENT, start=cut) == expected
+        assert running.store.pool._promised_bytes == 0
 
 
-def test_a_table_waits_for_its_entries(world, run, loads):
+async def test_a_table_waits_for_its_entries(world, loads):
     async def put(client):
         table = TableClient(client, TABLE)
         await table.create()
         await table.put((b"key", -1, b"value"))
 
-    async def scenario():
-        await killed(world, also=put)
-        async with world.running() as running:
-            client = await running.connect()
-            asked = asyncio.ensure_future(TableClient(client, TABLE).values(b"key"))
-            await (await running.connect()).create(OTHER)
-            assert not asked.done()
-            loads.release()
-            assert await asked == [b"value"]
-
-    run(scenario())
+    await killed(world, also=put)
+    async with world.running() as running:
+        client = await running.connect()
+        asked = asyncio.ensure_future(TableClient(client, TABLE).values(b"key"))
+        await (await running.connect()).create(OTHER)
+        assert not asked.done()
+        loads.release()
+        assert await asked == [b"value"]
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
-def test_a_store_that_ends_amid_a_load_loses_nothing(world, run, loads, end):
-    async def scenario():
-        await killed(world)
-        async with world.running(graceful=end == "stopped") as running:
-            client = await running.connect()
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 6, b"new")
-            asyncio.get_running_loop().call_later(0.05, loads.release)
-            if end == "killed":
-                world.disk = world.disk.cut_power(2)
-        async with world.running() as running:
-            assert running.store.owned[0].backfill.is_done == (end == "stopped")
-            assert await (await running.connect()).read_all(SEGMENT) == b"".join(APPENDS) + b"new"
-
-    run(scenario())
+async def test_a_store_that_ends_amid_a_load_loses_nothing(world, loads, end):
+    await killed(world)
+    async with world.running(graceful=end == "stopped") as running:
+        client = await running.connect()
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 6, b"new")
+        asyncio.get_running_loop().call_later(0.05, loads.release)
+        if end == "killed":
+            world.disk = world.disk.cut_power(2)
+    async with world.running() as running:
+        assert running.store.owned[0].backfill.is_done == (end == "stopped")
+        assert await (await running.connect()).read_all(SEGMENT) == b"".join(APPENDS) + b"new"
 
 
-def test_a_log_that_cannot_be_read_stops_the_container(world, run, loads):
-    async def scenario():
-        await killed(world)
-        async with world.running(graceful=False) as running:
-            reader = await running.connect()
-            reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
-            loads.error = OSError(5, "Input/output error")
-            loads.release()
-            assert isinstance(await reader.receive(), wire.ErrorMessage)
-            assert await reader.closed()
-            assert not running.store.owned
-
-    run(scenario())
+async def test_a_log_that_cannot_be_read_stops_the_container(world, loads):
+    await killed(world)
+    async with world.running(graceful=False) as running:
+        reader = await running.connect()
+        reader.send(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 11))
+        loads.error = OSError(5, "Input/output error")
+        loads.release()
+        assert isinstance(await reader.receive(), wire.ErrorMessage)
+        assert await reader.closed()
+        assert not running.store.owned
     ((container, error),) = world.failures
     assert (container, error.message) == (0, "the log of container 0 cannot be read: [Errno 5] Input/output error")
 

@@ -87,7 +87,7 @@ class Conversation:
 class ModelStore:
     """A process; `logs` are on its disk and outlive it: epoch and events by container."""
 
-    def __init__(self, name: str, logs: dict[int, tuple[int, list[int]]], machine: Any) -> None:
+    def __init__(self, name: str, logs: dict[int, tuple[int, list[int]]], machine: ClusterMachine) -> None:
         self.name, self.logs, self.machine = name, logs, machine
         self.owned: dict[int, int] = {}
         self.opening: dict[int, int] = {}

@@ -26,6 +26,8 @@ from headrace.segmentstore.tiering.small_runs import (
     runs_to_merge,
 )
 
+pytestmark = pytest.mark.anyio
+
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
 WRITER = 5
 RUNS_MIN = 32
@@ -57,7 +59,7 @@ def test_many_runs_of_about_the_same_size_become_one():
 def test_what_makes_a_whole_chunk_becomes_one_and_no_more():
     mib = 1 << 20
     chosen = runs_to_merge(run_list([mib] * 20), RUNS_MIN)
-    assert sum(run.length for run in chosen) == COMPACTED_CHUNK_BYTES_MIN
+    assert sum(each.length for each in chosen) == COMPACTED_CHUNK_BYTES_MIN
     assert chosen[0].offset == 0
 
 
@@ -82,7 +84,7 @@ def test_what_is_chosen_is_contiguous_small_and_fits(shapes, runs_min):
         assert len(chosen) > 1
         assert fitting(chosen, REPLACED_WRITES_MAX) == len(chosen)
         assert all(run.length < COMPACTED_CHUNK_BYTES_MIN for run in chosen)
-        assert sum(run.length for run in chosen) < 2 * COMPACTED_CHUNK_BYTES_MIN
+        assert sum(each.length for each in chosen) < 2 * COMPACTED_CHUNK_BYTES_MIN
 
 
 @pytest.mark.parametrize("length", [50, 5_000, 300_000, 2_000_000])
@@ -97,13 +99,13 @@ def test_bytes_reach_a_large_chunk_after_few_rewrites(length):
             chosen = list(hints.choose(runs[-RUNS_LOOKED_AT:]))
             if chosen:
                 first = runs.index(chosen[0])
-                merged = ChunkRun(chosen[0].offset, sum(run.length for run in chosen), f"merged-{number}-{first}", 0)
+                merged = ChunkRun(chosen[0].offset, sum(each.length for each in chosen), f"merged-{number}-{first}", 0)
                 runs[first : first + len(chosen)] = [merged]
                 written += merged.length
                 hints.look_again("segment")
     assert written <= 4 * offset
     assert len(runs) <= 3 * RUNS_MIN + offset / COMPACTED_CHUNK_BYTES_MIN
-    small = sum(run.length for run in runs if run.length < COMPACTED_CHUNK_BYTES_MIN)
+    small = sum(each.length for each in runs if run.length < COMPACTED_CHUNK_BYTES_MIN)
     assert small < 3 * COMPACTED_CHUNK_BYTES_MIN
 
 
@@ -172,234 +174,213 @@ async def resting(running):
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_small_runs_become_one_and_every_byte_is_where_it_was(world, run, cached):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            expected = {}
-            for segment in SEGMENTS:
-                await client.create(segment)
-                expected[segment] = await small_runs(running, client, segment, 4)
-                if not cached:
-                    owned.container.metadata.segments[segment].index.release_all()
-            before = {segment: runs_of(world, segment) for segment in SEGMENTS}
-            for segment in SEGMENTS:  # whoever read a run knows where it was
-                assert await client.read_all(segment) == expected[segment]
-            before_merge = packed_objects(world)
-            await owned.container.log.durable()  # else the compactor leaves runs alone that the log may not know of
-            await owned.maintenance.run_pass()
-            assert len(packed_objects(world) - before_merge) == 1
-            assert_counts_agree(world.metadata)
-            for segment in SEGMENTS:
-                (merged,) = runs_of(world, segment)
-                assert (merged.offset, merged.end) == (0, before[segment][-1].end)
-                stored = world.chunks.read_now(merged.object_name, merged.position, merged.length)
-                assert stored == expected[segment]
+async def test_small_runs_become_one_and_every_byte_is_where_it_was(world, cached):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        expected = {}
+        for segment in SEGMENTS:
+            await client.create(segment)
+            expected[segment] = await small_runs(running, client, segment, 4)
+            if not cached:
                 owned.container.metadata.segments[segment].index.release_all()
-                assert await client.read_all(segment) == expected[segment]
-            world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
-            await owned.maintenance.run_pass()
-            assert len(counts_of(world.metadata)) == 1
-            running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
-            for segment in SEGMENTS:
-                assert await client.read_all(segment) == expected[segment]
-
-    run(scenario())
-
-
-def test_restart_drops_hints_but_new_runs_reveal_old_ones(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await resting(running)
-            await client.create(SEGMENTS[0])
-            expected = await small_runs(running, client, SEGMENTS[0], 3)
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 3
-            expected += await small_runs(running, client, SEGMENTS[0], 4, first=3)
-            await owned.maintenance.run_pass()
-            assert [run.length for run in runs_of(world, SEGMENTS[0])] == [len(expected)]
-
-    run(scenario())
+        before = {segment: runs_of(world, segment) for segment in SEGMENTS}
+        for segment in SEGMENTS:  # whoever read a run knows where it was
+            assert await client.read_all(segment) == expected[segment]
+        before_merge = packed_objects(world)
+        await owned.container.log.durable()  # else the compactor leaves runs alone that the log may not know of
+        await owned.maintenance.run_pass()
+        assert len(packed_objects(world) - before_merge) == 1
+        assert_counts_agree(world.metadata)
+        for segment in SEGMENTS:
+            (merged,) = runs_of(world, segment)
+            assert (merged.offset, merged.end) == (0, before[segment][-1].end)
+            stored = world.chunks.read_now(merged.object_name, merged.position, merged.length)
+            assert stored == expected[segment]
+            owned.container.metadata.segments[segment].index.release_all()
+            assert await client.read_all(segment) == expected[segment]
+        world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
+        await owned.maintenance.run_pass()
+        assert len(counts_of(world.metadata)) == 1
+        running.store.read_cache._remembered.clear()  # what is remembered of the old objects is still right
+        for segment in SEGMENTS:
+            assert await client.read_all(segment) == expected[segment]
 
 
-def test_a_run_that_the_log_may_forget_is_not_merged_yet(world, run):
+async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await resting(running)
+        await client.create(SEGMENTS[0])
+        expected = await small_runs(running, client, SEGMENTS[0], 3)
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 3
+        expected += await small_runs(running, client, SEGMENTS[0], 4, first=3)
+        await owned.maintenance.run_pass()
+        assert [each.length for each in runs_of(world, SEGMENTS[0])] == [len(expected)]
+
+
+async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world):
     """After a crash it would be written again at its old place, which must not be inside of a larger run by then."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            await client.create(SEGMENTS[0])
-            await small_runs(running, client, SEGMENTS[0], 3)
-            await owned.writer.stop()
-            await client.append(WRITER, 3, b"last")
-            held = HeldDisk(world.disk)
-            world.clock.advance(2e9)
-            await owned.writer.run_pass()
-            await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 4
-            held.release()
-            await owned.container.log.durable()
-            await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 1
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        await small_runs(running, client, SEGMENTS[0], 3)
+        await owned.writer.stop()
+        await client.append(WRITER, 3, b"last")
+        held = HeldDisk(world.disk)
+        world.clock.advance(2e9)
+        await owned.writer.run_pass()
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 4
+        held.release()
+        await owned.container.log.durable()
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 1
 
 
-def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            await client.create(SEGMENTS[0])
-            await small_runs(running, client, SEGMENTS[0], 4)
-            reservation = running.store.pool.reserve(running.store.pool.capacity_bytes // 2)
-            hoard = running.store.pool.reserve(1 << 20)
-            await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 4
-            running.store.pool.release(reservation)
-            running.store.pool.release(hoard)
-            honest = world.chunks.put
+async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        await small_runs(running, client, SEGMENTS[0], 4)
+        reservation = running.store.pool.reserve(running.store.pool.capacity_bytes // 2)
+        hoard = running.store.pool.reserve(1 << 20)
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 4
+        running.store.pool.release(reservation)
+        running.store.pool.release(hoard)
+        honest = world.chunks.put
 
-            async def refused(_name, _parts):
-                raise UnavailableError("slow down")
+        async def refused(_name, _parts):
+            raise UnavailableError("slow down")
 
-            world.chunks.put = refused
-            await client.append(WRITER, 4, b"x")
-            world.clock.advance(2e9)
-            await running.until(lambda: not owned.writer.is_calm)
-            assert not await owned.maintenance.run_pass()
-            world.chunks.put = honest
-            await running.flush()
-            await running.until(lambda: owned.writer.is_calm)
-            await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 1
-
-    run(scenario())
+        world.chunks.put = refused
+        await client.append(WRITER, 4, b"x")
+        world.clock.advance(2e9)
+        await running.until(lambda: not owned.writer.is_calm)
+        assert not await owned.maintenance.run_pass()
+        world.chunks.put = honest
+        await running.flush()
+        await running.until(lambda: owned.writer.is_calm)
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 1
 
 
 @pytest.mark.parametrize("failing", ["put", "read", "write", "write answer"])
-def test_a_failed_attempt_costs_nothing_and_is_made_again(world, run, failing):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            await client.create(SEGMENTS[0])
-            expected = await small_runs(running, client, SEGMENTS[0], 4)
-            await owned.writer.stop()
-            segment = owned.container.metadata.segments[SEGMENTS[0]]
-            segment.index.release_all()
-            honest_put, honest_read, honest_write = world.chunks.put, world.chunks.read, world.metadata.write
+async def test_a_failed_attempt_costs_nothing_and_is_made_again(world, failing):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        expected = await small_runs(running, client, SEGMENTS[0], 4)
+        await owned.writer.stop()
+        segment = owned.container.metadata.segments[SEGMENTS[0]]
+        segment.index.release_all()
+        honest_put, honest_read, honest_write = world.chunks.put, world.chunks.read, world.metadata.write
 
-            async def away(*_):
-                raise UnavailableError("S3 is away")
+        async def away(*_):
+            raise UnavailableError("S3 is away")
 
-            def refused(*writes):
-                if failing == "write answer":
-                    honest_write(*writes)
-                raise UnavailableError("the table is away")
+        def refused(*writes):
+            if failing == "write answer":
+                honest_write(*writes)
+            raise UnavailableError("the table is away")
 
-            world.chunks.put = away if failing == "put" else honest_put
-            world.chunks.read = away if failing == "read" else honest_read
-            world.metadata.write = refused if "write" in failing else honest_write
-            with pytest.raises(UnavailableError):
-                await owned.maintenance.run_pass()
-            world.chunks.put, world.chunks.read, world.metadata.write = honest_put, honest_read, honest_write
-            world.clock.advance(60)
+        world.chunks.put = away if failing == "put" else honest_put
+        world.chunks.read = away if failing == "read" else honest_read
+        world.metadata.write = refused if "write" in failing else honest_write
+        with pytest.raises(UnavailableError):
             await owned.maintenance.run_pass()
-            assert len(runs_of(world, SEGMENTS[0])) == 1
-            assert_counts_agree(world.metadata)
-            assert await client.read_all(SEGMENTS[0]) == expected
-            world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
-            await owned.maintenance.run_pass()
-            assert await client.read_all(SEGMENTS[0]) == expected
-            assert len(packed_objects(world)) == 1
-
-    run(scenario())
+        world.chunks.put, world.chunks.read, world.metadata.write = honest_put, honest_read, honest_write
+        world.clock.advance(60)
+        await owned.maintenance.run_pass()
+        assert len(runs_of(world, SEGMENTS[0])) == 1
+        assert_counts_agree(world.metadata)
+        assert await client.read_all(SEGMENTS[0]) == expected
+        world.clock.advance(max(world.limits.object_grace_s, world.limits.sweep_every_s))
+        await owned.maintenance.run_pass()
+        assert await client.read_all(SEGMENTS[0]) == expected
+        assert len(packed_objects(world)) == 1
 
 
 @pytest.mark.parametrize("change", ["truncate", "delete", "merge"])
-def test_what_happens_to_a_segment_meanwhile_wins(world, run, change):
+async def test_what_happens_to_a_segment_meanwhile_wins(world, change):
     """The swap is a transaction on what was read: truncated, deleted and moved runs do not come back."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            for segment in SEGMENTS[:2]:
-                await client.create(segment)
-            expected = await small_runs(running, client, SEGMENTS[0], 4)
-            reached, go_on = asyncio.Event(), asyncio.Event()
-            honest = world.chunks.put
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        for segment in SEGMENTS[:2]:
+            await client.create(segment)
+        expected = await small_runs(running, client, SEGMENTS[0], 4)
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        honest = world.chunks.put
 
-            async def slow(name, parts):
-                if "/packed/" in name and not reached.is_set():
-                    reached.set()
-                    await go_on.wait()
-                await honest(name, parts)
+        async def slow(name, parts):
+            if "/packed/" in name and not reached.is_set():
+                reached.set()
+                await go_on.wait()
+            await honest(name, parts)
 
-            world.chunks.put = slow
-            compaction = asyncio.ensure_future(owned.maintenance.run_pass())
-            await reached.wait()
-            if change == "truncate":
-                await client.call(wire.TruncateSegment(3, SEGMENTS[0], 150))
-                await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 3)
-            elif change == "delete":
-                await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-                await running.until(lambda: not runs_of(world, SEGMENTS[0]))
-            else:
-                await client.call(wire.MergeSegments(3, SEGMENTS[1], SEGMENTS[0]))
-                await running.flush()
-            go_on.set()
-            if change == "truncate":
-                with pytest.raises(UnavailableError):
-                    await compaction
-            else:
+        world.chunks.put = slow
+        compaction = asyncio.ensure_future(owned.maintenance.run_pass())
+        await reached.wait()
+        if change == "truncate":
+            await client.call(wire.TruncateSegment(3, SEGMENTS[0], 150))
+            await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 3)
+        elif change == "delete":
+            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+        else:
+            await client.call(wire.MergeSegments(3, SEGMENTS[1], SEGMENTS[0]))
+            await running.flush()
+        go_on.set()
+        if change == "truncate":
+            with pytest.raises(UnavailableError):
                 await compaction
-            assert_counts_agree(world.metadata)
-            if change == "truncate":
-                assert [run.offset for run in runs_of(world, SEGMENTS[0])] == [100, 200, 300]
-                assert await client.read_all(SEGMENTS[0], start=150) == expected[150:]
-            else:
-                assert not runs_of(world, SEGMENTS[0])
-            if change == "merge":
-                owned.container.metadata.segments[SEGMENTS[1]].index.release_all()
-                assert await client.read_all(SEGMENTS[1]) == expected
+        else:
+            await compaction
+        assert_counts_agree(world.metadata)
+        if change == "truncate":
+            assert [each.offset for each in runs_of(world, SEGMENTS[0])] == [100, 200, 300]
+            assert await client.read_all(SEGMENTS[0], start=150) == expected[150:]
+        else:
+            assert not runs_of(world, SEGMENTS[0])
+        if change == "merge":
+            owned.container.metadata.segments[SEGMENTS[1]].index.release_all()
+            assert await client.read_all(SEGMENTS[1]) == expected
 
-    run(scenario())
 
+async def test_requests_of_a_compaction_are_bounded(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        for segment in SEGMENTS:
+            await client.create(segment)
+            await small_runs(running, client, segment, 4)
+        await owned.writer.stop()
+        calls = []
+        for owner, method in (
+            *((world.metadata, name) for name in ("query", "get", "get_many", "write")),
+            *((world.chunks, name) for name in ("put", "read")),
+        ):
+            honest = getattr(owner, method)
 
-def test_requests_of_a_compaction_are_bounded(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await resting(running)
-            for segment in SEGMENTS:
-                await client.create(segment)
-                await small_runs(running, client, segment, 4)
-            await owned.writer.stop()
-            calls = []
-            for owner, method in (
-                *((world.metadata, name) for name in ("query", "get", "get_many", "write")),
-                *((world.chunks, name) for name in ("put", "read")),
-            ):
-                honest = getattr(owner, method)
+            def counting(*args, honest=honest, method=method, **fields):
+                calls.append(method if method != "write" else len(args))
+                return honest(*args, **fields)
 
-                def counting(*args, honest=honest, method=method, **fields):
-                    calls.append(method if method != "write" else len(args))
-                    return honest(*args, **fields)
-
-                setattr(owner, method, counting)
-            _, compactor, *_ = owned.maintenance._tasks
-            await compactor.run_pass()
-            assert sorted(map(str, calls)) == sorted(
-                ["put", *["query", "get_many", str(1 + 4 + 4 + 1)] * 3]  # from the cache: nothing is read
-            )
-            assert max(call for call in calls if isinstance(call, int)) <= WRITES_PER_TRANSACTION_MAX
-
-    run(scenario())
+            setattr(owner, method, counting)
+        _, compactor, *_ = owned.maintenance._tasks
+        await compactor.run_pass()
+        assert sorted(map(str, calls)) == sorted(
+            ["put", *["query", "get_many", str(1 + 4 + 4 + 1)] * 3]  # from the cache: nothing is read
+        )
+        assert max(call for call in calls if isinstance(call, int)) <= WRITES_PER_TRANSACTION_MAX

@@ -16,6 +16,8 @@ from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX, F
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 
 
@@ -40,39 +42,36 @@ lives = st.lists(
 
 
 @given(lives)
-def test_what_survives_is_a_prefix_of_each_life(lives):
+async def test_what_survives_is_a_prefix_of_each_life(lives):
     """Each life logs operations, with or without a turn of the loop behind them, and loses some of its last entries."""
 
-    async def scenario():
-        entries, expected, number = [], [], 0
-        for operations, lost_entries in lives:
-            reader = read_all(entries)[1]
-            ledger = ListLedger()
-            ledger.entries = list(entries)
-            log = open_log(ledger, reader)
-            logged = []
-            for length, turns in operations:
-                number += 1
-                content = (b"%d " % number * length)[:length]
-                log.append([content[:9], memoryview(content)[9:]], lambda _error: None)
-                logged.append(content)
-                if turns:
-                    await turn()
-            log.flush()
-            kept = max(len(entries), len(ledger.entries) - lost_entries)
-            complete = kept == len(ledger.entries)
-            entries = ledger.entries[:kept]
-            found, reader = read_all(entries)
-            contents = [content for _, content in found]
-            assert contents[: len(expected)] == expected
-            assert contents[len(expected) :] == logged[: len(contents) - len(expected)]
-            assert not complete or len(contents) == len(expected) + len(logged)
-            assert reader.next_sequence == len(contents)
-            for first in {entry for entry, _ in found}:
-                assert read_on(entries, first) == [(entry, content) for entry, content in found if entry >= first]
-            expected = contents
-
-    asyncio.run(scenario())
+    entries, expected, number = [], [], 0
+    for operations, lost_entries in lives:
+        reader = read_all(entries)[1]
+        ledger = ListLedger()
+        ledger.entries = list(entries)
+        log = open_log(ledger, reader)
+        logged = []
+        for length, turns in operations:
+            number += 1
+            content = (b"%d " % number * length)[:length]
+            log.append([content[:9], memoryview(content)[9:]], lambda _error: None)
+            logged.append(content)
+            if turns:
+                await turn()
+        log.flush()
+        kept = max(len(entries), len(ledger.entries) - lost_entries)
+        complete = kept == len(ledger.entries)
+        entries = ledger.entries[:kept]
+        found, reader = read_all(entries)
+        contents = [content for _, content in found]
+        assert contents[: len(expected)] == expected
+        assert contents[len(expected) :] == logged[: len(contents) - len(expected)]
+        assert not complete or len(contents) == len(expected) + len(logged)
+        assert reader.next_sequence == len(contents)
+        for first in {entry for entry, _ in found}:
+            assert read_on(entries, first) == [(entry, content) for entry, content in found if entry >= first]
+        expected = contents
 
 
 def frames(*headers_and_contents):
@@ -113,51 +112,45 @@ def test_no_bytes_hurt_the_reader(entries):
         return
 
 
-def test_a_log_from_before_there_were_frames_goes_on(world, run):
+async def test_a_log_from_before_there_were_frames_goes_on(world):
     """As 0.1.0 wrote it: an operation is an entry."""
     world.container_count = 1
 
-    async def scenario():
-        loop = asyncio.get_running_loop()
-        journal = Journal(world.disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=world.file_bytes)
-        journal.start()
-        ledger = JournalLedgers(journal).open(0, world.claim(0))
-        for operation in (
-            data_frames.CreateOperation(1, SEGMENT, (), 1000),
-            data_frames.AppendOperation(1, 0, 5, 7, 1, 1000, memoryview(b"old ")),
-            data_frames.AppendOperation(1, 4, 5, 8, 1, 1000, memoryview(b"older ")),
-        ):
-            written = loop.create_future()
-            ledger.append(data_frames.encode_operation(operation), written.set_result)
-            assert await written is None
-        await asyncio.to_thread(journal.close)
-        for number, data in ((9, b"new "), (10, b"newer")):
-            async with world.running(graceful=False) as running:
-                client = await running.connect()
-                assert await client.set_up(SEGMENT, 5) == number - 1
-                await client.append(5, number, data)
-                assert running.store.owned[0].container.log.last_sequence >= number - 6
-        async with world.running() as running:
-            assert await (await running.connect()).read_all(SEGMENT) == b"old older new newer"
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    journal = Journal(world.disk, lambda: 1, loop.call_soon_threadsafe, file_bytes=world.file_bytes)
+    journal.start()
+    ledger = JournalLedgers(journal).open(0, world.claim(0))
+    for operation in (
+        data_frames.CreateOperation(1, SEGMENT, (), 1000),
+        data_frames.AppendOperation(1, 0, 5, 7, 1, 1000, memoryview(b"old ")),
+        data_frames.AppendOperation(1, 4, 5, 8, 1, 1000, memoryview(b"older ")),
+    ):
+        written = loop.create_future()
+        ledger.append(data_frames.encode_operation(operation), written.set_result)
+        assert await written is None
+    await asyncio.to_thread(journal.close)
+    for number, data in ((9, b"new "), (10, b"newer")):
+        async with world.running(graceful=False) as running:
+            client = await running.connect()
+            assert await client.set_up(SEGMENT, 5) == number - 1
+            await client.append(5, number, data)
+            assert running.store.owned[0].container.log.last_sequence >= number - 6
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(SEGMENT) == b"old older new newer"
 
 
-def test_append_larger_than_a_frame_survives_a_crash(world, run):
+async def test_append_larger_than_a_frame_survives_a_crash(world):
     world.file_bytes = 256 << 10
     data = bytes(range(256)) * 4096  # 1 MiB, five files
     replies = []
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, 5)
-            client.send(wire.AppendBlockEnd(5, len(data), data, 1, 1, 9), wire.AppendBlockEnd(5, 3, b"end", 1, 2, 9))
-            while not replies or replies[-1].event_number < 2:
-                replies.append(await client.receive())
-        world.disk = world.disk.cut_power(3)
-        async with world.running() as running:
-            assert await (await running.connect()).read_all(SEGMENT) == data + b"end"
-
-    run(scenario())
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, 5)
+        client.send(wire.AppendBlockEnd(5, len(data), data, 1, 1, 9), wire.AppendBlockEnd(5, 3, b"end", 1, 2, 9))
+        while not replies or replies[-1].event_number < 2:
+            replies.append(await client.receive())
+    world.disk = world.disk.cut_power(3)
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(SEGMENT) == data + b"end"

@@ -16,6 +16,8 @@ from headrace.adapters.disk.journal_disk import DiskJournalDisk
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import UnavailableError
 
+pytestmark = pytest.mark.anyio
+
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(6)]
 WRITER = 5
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -77,7 +79,7 @@ def disk(request, tmp_path):
     [("write", FULL), ("write", BROKEN), ("sync", BROKEN), ("sync", FULL), ("create", FULL), ("rename", BROKEN)],
     ids=lambda value: value if isinstance(value, str) else errno.errorcode[value.errno],
 )
-def test_nothing_is_acknowledged_after_a_failure(world, run, disk, step, error):
+async def test_nothing_is_acknowledged_after_a_failure(world, disk, step, error):
     world.disk = disk
     world.file_bytes = 64 << 10  # new files are needed often
     data = bytes(range(250)) * 40
@@ -104,37 +106,34 @@ def test_nothing_is_acknowledged_after_a_failure(world, run, disk, step, error):
 
         disk.before = before
 
-    async def scenario():
-        failures = world.failures
-        async with world.running(graceful=False) as running:
-            client, other = await running.connect(), await running.connect()
-            await client.create(SEGMENTS[0])
-            for segment in SEGMENTS[1:]:
-                await other.create(segment)
-            await client.set_up(SEGMENTS[0], WRITER)
-            await append_until_closed(client)
-            container, cause = failures[0]
-            assert error.strerror in str(cause)
-            assert container not in running.store.owned
-            # The disk works again, but a failed journal stays failed, and so do the others on this disk.
-            disk.before = lambda _step: None
-            for segment in SEGMENTS:
-                reply = await other.call(wire.SealSegment(3, segment))
-                assert isinstance(reply, wire.WrongHost | wire.ErrorMessage), reply
-                other = await running.connect()
-            assert isinstance(running.journal.failure, UnavailableError)
-            assert sorted(number for number, _ in failures) == list(range(world.container_count))
-        assert acknowledged[0] >= 20
-        async with world.running() as running:
-            client = await running.connect()
-            stored = await client.set_up(SEGMENTS[0], WRITER)
-            assert stored >= acknowledged[0]
-            assert await client.read_all(SEGMENTS[0]) == data * stored
-            for segment in SEGMENTS:
-                reply = await client.call(wire.SealSegment(3, segment))
-                assert isinstance(reply, wire.SegmentSealed | wire.SegmentIsSealed), reply
-
-    run(scenario())
+    failures = world.failures
+    async with world.running(graceful=False) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.create(SEGMENTS[0])
+        for segment in SEGMENTS[1:]:
+            await other.create(segment)
+        await client.set_up(SEGMENTS[0], WRITER)
+        await append_until_closed(client)
+        container, cause = failures[0]
+        assert error.strerror in str(cause)
+        assert container not in running.store.owned
+        # The disk works again, but a failed journal stays failed, and so do the others on this disk.
+        disk.before = lambda _step: None
+        for segment in SEGMENTS:
+            reply = await other.call(wire.SealSegment(3, segment))
+            assert isinstance(reply, wire.WrongHost | wire.ErrorMessage), reply
+            other = await running.connect()
+        assert isinstance(running.journal.failure, UnavailableError)
+        assert sorted(number for number, _ in failures) == list(range(world.container_count))
+    assert acknowledged[0] >= 20
+    async with world.running() as running:
+        client = await running.connect()
+        stored = await client.set_up(SEGMENTS[0], WRITER)
+        assert stored >= acknowledged[0]
+        assert await client.read_all(SEGMENTS[0]) == data * stored
+        for segment in SEGMENTS:
+            reply = await client.call(wire.SealSegment(3, segment))
+            assert isinstance(reply, wire.SegmentSealed | wire.SegmentIsSealed), reply
 
 
 REAL_LIMIT = """

@@ -13,6 +13,8 @@ from headrace.model.errors import ConflictError, IllegalStateError, UnavailableE
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.merges import merge
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 TRANSACTION = SEGMENT + "#transaction." + "0" * 31 + "1"
 WRITER = 5
@@ -37,111 +39,99 @@ async def accepted(condition):
         await asyncio.sleep(0)
 
 
-def test_a_truncation_that_is_not_durable_removes_nothing(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await stored(running, client, SEGMENT, [b"one", b"two"])
-            await owned.writer.stop()
-            held = HeldDisk(world.disk)
-            client.send(wire.TruncateSegment(3, SEGMENT, 3))
-            await accepted(lambda: owned.container.metadata.segments[SEGMENT].start_offset == 3)
+async def test_a_truncation_that_is_not_durable_removes_nothing(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await stored(running, client, SEGMENT, [b"one", b"two"])
+        await owned.writer.stop()
+        held = HeldDisk(world.disk)
+        client.send(wire.TruncateSegment(3, SEGMENT, 3))
+        await accepted(lambda: owned.container.metadata.segments[SEGMENT].start_offset == 3)
+        await owned.writer.run_pass()
+        assert len(runs_of(world, SEGMENT)) == 2
+        held.release()
+        assert await client.receive() == wire.SegmentTruncated(3, SEGMENT)
+        await owned.writer.run_pass()
+        assert len(runs_of(world, SEGMENT)) == 1
+
+
+async def test_undurable_removal_keeps_merged_bytes(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
+        await owned.writer.stop()
+        await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+        held = HeldDisk(world.disk)
+        client.send(wire.DeleteSegment(4, SEGMENT))
+        await accepted(lambda: SEGMENT not in owned.container.metadata.segments)
+        for _ in range(3):
             await owned.writer.run_pass()
-            assert len(runs_of(world, SEGMENT)) == 2
-            held.release()
-            assert await client.receive() == wire.SegmentTruncated(3, SEGMENT)
+        assert len(runs_of(world, TRANSACTION)) == 2
+        held.release()
+        assert await client.receive() == wire.SegmentDeleted(4, SEGMENT)
+        for _ in range(3):
             await owned.writer.run_pass()
-            assert len(runs_of(world, SEGMENT)) == 1
-
-    run(scenario())
+        assert not runs_of(world, TRANSACTION)
 
 
-def test_undurable_removal_keeps_merged_bytes(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
-            await owned.writer.stop()
-            await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
-            held = HeldDisk(world.disk)
-            client.send(wire.DeleteSegment(4, SEGMENT))
-            await accepted(lambda: SEGMENT not in owned.container.metadata.segments)
-            for _ in range(3):
-                await owned.writer.run_pass()
-            assert len(runs_of(world, TRANSACTION)) == 2
-            held.release()
-            assert await client.receive() == wire.SegmentDeleted(4, SEGMENT)
-            for _ in range(3):
-                await owned.writer.run_pass()
-            assert not runs_of(world, TRANSACTION)
+async def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.create(TRANSACTION)
+        await client.set_up(TRANSACTION, WRITER)
+        await client.append(WRITER, 0, b"one")
+        owned = running.store.owner_of(SEGMENT)
+        await owned.writer.stop()
+        source = owned.container.metadata.segments[TRANSACTION]
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        honest = world.chunks.put
 
-    run(scenario())
+        async def held_put(name, parts):
+            begun.set()
+            await go_on.wait()
+            await honest(name, parts)
+
+        world.chunks.put = held_put
+        world.clock.advance(2e6)
+        flush = asyncio.ensure_future(owned.writer.run_pass())
+        await begun.wait()
+        held = HeldDisk(world.disk)
+        client.send(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+        await accepted(lambda: source.merged_into is not None)
+        go_on.set()
+        await flush
+        assert source.storage_length == 3
+        held.release()
+        assert isinstance(await client.receive(), wire.SegmentsMerged)
+        await owned.writer.run_pass()
+        assert await client.read_all(SEGMENT) == b"one"
 
 
-def test_a_flush_may_end_while_the_merge_of_its_source_is_synced(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.create(TRANSACTION)
-            await client.set_up(TRANSACTION, WRITER)
-            await client.append(WRITER, 0, b"one")
-            owned = running.store.owner_of(SEGMENT)
-            await owned.writer.stop()
-            source = owned.container.metadata.segments[TRANSACTION]
-            begun, go_on = asyncio.Event(), asyncio.Event()
-            honest = world.chunks.put
+async def test_merged_bytes_are_found_after_a_lost_answer_of_the_move(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
+        await owned.writer.stop()
+        await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
+        owned.container.metadata.segments[SEGMENT].index.release_all()  # the cache was needed for others
+        assert await client.read_all(SEGMENT) == b"onetwo"
+        owned.reader._windows.clear()
+        honest = world.metadata.write
 
-            async def held_put(name, parts):
-                begun.set()
-                await go_on.wait()
-                await honest(name, parts)
+        def answers_get_lost(*writes):
+            honest(*writes)
+            raise UnavailableError("the answer was lost")
 
-            world.chunks.put = held_put
-            world.clock.advance(2e6)
-            flush = asyncio.ensure_future(owned.writer.run_pass())
-            await begun.wait()
-            held = HeldDisk(world.disk)
-            client.send(wire.MergeSegments(3, SEGMENT, TRANSACTION))
-            await accepted(lambda: source.merged_into is not None)
-            go_on.set()
-            await flush
-            assert source.storage_length == 3
-            held.release()
-            assert isinstance(await client.receive(), wire.SegmentsMerged)
+        world.metadata.write = answers_get_lost
+        world.clock.advance(2e6)
+        with pytest.raises(UnavailableError):
             await owned.writer.run_pass()
-            assert await client.read_all(SEGMENT) == b"one"
-
-    run(scenario())
-
-
-def test_merged_bytes_are_found_after_a_lost_answer_of_the_move(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            owned = await stored(running, client, TRANSACTION, [b"one", b"two"])
-            await owned.writer.stop()
-            await client.call(wire.MergeSegments(3, SEGMENT, TRANSACTION))
-            owned.container.metadata.segments[SEGMENT].index.release_all()  # the cache was needed for others
-            assert await client.read_all(SEGMENT) == b"onetwo"
-            owned.reader._windows.clear()
-            honest = world.metadata.write
-
-            def answers_get_lost(*writes):
-                honest(*writes)
-                raise UnavailableError("the answer was lost")
-
-            world.metadata.write = answers_get_lost
-            world.clock.advance(2e6)
-            with pytest.raises(UnavailableError):
-                await owned.writer.run_pass()
-            world.metadata.write = honest
-            assert len(runs_of(world, SEGMENT)) == 2
-            assert await client.read_all(SEGMENT) == b"onetwo"
-
-    run(scenario())
+        world.metadata.write = honest
+        assert len(runs_of(world, SEGMENT)) == 2
+        assert await client.read_all(SEGMENT) == b"onetwo"
 
 
 async def merged_and_truncated(running, client):
@@ -155,110 +145,95 @@ async def merged_and_truncated(running, client):
     return owned
 
 
-def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world, run):
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            owned = await merged_and_truncated(running, await running.connect())
-            honest = world.metadata.write
+async def test_unrecorded_move_of_truncated_bytes_survives_a_crash(world):
+    async with world.running(graceful=False) as running:
+        owned = await merged_and_truncated(running, await running.connect())
+        honest = world.metadata.write
 
-            def answers_get_lost(*writes):
-                honest(*writes)
-                raise UnavailableError("the answer was lost")
+        def answers_get_lost(*writes):
+            honest(*writes)
+            raise UnavailableError("the answer was lost")
 
-            world.metadata.write = answers_get_lost
-            with pytest.raises(UnavailableError):
-                await owned.writer.run_pass()
-            world.metadata.write = honest
-            assert len(runs_of(world, SEGMENT)) == 2
-        async with world.running() as running:
-            owned = running.store.owner_of(SEGMENT)
-            await running.flush()
-            assert owned.container.metadata.segments[SEGMENT].is_stored
-
-    run(scenario())
-
-
-def test_no_removal_follows_a_move_that_the_log_may_drop(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await merged_and_truncated(running, client)
-            held = HeldDisk(world.disk)
+        world.metadata.write = answers_get_lost
+        with pytest.raises(UnavailableError):
             await owned.writer.run_pass()
-            assert owned.container.metadata.segments[SEGMENT].is_stored
-            await owned.writer.run_pass()
-            assert len(runs_of(world, SEGMENT)) == 2
-            held.release()
-            await accepted(lambda: owned.container.stored_is_durable)
-            await owned.writer.run_pass()
-            assert len(runs_of(world, SEGMENT)) == 1
-
-    run(scenario())
+        world.metadata.write = honest
+        assert len(runs_of(world, SEGMENT)) == 2
+    async with world.running() as running:
+        owned = running.store.owner_of(SEGMENT)
+        await running.flush()
+        assert owned.container.metadata.segments[SEGMENT].is_stored
 
 
-def test_run_that_is_compacted_during_a_search_is_found(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await stored(running, client, SEGMENT, [b"onetwo"])
-            owned.container.metadata.segments[SEGMENT].index.release_all()
-            directory = owned.reader._directory
-            honest = directory.run_before
-
-            async def as_it_was_before(name, offset):
-                directory.run_before = honest
-                return ChunkRun(3, 3, "small", 0)
-
-            directory.run_before = as_it_was_before
-            reply = await client.call(wire.ReadSegment(SEGMENT, 4, 100, "", 3))
-            assert isinstance(reply, wire.SegmentRead)
-            assert reply.data == b"wo"
-
-    run(scenario())
+async def test_no_removal_follows_a_move_that_the_log_may_drop(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await merged_and_truncated(running, client)
+        held = HeldDisk(world.disk)
+        await owned.writer.run_pass()
+        assert owned.container.metadata.segments[SEGMENT].is_stored
+        await owned.writer.run_pass()
+        assert len(runs_of(world, SEGMENT)) == 2
+        held.release()
+        await accepted(lambda: owned.container.stored_is_durable)
+        await owned.writer.run_pass()
+        assert len(runs_of(world, SEGMENT)) == 1
 
 
-def test_missing_object_is_reported_without_endless_retries(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            owned = await stored(running, client, SEGMENT, [b"one"])
-            owned.container.metadata.segments[SEGMENT].index.release_all()
-            await world.chunks.delete([found.name for found in await world.chunks.list("")])
-            reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
-            assert isinstance(reply, wire.ErrorMessage)
-            assert await client.closed()
+async def test_run_that_is_compacted_during_a_search_is_found(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await stored(running, client, SEGMENT, [b"onetwo"])
+        owned.container.metadata.segments[SEGMENT].index.release_all()
+        directory = owned.reader._directory
+        honest = directory.run_before
 
-    run(scenario())
+        async def as_it_was_before(name, offset):
+            directory.run_before = honest
+            return ChunkRun(3, 3, "small", 0)
+
+        directory.run_before = as_it_was_before
+        reply = await client.call(wire.ReadSegment(SEGMENT, 4, 100, "", 3))
+        assert isinstance(reply, wire.SegmentRead)
+        assert reply.data == b"wo"
+
+
+async def test_missing_object_is_reported_without_endless_retries(world):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await stored(running, client, SEGMENT, [b"one"])
+        owned.container.metadata.segments[SEGMENT].index.release_all()
+        await world.chunks.delete([found.name for found in await world.chunks.list("")])
+        reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
+        assert isinstance(reply, wire.ErrorMessage)
+        assert await client.closed()
 
 
 @pytest.mark.parametrize("refused", ["condition", "truncated source"])
-def test_refused_merge_is_told_when_its_reason_is_durable(world, run, refused):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            for name in (SEGMENT, TRANSACTION):
-                await client.create(name)
-            await client.set_up(TRANSACTION, WRITER)
-            await client.append(WRITER, 0, b"data")
-            container = running.store.owner_of(SEGMENT).container
-            segments = container.metadata.segments
-            held = HeldDisk(world.disk)
-            updates, error = [], IllegalStateError
-            if refused == "condition":
-                client.send(wire.UpdateSegmentAttribute(3, SEGMENT, 9, 77, wire.NO_ATTRIBUTE_VALUE))
-                await accepted(lambda: segments[SEGMENT].attribute(9) == 77)
-                updates, error = [AttributeUpdate(9, UpdateKind.REPLACE_IF_EQUALS, 78)], ConflictError
-            else:
-                client.send(wire.TruncateSegment(3, TRANSACTION, 2))
-                await accepted(lambda: segments[TRANSACTION].start_offset == 2)
-            merging = asyncio.ensure_future(merge(container, SEGMENT, TRANSACTION, updates))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            waited = not merging.done()
-            held.release()
-            with pytest.raises(error):
-                await merging
-            assert container.log.is_durable
-            assert waited
-
-    run(scenario())
+async def test_refused_merge_is_told_when_its_reason_is_durable(world, refused):
+    async with world.running() as running:
+        client = await running.connect()
+        for name in (SEGMENT, TRANSACTION):
+            await client.create(name)
+        await client.set_up(TRANSACTION, WRITER)
+        await client.append(WRITER, 0, b"data")
+        container = running.store.owner_of(SEGMENT).container
+        segments = container.metadata.segments
+        held = HeldDisk(world.disk)
+        updates, error = [], IllegalStateError
+        if refused == "condition":
+            client.send(wire.UpdateSegmentAttribute(3, SEGMENT, 9, 77, wire.NO_ATTRIBUTE_VALUE))
+            await accepted(lambda: segments[SEGMENT].attribute(9) == 77)
+            updates, error = [AttributeUpdate(9, UpdateKind.REPLACE_IF_EQUALS, 78)], ConflictError
+        else:
+            client.send(wire.TruncateSegment(3, TRANSACTION, 2))
+            await accepted(lambda: segments[TRANSACTION].start_offset == 2)
+        merging = asyncio.ensure_future(merge(container, SEGMENT, TRANSACTION, updates))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        waited = not merging.done()
+        held.release()
+        with pytest.raises(error):
+            await merging
+        assert container.log.is_durable
+        assert waited

@@ -17,6 +17,8 @@ from headrace.segmentstore.lease_gate import LeaseGate
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 WRITER = 5
 
@@ -36,185 +38,158 @@ async def move(world, giver, taker) -> None:
     await taker.store.open_container(0, world.claim(0))
 
 
-def test_a_container_goes_over_and_back_with_everything_in_it(world, run):
-    async def scenario():
-        async with world.running() as first:
-            client = await first.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, b"one")
-            assert await first.store.hand_over(0, 60)
-            async with another_store(world).running() as second:  # opens what it claims
-                assert await client.call(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9)) == wire.WrongHost(9, SEGMENT)
-                other = await second.connect()
-                assert await other.set_up(SEGMENT, WRITER) == 1
-                await other.append(WRITER, 2, b"two")
-                await move(world, second, first)
-                again = await first.connect()
-                assert await again.set_up(SEGMENT, WRITER) == 2
-                await again.append(WRITER, 3, b"three")
-                assert await again.read_all(SEGMENT) == b"onetwothree"
-                await move(world, first, second)
-                other = await second.connect()
-                assert await other.read_all(SEGMENT) == b"onetwothree"
-                assert second.store.logs_at_rest == first.store.logs_at_rest == []
-
-    run(scenario())
+async def test_a_container_goes_over_and_back_with_everything_in_it(world):
+    async with world.running() as first:
+        client = await first.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, b"one")
+        assert await first.store.hand_over(0, 60)
+        async with another_store(world).running() as second:  # opens what it claims
+            assert await client.call(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9)) == wire.WrongHost(9, SEGMENT)
+            other = await second.connect()
+            assert await other.set_up(SEGMENT, WRITER) == 1
+            await other.append(WRITER, 2, b"two")
+            await move(world, second, first)
+            again = await first.connect()
+            assert await again.set_up(SEGMENT, WRITER) == 2
+            await again.append(WRITER, 3, b"three")
+            assert await again.read_all(SEGMENT) == b"onetwothree"
+            await move(world, first, second)
+            other = await second.connect()
+            assert await other.read_all(SEGMENT) == b"onetwothree"
+            assert second.store.logs_at_rest == first.store.logs_at_rest == []
 
 
-def test_returned_container_is_recovered_from_its_own_log(world, run):
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, b"one")
-            await move(world, running, running)
-            client = await running.connect()
-            assert await client.set_up(SEGMENT, WRITER) == 1
-            await client.append(WRITER, 2, b"two")
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(SEGMENT) == b"onetwo"
-            assert await client.set_up(SEGMENT, WRITER) == 2
-
-    run(scenario())
+async def test_returned_container_is_recovered_from_its_own_log(world):
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, b"one")
+        await move(world, running, running)
+        client = await running.connect()
+        assert await client.set_up(SEGMENT, WRITER) == 1
+        await client.append(WRITER, 2, b"two")
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(SEGMENT) == b"onetwo"
+        assert await client.set_up(SEGMENT, WRITER) == 2
 
 
-def test_crash_after_a_hand_over_leaves_nothing_to_recover(world, run):
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            assert await running.store.hand_over(0, 60)
-        pointer = snapshot_pointer(world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(0))).body)
-        assert (pointer.clean, pointer.epoch) == (True, 0)
-        async with world.running() as running:
-            assert (await (await running.connect()).set_up(SEGMENT, WRITER)) == wire.NO_ATTRIBUTE_VALUE
-
-    run(scenario())
+async def test_crash_after_a_hand_over_leaves_nothing_to_recover(world):
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        assert await running.store.hand_over(0, 60)
+    pointer = snapshot_pointer(world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(0))).body)
+    assert (pointer.clean, pointer.epoch) == (True, 0)
+    async with world.running() as running:
+        assert (await (await running.connect()).set_up(SEGMENT, WRITER)) == wire.NO_ATTRIBUTE_VALUE
 
 
-def test_hand_over_answers_tail_readers_and_frees_the_cache(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, bytes(300_000))
-            client.send(wire.ReadSegment(SEGMENT, 300_000, 100, "", 4))
-            await client.drain_to_server()
-            await running.until(lambda: running.listener.held_reads == 1)
-            assert running.store.pool.used_bytes > 300_000
-            assert await running.store.hand_over(0, 60)
-            assert await client.receive() == wire.WrongHost(4, SEGMENT)
-            assert await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 5)) == wire.WrongHost(5, SEGMENT)
-            assert await client.call(wire.SetupAppend(6, WRITER, SEGMENT)) == wire.WrongHost(6, SEGMENT)
-            assert running.store.pool.used_bytes <= world.block_bytes
-            assert await running.store.hand_over(0, 60), "once is enough"
-
-    run(scenario())
+async def test_hand_over_answers_tail_readers_and_frees_the_cache(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, bytes(300_000))
+        client.send(wire.ReadSegment(SEGMENT, 300_000, 100, "", 4))
+        await client.drain_to_server()
+        await running.until(lambda: running.listener.held_reads == 1)
+        assert running.store.pool.used_bytes > 300_000
+        assert await running.store.hand_over(0, 60)
+        assert await client.receive() == wire.WrongHost(4, SEGMENT)
+        assert await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 5)) == wire.WrongHost(5, SEGMENT)
+        assert await client.call(wire.SetupAppend(6, WRITER, SEGMENT)) == wire.WrongHost(6, SEGMENT)
+        assert running.store.pool.used_bytes <= world.block_bytes
+        assert await running.store.hand_over(0, 60), "once is enough"
 
 
-def test_a_hand_over_is_no_failure_of_the_container(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            assert await running.store.hand_over(0, 60)
-            assert world.failures == []
-
-    run(scenario())
+async def test_a_hand_over_is_no_failure_of_the_container(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        assert await running.store.hand_over(0, 60)
+        assert world.failures == []
 
 
-def test_an_append_that_is_being_synced_is_handed_over_as_well(world, run):
+async def test_an_append_that_is_being_synced_is_handed_over_as_well(world):
     """It is the only one that tier 2 lacks, and becomes durable while the container is drained."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            owned = running.store.owned[0]
-            disk = HeldDisk(world.disk)
-            client.send(wire.AppendBlockEnd(WRITER, 3, b"one", 1, 1, 9))
-            await running.until(lambda: owned.container.metadata.segments[SEGMENT].length == 3)
-            handed_over = asyncio.ensure_future(running.store.hand_over(0, 60))
-            for _ in range(200):  # as far as it goes without the log
-                owned.writer.wake()
-                await asyncio.sleep(0)
-            disk.release()
-            assert await handed_over, "the process needs no restart for it"
-            async with another_store(world).running() as second:
-                assert await (await second.connect()).read_all(SEGMENT) == b"one"
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        owned = running.store.owned[0]
+        disk = HeldDisk(world.disk)
+        client.send(wire.AppendBlockEnd(WRITER, 3, b"one", 1, 1, 9))
+        await running.until(lambda: owned.container.metadata.segments[SEGMENT].length == 3)
+        handed_over = asyncio.ensure_future(running.store.hand_over(0, 60))
+        for _ in range(200):  # as far as it goes without the log
+            owned.writer.wake()
+            await asyncio.sleep(0)
+        disk.release()
+        assert await handed_over, "the process needs no restart for it"
+        async with another_store(world).running() as second:
+            assert await (await second.connect()).read_all(SEGMENT) == b"one"
 
 
-def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world, run):
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, b"one")
-            honest = world.metadata.write
+async def test_a_hand_over_that_tier_2_does_not_let_end_keeps_the_log(world):
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, b"one")
+        honest = world.metadata.write
 
-            def away(*writes):
-                raise UnavailableError("not now")
+        def away(*writes):
+            raise UnavailableError("not now")
 
-            world.metadata.write = away
-            assert not await running.store.hand_over(0, 0.05)
-            world.metadata.write = honest
-            assert running.store.logs_at_rest == [0]
-            await running.store.open_container(0, world.claim(0))
-            client = await running.connect()
-            assert await client.read_all(SEGMENT) == b"one"
-            assert await client.set_up(SEGMENT, WRITER) == 1
-            await client.append(WRITER, 2, b"two")
-        async with world.running() as running:
-            assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
-
-    run(scenario())
+        world.metadata.write = away
+        assert not await running.store.hand_over(0, 0.05)
+        world.metadata.write = honest
+        assert running.store.logs_at_rest == [0]
+        await running.store.open_container(0, world.claim(0))
+        client = await running.connect()
+        assert await client.read_all(SEGMENT) == b"one"
+        assert await client.set_up(SEGMENT, WRITER) == 1
+        await client.append(WRITER, 2, b"two")
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
 
 
-def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world, run):
-    async def scenario():
-        async with world.running() as running:
-            gate, clock = running.store.gate, world.clock
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            gate.extend(clock.monotonic_s() + 9)
-            await client.append(WRITER, 1, b"in time")
-            clock.advance(9)
-            client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 2, 9))
-            await running.until(lambda: gate.held > 0)
-            assert running.store.owned[0].container.metadata.segments[SEGMENT].readable_length == len(b"in time")
-            gate.extend(clock.monotonic_s() + 9)
-            reply = await client.receive()
-            assert isinstance(reply, wire.DataAppended)
-            assert reply.event_number == 2
-            assert gate.held == 0
-
-    run(scenario())
+async def test_while_the_lease_may_have_ended_nothing_is_acknowledged(world):
+    async with world.running() as running:
+        gate, clock = running.store.gate, world.clock
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        gate.extend(clock.monotonic_s() + 9)
+        await client.append(WRITER, 1, b"in time")
+        clock.advance(9)
+        client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 2, 9))
+        await running.until(lambda: gate.held > 0)
+        assert running.store.owned[0].container.metadata.segments[SEGMENT].readable_length == len(b"in time")
+        gate.extend(clock.monotonic_s() + 9)
+        reply = await client.receive()
+        assert isinstance(reply, wire.DataAppended)
+        assert reply.event_number == 2
+        assert gate.held == 0
 
 
-def test_held_acknowledgement_is_dropped_after_a_hand_over(world, run):
-    async def scenario():
-        async with world.running() as running:
-            gate, clock = running.store.gate, world.clock
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            gate.extend(clock.monotonic_s())
-            client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
-            await running.until(lambda: gate.held > 0)
-            running.store.owned[0].container.log.fail(FencedError("given away"))
-            gate.extend(clock.monotonic_s() + 9)
-            assert await client.closed()
-
-    run(scenario())
+async def test_held_acknowledgement_is_dropped_after_a_hand_over(world):
+    async with world.running() as running:
+        gate, clock = running.store.gate, world.clock
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        gate.extend(clock.monotonic_s())
+        client.send(wire.AppendBlockEnd(WRITER, 4, b"late", 1, 1, 9))
+        await running.until(lambda: gate.held > 0)
+        running.store.owned[0].container.log.fail(FencedError("given away"))
+        gate.extend(clock.monotonic_s() + 9)
+        assert await client.closed()
 
 
 def test_a_gate_keeps_the_order_and_opens_with_its_lease_only():
@@ -243,124 +218,107 @@ def test_a_gate_keeps_the_order_and_opens_with_its_lease_only():
     assert not gate.is_open
 
 
-def test_a_forgotten_log_frees_its_file_and_begins_anew(world, run):
+async def test_a_forgotten_log_frees_its_file_and_begins_anew(world):
     """Also after a restart, whether the mark that it was forgotten is still there or not."""
 
-    async def scenario():
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        def start() -> tuple[Journal, JournalLedgers]:
-            journal = Journal(
-                world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
-            )
-            journal.start()
-            return journal, JournalLedgers(journal)
+    def start() -> tuple[Journal, JournalLedgers]:
+        journal = Journal(
+            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
+        )
+        journal.start()
+        return journal, JournalLedgers(journal)
 
-        async def append(ledger, payload: bytes) -> None:
-            done: asyncio.Future[None] = loop.create_future()
-            ledger.append(
-                [payload], lambda error: done.set_result(None) if error is None else done.set_exception(error)
-            )
-            await done
+    async def append(ledger, payload: bytes) -> None:
+        done: asyncio.Future[None] = loop.create_future()
+        ledger.append([payload], lambda error: done.set_result(None) if error is None else done.set_exception(error))
+        await done
 
-        journal, ledgers = start()
-        forgotten, other = ledgers.open(0, 1), ledgers.open(1, 1)
-        await append(forgotten, b"old")
-        ledgers.forget(0)
-        ledgers.forget(7)
-        with pytest.raises(FencedError):
-            forgotten.append([b"late"], lambda _error: None)
-        again = ledgers.open(0, 2)
-        assert (again.found_epoch, list(again.recover())) == (None, [])
-        await append(again, b"new")
-        journal.close()
+    journal, ledgers = start()
+    forgotten, other = ledgers.open(0, 1), ledgers.open(1, 1)
+    await append(forgotten, b"old")
+    ledgers.forget(0)
+    ledgers.forget(7)
+    with pytest.raises(FencedError):
+        forgotten.append([b"late"], lambda _error: None)
+    again = ledgers.open(0, 2)
+    assert (again.found_epoch, list(again.recover())) == (None, [])
+    await append(again, b"new")
+    journal.close()
 
-        journal, ledgers = start()
-        assert ledgers.epochs() == {0: 2}
-        again, other = ledgers.open(0, 3), ledgers.open(1, 3)
-        assert [bytes(entry.payload) for entry in again.recover()] == [b"new"]
-        ledgers.forget(0)
-        for _ in range(40):  # several files
-            await append(other, bytes(8 << 10))
-            other.truncate(other.next_entry)
-        assert 0 not in journal.oldest_needed_bytes
-        journal.close()
+    journal, ledgers = start()
+    assert ledgers.epochs() == {0: 2}
+    again, other = ledgers.open(0, 3), ledgers.open(1, 3)
+    assert [bytes(entry.payload) for entry in again.recover()] == [b"new"]
+    ledgers.forget(0)
+    for _ in range(40):  # several files
+        await append(other, bytes(8 << 10))
+        other.truncate(other.next_entry)
+    assert 0 not in journal.oldest_needed_bytes
+    journal.close()
 
-        journal, ledgers = start()
-        assert 0 not in ledgers.epochs()
-        await append(ledgers.open(0, 4), b"from the beginning")
-        journal.close()
-        journal, ledgers = start()
-        assert [bytes(entry.payload) for entry in ledgers.open(0, 5).recover()] == [b"from the beginning"]
-        journal.close()
-
-    run(scenario())
+    journal, ledgers = start()
+    assert 0 not in ledgers.epochs()
+    await append(ledgers.open(0, 4), b"from the beginning")
+    journal.close()
+    journal, ledgers = start()
+    assert [bytes(entry.payload) for entry in ledgers.open(0, 5).recover()] == [b"from the beginning"]
+    journal.close()
 
 
-def test_a_released_log_is_read_again_from_its_files(world, run):
+async def test_a_released_log_is_read_again_from_its_files(world):
     """Also what was added after a truncation, over several files; and what another container has is not in it."""
 
-    async def scenario():
-        loop = asyncio.get_running_loop()
-        journal = Journal(
-            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
-        )
-        journal.start()
-        ledgers = JournalLedgers(journal)
-        ledger, other = ledgers.open(0, 1), ledgers.open(1, 1)
-        entries = [bytes([number]) * (8 << 10) for number in range(40)]
-        for entry in entries:
-            ledger.append([entry], lambda _error: None)
-            other.append([b"other"], lambda _error: None)
-        ledger.truncate(15)
-        await asyncio.to_thread(ledgers.release, 0)
-        await asyncio.to_thread(ledgers.release, 7)
-        with pytest.raises(FencedError):
-            ledger.append([b"late"], lambda _error: None)
-        with pytest.raises(UnavailableError, match="has not been read again"):
-            ledgers.open(0, 2)
-        assert ledgers.epochs() == {0: 1, 1: 1}
-        for epoch in (2, 3):
-            await asyncio.to_thread(ledgers.prepare, 0)
-            again = ledgers.open(0, epoch)
-            assert [bytes(found.payload) for found in again.recover()] == entries[15:]
-            await asyncio.to_thread(ledgers.release, 0)
+    loop = asyncio.get_running_loop()
+    journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10)
+    journal.start()
+    ledgers = JournalLedgers(journal)
+    ledger, other = ledgers.open(0, 1), ledgers.open(1, 1)
+    entries = [bytes([number]) * (8 << 10) for number in range(40)]
+    for entry in entries:
+        ledger.append([entry], lambda _error: None)
+        other.append([b"other"], lambda _error: None)
+    ledger.truncate(15)
+    await asyncio.to_thread(ledgers.release, 0)
+    await asyncio.to_thread(ledgers.release, 7)
+    with pytest.raises(FencedError):
+        ledger.append([b"late"], lambda _error: None)
+    with pytest.raises(UnavailableError, match="has not been read again"):
+        ledgers.open(0, 2)
+    assert ledgers.epochs() == {0: 1, 1: 1}
+    for epoch in (2, 3):
         await asyncio.to_thread(ledgers.prepare, 0)
-        again = ledgers.open(0, 4)
-        again.append([b"more"], lambda _error: None)
+        again = ledgers.open(0, epoch)
+        assert [bytes(found.payload) for found in again.recover()] == entries[15:]
         await asyncio.to_thread(ledgers.release, 0)
-        await asyncio.to_thread(journal.close)
-        journal = Journal(
-            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
-        )
-        journal.start()
-        assert [bytes(found.payload) for found in JournalLedgers(journal).open(0, 5).recover()] == [
-            *entries[15:],
-            b"more",
-        ]
-        await asyncio.to_thread(journal.close)
+    await asyncio.to_thread(ledgers.prepare, 0)
+    again = ledgers.open(0, 4)
+    again.append([b"more"], lambda _error: None)
+    await asyncio.to_thread(ledgers.release, 0)
+    await asyncio.to_thread(journal.close)
+    journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10)
+    journal.start()
+    assert [bytes(found.payload) for found in JournalLedgers(journal).open(0, 5).recover()] == [
+        *entries[15:],
+        b"more",
+    ]
+    await asyncio.to_thread(journal.close)
 
-    run(scenario())
 
-
-def test_damaged_released_log_does_not_count_as_empty(world, run):
-    async def scenario():
-        loop = asyncio.get_running_loop()
-        journal = Journal(
-            world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10
-        )
-        journal.start()
-        ledgers = JournalLedgers(journal)
-        ledgers.open(0, 1).append([b"kept"], lambda _error: None)
-        await asyncio.to_thread(ledgers.release, 0)
-        position = journal._files.active.end - 5
-        byte = journal._files.active.file.read(position, 1)
-        journal._files.active.file.write(position, [bytes([byte[0] ^ 1])])
-        for _ in range(2):
-            with pytest.raises(CorruptError):
-                await asyncio.to_thread(ledgers.prepare, 0)
-            with pytest.raises(UnavailableError):
-                ledgers.open(0, 2)
-        await asyncio.to_thread(journal.close)
-
-    run(scenario())
+async def test_damaged_released_log_does_not_count_as_empty(world):
+    loop = asyncio.get_running_loop()
+    journal = Journal(world.disk, lambda: world.random.getrandbits(64), loop.call_soon_threadsafe, file_bytes=64 << 10)
+    journal.start()
+    ledgers = JournalLedgers(journal)
+    ledgers.open(0, 1).append([b"kept"], lambda _error: None)
+    await asyncio.to_thread(ledgers.release, 0)
+    position = journal._files.active.end - 5
+    byte = journal._files.active.file.read(position, 1)
+    journal._files.active.file.write(position, [bytes([byte[0] ^ 1])])
+    for _ in range(2):
+        with pytest.raises(CorruptError):
+            await asyncio.to_thread(ledgers.prepare, 0)
+        with pytest.raises(UnavailableError):
+            ledgers.open(0, 2)
+    await asyncio.to_thread(journal.close)

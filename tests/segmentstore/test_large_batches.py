@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 
 import pytest
 from session_channels import feed, open_session
 from small_tables import ANY, NONE, TABLE, resident
+from store_world import RunningStore, WireClient, World
 from table_client import TableClient
 
 from headrace import wire
@@ -15,6 +17,8 @@ from headrace.segmentstore.tables import batches
 from headrace.segmentstore.tables.limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
 from headrace.segmentstore.tables.table import Table
 from headrace.segmentstore.tables.tail import TailAddition
+
+pytestmark = pytest.mark.anyio
 
 COUNT = 60_000
 KEYS = [b"%06d" % number for number in range(COUNT)]
@@ -38,19 +42,23 @@ class Turns:
 
 
 @pytest.fixture
-def on_table(world, run):
-    def runner(scenario):
-        async def whole():
-            async with world.running() as running:
-                client = await running.connect()
-                tables = TableClient(client, TABLE)
-                await tables.create()
-                await tables.put((b"first", ANY, b"v"))
-                await scenario(running, client, tables)
+async def running(world: World) -> AsyncIterator[RunningStore]:
+    async with world.running() as running:
+        yield running
 
-        run(whole())
 
-    return runner
+@pytest.fixture
+async def client(running: RunningStore) -> WireClient:
+    return await running.connect()
+
+
+@pytest.fixture(autouse=True)
+async def tables(client: WireClient) -> TableClient:
+    """A table with one entry."""
+    tables = TableClient(client, TABLE)
+    await tables.create()
+    await tables.put((b"first", ANY, b"v"))
+    return tables
 
 
 def update(keys, version=NONE, request_id=3):
@@ -58,7 +66,7 @@ def update(keys, version=NONE, request_id=3):
     return wire.UpdateTableEntries(request_id, TABLE, "", entries)
 
 
-def test_work_on_a_batch_is_done_in_slices(on_table, monkeypatch):
+async def test_work_on_a_batch_is_done_in_slices(client, monkeypatch):
     done: Counter[tuple[str, int]] = Counter()
     turns = None
 
@@ -73,102 +81,86 @@ def test_work_on_a_batch_is_done_in_slices(on_table, monkeypatch):
     monkeypatch.setattr(Table, "check_key", counting("checked", Table.check_key))
     monkeypatch.setattr(TailAddition, "put", counting("entered", TailAddition.put))
 
-    async def scenario(running, client, tables):
-        nonlocal turns
-        turns = Turns()
-        done.clear()
-        reply = await client.call(update(KEYS))
-        turns.stop()
-        assert len(reply.versions) == COUNT
-        for name in ("read", "checked", "entered"):
-            slices = [count for (what, _), count in done.items() if what == name]
-            assert sum(slices) == COUNT, name
-            assert max(slices) <= SLICE_CHANGES_MAX, name
-        done.clear()
-        turns = Turns()
-        removed = wire.RemoveTableKeys(4, TABLE, "", tuple(wire.TableKey(key) for key in KEYS))
-        assert isinstance(await client.call(removed), wire.TableKeysRemoved)
-        turns.stop()
-        assert max(done.values()) <= SLICE_CHANGES_MAX
-
-    on_table(scenario)
+    turns = Turns()
+    done.clear()
+    reply = await client.call(update(KEYS))
+    turns.stop()
+    assert len(reply.versions) == COUNT
+    for name in ("read", "checked", "entered"):
+        slices = [count for (what, _), count in done.items() if what == name]
+        assert sum(slices) == COUNT, name
+        assert max(slices) <= SLICE_CHANGES_MAX, name
+    done.clear()
+    turns = Turns()
+    removed = wire.RemoveTableKeys(4, TABLE, "", tuple(wire.TableKey(key) for key in KEYS))
+    assert isinstance(await client.call(removed), wire.TableKeysRemoved)
+    turns.stop()
+    assert max(done.values()) <= SLICE_CHANGES_MAX
 
 
-def test_nothing_of_a_batch_is_visible_before_all_of_it(on_table):
+async def test_nothing_of_a_batch_is_visible_before_all_of_it(running, client, tables):
     seen = set()
 
-    async def scenario(running, client, tables):
-        table = resident(running).table
+    table = resident(running).table
 
-        def look():
-            found = sum(table.peek(key) is not None for key in (KEYS[0], KEYS[COUNT // 2], KEYS[-1]))
-            seen.add((found, table.entry_count, table.segment.length == before))
+    def look():
+        found = sum(table.peek(key) is not None for key in (KEYS[0], KEYS[COUNT // 2], KEYS[-1]))
+        seen.add((found, table.entry_count, table.segment.length == before))
 
-        before = table.segment.length
-        turns = Turns(look)
-        versions = (await client.call(update(KEYS))).versions
-        turns.stop()
-        assert seen == {(0, 1, True), (3, COUNT + 1, False)}
-        assert await tables.get(KEYS[0], KEYS[-1]) == [
-            (key, versions[index], b"v" + key) for key, index in ((KEYS[0], 0), (KEYS[-1], -1))
-        ]
-        assert versions[0] == before
-
-    on_table(scenario)
+    before = table.segment.length
+    turns = Turns(look)
+    versions = (await client.call(update(KEYS))).versions
+    turns.stop()
+    assert seen == {(0, 1, True), (3, COUNT + 1, False)}
+    assert await tables.get(KEYS[0], KEYS[-1]) == [
+        (key, versions[index], b"v" + key) for key, index in ((KEYS[0], 0), (KEYS[-1], -1))
+    ]
+    assert versions[0] == before
 
 
-def test_one_failed_condition_rejects_the_whole_batch(on_table):
-    async def scenario(running, client, tables):
-        table, pool = resident(running).table, running.store.pool
-        before, untiered = table.segment.length, pool.untiered_bytes
-        reply = await client.call(update([*KEYS[:5000], b"first"]))
-        assert isinstance(reply, wire.TableKeyBadVersion)
-        assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
-        too_long = (*update(KEYS[:5000]).entries, wire.TableEntry(bytes(9000), NONE, b""))
-        reply = await client.call(wire.UpdateTableEntries(5, TABLE, "", too_long))
-        assert isinstance(reply, wire.ErrorMessage)
-        assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
-        assert len((await client.call(update(KEYS[:5000]))).versions) == 5000
-
-    on_table(scenario)
+async def test_one_failed_condition_rejects_the_whole_batch(running, client):
+    table, pool = resident(running).table, running.store.pool
+    before, untiered = table.segment.length, pool.untiered_bytes
+    reply = await client.call(update([*KEYS[:5000], b"first"]))
+    assert isinstance(reply, wire.TableKeyBadVersion)
+    assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
+    too_long = (*update(KEYS[:5000]).entries, wire.TableEntry(bytes(9000), NONE, b""))
+    reply = await client.call(wire.UpdateTableEntries(5, TABLE, "", too_long))
+    assert isinstance(reply, wire.ErrorMessage)
+    assert (table.segment.length, table.entry_count, pool.untiered_bytes) == (before, 1, untiered)
+    assert len((await client.call(update(KEYS[:5000]))).versions) == 5000
 
 
-def test_commands_behind_a_large_batch_come_after_it(on_table):
-    async def scenario(running, client, tables):
-        client.send(
-            update(KEYS[:5000], request_id=1),
-            wire.UpdateTableEntries(2, TABLE, "", (wire.TableEntry(KEYS[4999], ANY, b"newest"),)),
-            wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(KEYS[0], NONE, b"not missing"),)),
-            wire.ReadTable(4, TABLE, "", (wire.TableKey(KEYS[4999]),)),
-        )
-        replies = {reply.request_id: reply for reply in [await client.receive() for _ in range(4)]}
-        assert len(replies[1].versions) == 5000
-        assert replies[2].versions[0] > replies[1].versions[-1]
-        assert replies[3] == wire.TableKeyBadVersion(3, TABLE)
-        assert bytes(replies[4].entries[0].value) == b"newest"
-
-    on_table(scenario)
+async def test_commands_behind_a_large_batch_come_after_it(client):
+    client.send(
+        update(KEYS[:5000], request_id=1),
+        wire.UpdateTableEntries(2, TABLE, "", (wire.TableEntry(KEYS[4999], ANY, b"newest"),)),
+        wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(KEYS[0], NONE, b"not missing"),)),
+        wire.ReadTable(4, TABLE, "", (wire.TableKey(KEYS[4999]),)),
+    )
+    replies = {reply.request_id: reply for reply in [await client.receive() for _ in range(4)]}
+    assert len(replies[1].versions) == 5000
+    assert replies[2].versions[0] > replies[1].versions[-1]
+    assert replies[3] == wire.TableKeyBadVersion(3, TABLE)
+    assert bytes(replies[4].entries[0].value) == b"newest"
 
 
-def test_malformed_batch_closes_the_connection(on_table):
-    async def scenario(running, client, tables):
-        table, pool = resident(running).table, running.store.pool
-        before, untiered = table.segment.length, pool.untiered_bytes
-        frame = bytearray(wire.encode(update(KEYS[:5000])))
-        middle = frame.index(KEYS[2500]) - 8
-        frame[middle : middle + 4] = b"\x00\x00\x00\x01"
-        session, channel = open_session(running)
-        await feed(session, channel, bytes(frame))
-        await running.until(lambda: channel.closed)
-        assert not channel.sent
-        assert (table.segment.length, table.entry_count) == (before, 1)
-        await running.until(lambda: pool.untiered_bytes == untiered)
-        assert len((await client.call(update(KEYS[:5000]))).versions) == 5000  # its slot is free again
-
-    on_table(scenario)
+async def test_malformed_batch_closes_the_connection(running, client):
+    table, pool = resident(running).table, running.store.pool
+    before, untiered = table.segment.length, pool.untiered_bytes
+    frame = bytearray(wire.encode(update(KEYS[:5000])))
+    middle = frame.index(KEYS[2500]) - 8
+    frame[middle : middle + 4] = b"\x00\x00\x00\x01"
+    session, channel = open_session(running)
+    await feed(session, channel, bytes(frame))
+    await running.until(lambda: channel.closed)
+    assert not channel.sent
+    assert (table.segment.length, table.entry_count) == (before, 1)
+    await running.until(lambda: pool.untiered_bytes == untiered)
+    assert len((await client.call(update(KEYS[:5000]))).versions) == 5000  # its slot is free again
 
 
-def test_few_large_batches_are_read_at_once(on_table, monkeypatch):
+async def test_few_large_batches_are_read_at_once(running, monkeypatch):
     reading = Counter()
     most = 0
     original = batches.Batch.read_slice
@@ -185,42 +177,36 @@ def test_few_large_batches_are_read_at_once(on_table, monkeypatch):
 
     monkeypatch.setattr(batches.Batch, "read_slice", read_slice)
 
-    async def scenario(running, client, tables):
-        clients = [await running.connect() for _ in range(5)]
-        for number, each in enumerate(clients):
-            each.send(update(KEYS[5000 * number : 5000 * (number + 1)]))
-        for each in clients:
-            assert len((await each.receive()).versions) == 5000
-        assert most == LARGE_BATCHES_AT_ONCE_MAX
-
-    on_table(scenario)
+    clients = [await running.connect() for _ in range(5)]
+    for number, each in enumerate(clients):
+        each.send(update(KEYS[5000 * number : 5000 * (number + 1)]))
+    for each in clients:
+        assert len((await each.receive()).versions) == 5000
+    assert most == LARGE_BATCHES_AT_ONCE_MAX
 
 
 @pytest.mark.parametrize("after", [600, 4000])
-def test_a_compaction_in_the_middle_moves_the_batch(on_table, monkeypatch, after):
+async def test_a_compaction_in_the_middle_moves_the_batch(running, client, tables, monkeypatch, after):
     """It appends copies while the places of a batch are prepared: those have to begin behind the copies then."""
     original, put = TailAddition.put, 0
 
-    async def scenario(running, client, tables):
-        upkeep = resident(running).upkeep
-        compacted = []
+    upkeep = resident(running).upkeep
+    compacted = []
 
-        def counted(addition, key, place):
-            nonlocal put
-            put += 1
-            if put == after:
-                compacted.append(asyncio.ensure_future(upkeep._compact()))
-            original(addition, key, place)
+    def counted(addition, key, place):
+        nonlocal put
+        put += 1
+        if put == after:
+            compacted.append(asyncio.ensure_future(upkeep._compact()))
+        original(addition, key, place)
 
-        monkeypatch.setattr(TailAddition, "put", counted)
-        versions = (await client.call(update(KEYS[:5000]))).versions
-        assert await compacted[0]
-        assert put > 5001
-        assert await tables.get(b"first", *KEYS[:5000:499]) == [
-            (b"first", 0, b"v"),
-            *((key, version, b"v" + key) for key, version in list(zip(KEYS, versions, strict=False))[::499]),
-        ]
-        running.store.table_memory.drop(running.store.owner_of(TABLE).container.container, TABLE)
-        assert (await tables.info()).entry_count == 5001  # as the segment says, read from its begin
-
-    on_table(scenario)
+    monkeypatch.setattr(TailAddition, "put", counted)
+    versions = (await client.call(update(KEYS[:5000]))).versions
+    assert await compacted[0]
+    assert put > 5001
+    assert await tables.get(b"first", *KEYS[:5000:499]) == [
+        (b"first", 0, b"v"),
+        *((key, version, b"v" + key) for key, version in list(zip(KEYS, versions, strict=False))[::499]),
+    ]
+    running.store.table_memory.drop(running.store.owner_of(TABLE).container.container, TABLE)
+    assert (await tables.info()).entry_count == 5001  # as the segment says, read from its begin

@@ -17,6 +17,8 @@ from headrace.segmentstore.containers import log_room
 from headrace.segmentstore.tiering import throttle as throttle_module
 from headrace.segmentstore.tiering.throttle import THROTTLE_DELAY_S_MAX, THROTTLE_FROM_FILL
 
+pytestmark = pytest.mark.anyio
+
 FILE_BYTES = 64 << 10
 WRITER = 5
 DATA = b"x" * 4000
@@ -94,30 +96,27 @@ class Appender:
         return self._task.done()
 
 
-def test_a_container_that_lags_is_slowed_down_alone(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            store, throttle = running.store, running.store.throttle
-            lagging, busy = Appender(await writer_of(running, 0)), Appender(await writer_of(running, 1))
-            await store.owned[0].writer.stop()
-            mine, others = (lambda: [store.owned[0].container]), (lambda: [store.owned[1].container])
-            await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), 20)
-            stopped_at, others_at = lagging.acknowledged, busy.acknowledged
-            assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 37 / 2
-            # The other one appends several times what the volume has, and is never slowed down.
-            await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), 60)
-            assert throttle.delay_s(store.clock.monotonic_s(), others) < THROTTLE_DELAY_S_MAX
-            assert not throttle.log_is_full(others)
-            assert lagging.acknowledged <= stopped_at + 2
-            assert throttle.level >= 1.0
-            assert not lagging.failed
-            assert running.journal.failure is None
-            store.owned[0].writer.start()
-            await asyncio.wait_for(reached(running, lambda: lagging.acknowledged > stopped_at + 100), 20)
-            await lagging.stop()
-            await busy.stop()
-
-    run(scenario())
+async def test_a_container_that_lags_is_slowed_down_alone(small_world):
+    async with small_world.running() as running:
+        store, throttle = running.store, running.store.throttle
+        lagging, busy = Appender(await writer_of(running, 0)), Appender(await writer_of(running, 1))
+        await store.owned[0].writer.stop()
+        mine, others = (lambda: [store.owned[0].container]), (lambda: [store.owned[1].container])
+        await asyncio.wait_for(reached(running, lambda: throttle.log_is_full(mine)), 20)
+        stopped_at, others_at = lagging.acknowledged, busy.acknowledged
+        assert 2 * store.owned[0].container.log.ledger.held_bytes > FILE_BYTES * 37 / 2
+        # The other one appends several times what the volume has, and is never slowed down.
+        await asyncio.wait_for(reached(running, lambda: busy.acknowledged > others_at + 2000), 60)
+        assert throttle.delay_s(store.clock.monotonic_s(), others) < THROTTLE_DELAY_S_MAX
+        assert not throttle.log_is_full(others)
+        assert lagging.acknowledged <= stopped_at + 2
+        assert throttle.level >= 1.0
+        assert not lagging.failed
+        assert running.journal.failure is None
+        store.owned[0].writer.start()
+        await asyncio.wait_for(reached(running, lambda: lagging.acknowledged > stopped_at + 100), 20)
+        await lagging.stop()
+        await busy.stop()
 
 
 async def reached(running, condition):
@@ -127,68 +126,62 @@ async def reached(running, condition):
         await asyncio.sleep(0.001)
 
 
-def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world, run):
+async def test_appends_slow_down_and_stop_before_the_volume_is_full(small_world):
     """Something else has taken the room: no container holds its share."""
 
-    async def scenario():
-        async with small_world.running() as running:
-            store, throttle, disk = running.store, running.store.throttle, small_world.disk
-            appenders = [Appender(await writer_of(running, container)) for container in (0, 1)]
-            for container in (0, 1):
-                await store.owned[container].writer.stop()
-            await reached(running, lambda: running.journal.space().log_bytes > 6 * FILE_BYTES)
-            disk.capacity_bytes -= disk.space().free_bytes - 8 * FILE_BYTES
-            delays = []
+    async with small_world.running() as running:
+        store, throttle, disk = running.store, running.store.throttle, small_world.disk
+        appenders = [Appender(await writer_of(running, container)) for container in (0, 1)]
+        for container in (0, 1):
+            await store.owned[container].writer.stop()
+        await reached(running, lambda: running.journal.space().log_bytes > 6 * FILE_BYTES)
+        disk.capacity_bytes -= disk.space().free_bytes - 8 * FILE_BYTES
+        delays = []
 
-            def is_full():
-                delays.append(throttle.delay_s(store.clock.monotonic_s(), list))
-                return throttle.log_is_full(list)
+        def is_full():
+            delays.append(throttle.delay_s(store.clock.monotonic_s(), list))
+            return throttle.log_is_full(list)
 
-            await asyncio.wait_for(reached(running, is_full), 20)
-            assert any(0 < delay < throttle_module.THROTTLE_DELAY_S_MAX for delay in delays)
-            assert delays == sorted(delays)
-            assert disk.space().free_bytes >= FILE_BYTES
-            assert running.journal.failure is None
-            assert not any(each.failed for each in appenders)
-            goals = [each.acknowledged + 50 for each in appenders]
-            for container in (0, 1):
-                store.owned[container].writer.start()
-            goes_on = reached(running, lambda: all(map(lt, goals, [each.acknowledged for each in appenders])))
-            await asyncio.wait_for(goes_on, 20)
-            for each in appenders:
-                await each.stop()
-
-    run(scenario())
+        await asyncio.wait_for(reached(running, is_full), 20)
+        assert any(0 < delay < throttle_module.THROTTLE_DELAY_S_MAX for delay in delays)
+        assert delays == sorted(delays)
+        assert disk.space().free_bytes >= FILE_BYTES
+        assert running.journal.failure is None
+        assert not any(each.failed for each in appenders)
+        goals = [each.acknowledged + 50 for each in appenders]
+        for container in (0, 1):
+            store.owned[container].writer.start()
+        goes_on = reached(running, lambda: all(map(lt, goals, [each.acknowledged for each in appenders])))
+        await asyncio.wait_for(goes_on, 20)
+        for each in appenders:
+            await each.stop()
 
 
-def test_a_full_volume_starts_recovers_tiers_and_frees(small_world, run):
+async def test_a_full_volume_starts_recovers_tiers_and_frees(small_world):
     """As something else on the volume, or a version that did not account for it, may have left it."""
 
-    async def scenario():
-        disk = small_world.disk
-        async with small_world.running(graceful=False) as running:
-            client = await writer_of(running, 0)
-            await running.store.owned[0].writer.stop()
-            for number in range(60):
-                await client.append(WRITER, number, DATA)
-        for name in disk.names():
-            if name.startswith("spare-"):
-                disk.remove(name)
-        disk.capacity_bytes -= disk.space().free_bytes
-        before = len(disk.names())
-        async with small_world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(SEGMENTS[0]) == DATA * 60
-            reply = await client.call(wire.CreateSegment(7, "scope/other/0.#epoch.0", 0, 0))
-            assert not isinstance(reply, wire.SegmentCreated), "there is only room for what frees other files"
-            await running.flush()
-            await running.until(lambda: running.journal.space().log_bytes < 2 * FILE_BYTES)
-            assert len([name for name in disk.names() if name.startswith("journal-")]) < before
-            client = await running.connect()
-            assert await client.set_up(SEGMENTS[0], WRITER) == 59
-            await client.append(WRITER, 60, DATA)
-
-    run(scenario())
+    disk = small_world.disk
+    async with small_world.running(graceful=False) as running:
+        client = await writer_of(running, 0)
+        await running.store.owned[0].writer.stop()
+        for number in range(60):
+            await client.append(WRITER, number, DATA)
+    for name in disk.names():
+        if name.startswith("spare-"):
+            disk.remove(name)
+    disk.capacity_bytes -= disk.space().free_bytes
+    before = len(disk.names())
+    async with small_world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(SEGMENTS[0]) == DATA * 60
+        reply = await client.call(wire.CreateSegment(7, "scope/other/0.#epoch.0", 0, 0))
+        assert not isinstance(reply, wire.SegmentCreated), "there is only room for what frees other files"
+        await running.flush()
+        await running.until(lambda: running.journal.space().log_bytes < 2 * FILE_BYTES)
+        assert len([name for name in disk.names() if name.startswith("journal-")]) < before
+        client = await running.connect()
+        assert await client.set_up(SEGMENTS[0], WRITER) == 59
+        await client.append(WRITER, 60, DATA)
 
 
 def test_the_bounds_are_in_order():

@@ -8,6 +8,8 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.codec.records.segment_record import SEGMENT_SORT
@@ -16,6 +18,8 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.evictor import RECORDS_PER_WRITE_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_READ_MAX
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+
+pytestmark = pytest.mark.anyio
 
 EXISTING = 100_000
 ACTIVE = 1_000
@@ -69,55 +73,49 @@ async def use_some(client):
         assert isinstance(await client.receive(), wire.DataAppended)
 
 
-def test_memory_and_requests_follow_the_segments_in_use(make_world):
+async def test_memory_and_requests_follow_the_segments_in_use(make_world):
     world = make_world(container_count=1, file_bytes=32 << 20)
     world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=KEPT)
     counted, before = CountedRecords(world), segments_in_memory()
 
-    async def scenario():
-        await end_in_good_order(world)
-        async with world.running() as running:
-            owned = running.store.owned[0]
-            await owned.maintenance.stop()
-            segments = owned.container.metadata.segments
-            assert len(segments) == EXISTING
-            world.clock.advance(2 * IDLE_S)
-            assert await owned.evictor.sweep() == EXISTING - KEPT
-            assert len(segments) == KEPT
-            assert counted.requests == {"writes": (EXISTING - KEPT) / RECORDS_PER_WRITE_MAX}
+    await end_in_good_order(world)
+    async with world.running() as running:
+        owned = running.store.owned[0]
+        await owned.maintenance.stop()
+        segments = owned.container.metadata.segments
+        assert len(segments) == EXISTING
+        world.clock.advance(2 * IDLE_S)
+        assert await owned.evictor.sweep() == EXISTING - KEPT
+        assert len(segments) == KEPT
+        assert counted.requests == {"writes": (EXISTING - KEPT) / RECORDS_PER_WRITE_MAX}
 
-            counted.requests.clear()
-            absent = sum(name not in segments for name in USED)
-            await use_some(await running.connect())
-            assert counted.requests.keys() == {"reads"}
-            assert absent / RECORDS_PER_READ_MAX <= counted.requests["reads"] <= absent
-            assert len(segments) == KEPT + absent == segments_in_memory() - before
-            parts = list(encode_snapshot(owned.container.metadata.snapshot()))
-            assert sum(map(len, parts)) < SNAPSHOT_BYTES_PER_SEGMENT_MAX * len(segments)
-        async with world.running() as running:
-            assert len(running.store.owned[0].container.metadata.segments) == KEPT + absent
-            client = await running.connect()
-            for name in NAMES[5 :: EXISTING // 20]:
-                assert isinstance(await client.call(wire.CreateSegment(1, name, 0, 0)), wire.SegmentAlreadyExists)
-
-    asyncio.run(scenario())
+        counted.requests.clear()
+        absent = sum(name not in segments for name in USED)
+        await use_some(await running.connect())
+        assert counted.requests.keys() == {"reads"}
+        assert absent / RECORDS_PER_READ_MAX <= counted.requests["reads"] <= absent
+        assert len(segments) == KEPT + absent == segments_in_memory() - before
+        parts = list(encode_snapshot(owned.container.metadata.snapshot()))
+        assert sum(map(len, parts)) < SNAPSHOT_BYTES_PER_SEGMENT_MAX * len(segments)
+    async with world.running() as running:
+        assert len(running.store.owned[0].container.metadata.segments) == KEPT + absent
+        client = await running.connect()
+        for name in NAMES[5 :: EXISTING // 20]:
+            assert isinstance(await client.call(wire.CreateSegment(1, name, 0, 0)), wire.SegmentAlreadyExists)
 
 
-def test_a_quiet_segment_takes_little_memory(make_world, run):
+async def test_a_quiet_segment_takes_little_memory(make_world):
     world = make_world(container_count=1)
 
-    async def scenario():
-        async with world.running() as running:
-            container = running.store.owned[0].container
-            await container.create(NAMES[0], CREATED)
-            tracemalloc.start()
-            try:
-                before = tracemalloc.get_traced_memory()[0]
-                await asyncio.gather(*(container.create(name, CREATED) for name in NAMES[1 : MEASURED + 1]))
-                gc.collect()
-                taken = tracemalloc.get_traced_memory()[0] - before
-            finally:
-                tracemalloc.stop()
-            assert taken < BYTES_PER_SEGMENT_MAX * MEASURED
-
-    run(scenario())
+    async with world.running() as running:
+        container = running.store.owned[0].container
+        await container.create(NAMES[0], CREATED)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            await asyncio.gather(*(container.create(name, CREATED) for name in NAMES[1 : MEASURED + 1]))
+            gc.collect()
+            taken = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert taken < BYTES_PER_SEGMENT_MAX * MEASURED

@@ -11,6 +11,8 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import UnavailableError
 from headrace.segmentstore.tiering import chunk_directory
 
+pytestmark = pytest.mark.anyio
+
 CHAIN = [f"scope/stream/{number}.#epoch.0" for number in range(4)]
 WRITER = 5
 
@@ -92,59 +94,50 @@ class Chain:
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-def test_bytes_of_an_unrecorded_move_follow_further_merges(world, run, own, writes, unheard):
-    async def scenario():
-        chain = Chain(world)
-        async with world.running() as running:
-            await chain.begin(running, own=own)
-            for (source, target), unheard_here in zip(pairwise(CHAIN), (*unheard, False), strict=True):
-                await chain.merge(running, source, target, own=own)
-                if unheard_here:
-                    await chain.move_without_a_word(running, target, writes)
-                    await chain.check(running, target)
-            await chain.end(running)
-
-    run(scenario())
+async def test_bytes_of_an_unrecorded_move_follow_further_merges(world, own, writes, unheard):
+    chain = Chain(world)
+    async with world.running() as running:
+        await chain.begin(running, own=own)
+        for (source, target), unheard_here in zip(pairwise(CHAIN), (*unheard, False), strict=True):
+            await chain.merge(running, source, target, own=own)
+            if unheard_here:
+                await chain.move_without_a_word(running, target, writes)
+                await chain.check(running, target)
+        await chain.end(running)
 
 
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("unheard", [(True, False), (False, True), (True, True)])
-def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world, run, own, writes, unheard):
-    async def scenario():
-        chain = Chain(world)
+async def test_bytes_of_a_move_lost_in_a_crash_follow_further_merges(world, own, writes, unheard):
+    chain = Chain(world)
+    async with world.running(graceful=False) as running:
+        await chain.begin(running, own=own)
+    for (source, target), unheard_here in zip(pairwise(CHAIN), (*unheard, False), strict=True):
         async with world.running(graceful=False) as running:
-            await chain.begin(running, own=own)
-        for (source, target), unheard_here in zip(pairwise(CHAIN), (*unheard, False), strict=True):
-            async with world.running(graceful=False) as running:
-                await running.store.owned[0].writer.stop()
-                await chain.merge(running, source, target, own=own)
-                if unheard_here:
-                    await chain.move_without_a_word(running, target, writes)
-        async with world.running() as running:
             await running.store.owned[0].writer.stop()
-            await chain.check(running, CHAIN[-1])
-            await chain.end(running)
-
-    run(scenario())
+            await chain.merge(running, source, target, own=own)
+            if unheard_here:
+                await chain.move_without_a_word(running, target, writes)
+    async with world.running() as running:
+        await running.store.owned[0].writer.stop()
+        await chain.check(running, CHAIN[-1])
+        await chain.end(running)
 
 
 @pytest.mark.parametrize("own", [b"", b"own"])
 @pytest.mark.parametrize("writes", [1, 2, 3])
-def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world, run, own, writes):
-    async def scenario():
-        chain = Chain(world)
-        async with world.running(graceful=False) as running:
-            await chain.begin(running, own=own)
-            for source, target in pairwise(CHAIN):
-                await chain.merge(running, source, target, own=own)
-                if target == CHAIN[1]:
-                    await chain.move_without_a_word(running, target, writes)
-            await running.store.owned[0].writer._snapshots.write_last()
-        world.disk = MemoryJournalDisk()
-        async with world.running() as running:
-            await running.store.owned[0].writer.stop()
-            await chain.check(running, CHAIN[-1])
-            await chain.end(running)
-
-    run(scenario())
+async def test_lost_volume_keeps_bytes_of_an_unrecorded_move(world, own, writes):
+    chain = Chain(world)
+    async with world.running(graceful=False) as running:
+        await chain.begin(running, own=own)
+        for source, target in pairwise(CHAIN):
+            await chain.merge(running, source, target, own=own)
+            if target == CHAIN[1]:
+                await chain.move_without_a_word(running, target, writes)
+        await running.store.owned[0].writer._snapshots.write_last()
+    world.disk = MemoryJournalDisk()
+    async with world.running() as running:
+        await running.store.owned[0].writer.stop()
+        await chain.check(running, CHAIN[-1])
+        await chain.end(running)

@@ -11,12 +11,14 @@ from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
 from headrace.segmentstore.tiering.merge_moves import move_merged
 
+pytestmark = pytest.mark.anyio
+
 TARGET, SOURCE = "scope/stream/0.#epoch.0", "scope/stream/0.#epoch.0#transaction." + "0" * 31 + "1"
 OFFSET = 1000
 
 
 @pytest.mark.parametrize(("run_count", "transactions"), [(1, 1), (49, 1), (50, 3), (98, 3), (99, 4), (200, 6)])
-def test_moves_take_as_few_transactions_as_they_can(world, run, run_count, transactions):
+async def test_moves_take_as_few_transactions_as_they_can(world, run_count, transactions):
     sizes, visible = [], set()
     honest = world.metadata.write
 
@@ -26,19 +28,16 @@ def test_moves_take_as_few_transactions_as_they_can(world, run, run_count, trans
         runs = world.metadata.query(f"chunks/{TARGET}", limit=1000).records
         visible.add(sum(record.body["length"] for record in runs))
 
-    async def scenario():
-        directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
-        name = packed_name(0, 0, 1)
-        runs = [(SOURCE, ChunkRun(3 * n, 3, name, 3 * n)) for n in range(run_count)]
-        for first in range(0, run_count, RUNS_PER_WRITE_MAX):
-            await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], 3 * run_count)
-        world.metadata.write = counted
-        merged = MergedRange(OFFSET, 3 * run_count, DirectoryPlace(SOURCE, 0), 7)
-        moved = await move_merged(directory, TARGET, merged, OFFSET)
-        assert [each.offset for each in moved] == [OFFSET + 3 * n for n in range(run_count)]
-        assert await move_merged(directory, TARGET, merged, OFFSET) == moved[-1:]  # unheard, and asked for again
-
-    run(scenario())
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    name = packed_name(0, 0, 1)
+    runs = [(SOURCE, ChunkRun(3 * n, 3, name, 3 * n)) for n in range(run_count)]
+    for first in range(0, run_count, RUNS_PER_WRITE_MAX):
+        await directory.add(runs[first : first + RUNS_PER_WRITE_MAX], 3 * run_count)
+    world.metadata.write = counted
+    merged = MergedRange(OFFSET, 3 * run_count, DirectoryPlace(SOURCE, 0), 7)
+    moved = await move_merged(directory, TARGET, merged, OFFSET)
+    assert [each.offset for each in moved] == [OFFSET + 3 * n for n in range(run_count)]
+    assert await move_merged(directory, TARGET, merged, OFFSET) == moved[-1:]  # unheard, and asked for again
     assert len(sizes) == transactions
     assert max(sizes) <= WRITES_PER_TRANSACTION_MAX
     assert visible == {3 * run_count}

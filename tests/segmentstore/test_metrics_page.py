@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.segmentstore.measured_ports import MeasuredChunkStorage, MeasuredJournalDisk, MeasuredMetadataStore
 from segmentstore_fargate.metrics_page import CONTAINER_METRICS, STORE_METRICS, MeasuredStore, MetricsPage
+
+pytestmark = pytest.mark.anyio
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
 ROW = re.compile(r"^\| `(headrace_\w+)` \| (\w+) \| ([\w, ]*?) ?\| (.+) \|$", re.MULTILINE)
@@ -42,20 +45,17 @@ def _page(running) -> tuple[MetricsPage, MeasuredStore]:
     return MetricsPage(measured), measured
 
 
-def test_every_metric_has_its_values_on_the_page(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, 7)
-            await client.append(7, 1, b"x" * 3000)
-            page, measured = _page(running)
-            await measured.chunk_storage.put("a", [b"1234"])
-            measured.chunk_storage.requests["read"].count_error("throttled")
-            world.clock.advance(4)
-            return running.store.owner_of(SEGMENT).container.container, page.render().decode()
-
-    container, text = run(scenario())
+async def test_every_metric_has_its_values_on_the_page(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, 7)
+        await client.append(7, 1, b"x" * 3000)
+        page, measured = _page(running)
+        await measured.chunk_storage.put("a", [b"1234"])
+        measured.chunk_storage.requests["read"].count_error("throttled")
+        world.clock.advance(4)
+        container, text = running.store.owner_of(SEGMENT).container.container, page.render().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     shown = {sample.name for family in families.values() for sample in family.samples}
     for name, kind, _, meaning in _declared():

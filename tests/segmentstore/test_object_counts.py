@@ -19,13 +19,15 @@ from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, Ch
 from headrace.segmentstore.tiering.garbage_collector import OBJECTS_PER_PAGE
 from headrace.segmentstore.tiering.limits import StorageLimits
 
+pytestmark = pytest.mark.anyio
+
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3 * RUNS_PER_WRITE_MAX)]
 WRITER = 5
 
 
 @pytest.fixture
 def world(make_world):
-    made = make_world(container_count=1)
+    made = make_world(container_count=1, maintenance=False)
     made.chunks = MemoryChunkStorage(made.clock)
     return made
 
@@ -70,287 +72,238 @@ class Counted:
         self._honest(*writes)
 
 
-def test_one_object_holds_the_runs_of_many_transactions(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            for segment in SEGMENTS:
-                await client.create(segment)
-                await write(client, segment, segment.encode())
-            counted = Counted(world)
-            await running.flush()
-            assert counted.sizes == [WRITES_PER_TRANSACTION_MAX] * 3
-            assert len(object_names(world)) == 1
-            (count,) = counts_of(world.metadata).values()
-            assert count.runs == len(SEGMENTS)
-            assert_counts_agree(world.metadata)
-            for segment in (SEGMENTS[0], SEGMENTS[-1]):
-                running.store.owned[0].container.metadata.segments[segment].index.release_all()
-                assert await client.read_all(segment) == segment.encode()
-
-    run(scenario())
+async def test_one_object_holds_the_runs_of_many_transactions(world):
+    async with world.running() as running:
+        client = await running.connect()
+        for segment in SEGMENTS:
+            await client.create(segment)
+            await write(client, segment, segment.encode())
+        counted = Counted(world)
+        await running.flush()
+        assert counted.sizes == [WRITES_PER_TRANSACTION_MAX] * 3
+        assert len(object_names(world)) == 1
+        (count,) = counts_of(world.metadata).values()
+        assert count.runs == len(SEGMENTS)
+        assert_counts_agree(world.metadata)
+        for segment in (SEGMENTS[0], SEGMENTS[-1]):
+            running.store.owned[0].container.metadata.segments[segment].index.release_all()
+            assert await client.read_all(segment) == segment.encode()
 
 
 @pytest.mark.parametrize("entered", [1, 2])
-def test_runs_missed_by_a_crash_are_packed_again(world, run, entered):
-    async def scenario():
-        counted = Counted(world)
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            for segment in SEGMENTS:
-                await client.create(segment)
-                await write(client, segment, segment.encode())
-            counted.fail_after = entered
-            world.clock.advance(2e9)
-            await running.until(lambda: len(object_names(world)) > 1)  # it has tried again
-        counted.fail_after = None
-        world.disk = world.disk.cut_power(1)
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
+async def test_runs_missed_by_a_crash_are_packed_again(world, entered):
+    counted = Counted(world)
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        for segment in SEGMENTS:
+            await client.create(segment)
+            await write(client, segment, segment.encode())
+        counted.fail_after = entered
+        world.clock.advance(2e9)
+        await running.until(lambda: len(object_names(world)) > 1)  # it has tried again
+    counted.fail_after = None
+    world.disk = world.disk.cut_power(1)
+    async with world.running() as running:
+        client = await running.connect()
+        await running.flush()
+        assert_counts_agree(world.metadata)
+        assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
+        for segment in SEGMENTS:
+            assert [each.length for each in runs_of(world, segment)] == [len(segment)]
+        await sweep(world, running)  # what nobody entered goes, what somebody entered stays
+        assert object_names(world) == sorted(counts_of(world.metadata))
+        for segment in SEGMENTS[:: RUNS_PER_WRITE_MAX // 2]:
+            running.store.owned[0].container.metadata.segments[segment].index.release_all()
+            assert await client.read_all(segment) == segment.encode()
+
+
+async def test_object_is_deleted_after_its_last_run_and_the_grace_time(world):
+    async with world.running() as running:
+        client = await running.connect()
+        for segment in SEGMENTS[:2]:
+            await client.create(segment)
+            await write(client, segment, b"abc")
+        await running.flush()
+        maintenance = running.store.owned[0].maintenance
+        await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+        await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+        await sweep(world, running)
+        assert len(object_names(world)) == 1
+        await client.call(wire.DeleteSegment(4, SEGMENTS[1]))
+        await running.until(lambda: not runs_of(world, SEGMENTS[1]))
+        world.clock.advance(world.limits.object_grace_s - 1)
+        running.store.owned[0].maintenance._tasks[0]._due_s = 0
+        await maintenance.run_pass()
+        assert len(object_names(world)) == 1
+        assert counts_of(world.metadata)
+        await sweep(world, running)
+        assert not object_names(world)
+        assert not counts_of(world.metadata)
+
+
+async def test_truncation_frees_what_lies_before_the_start(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        for number in range(3):
+            await write(client, SEGMENTS[0], b"0123456789", number)
             await running.flush()
-            assert_counts_agree(world.metadata)
-            assert sum(count.runs for count in counts_of(world.metadata).values()) == len(SEGMENTS)
-            for segment in SEGMENTS:
-                assert [run.length for run in runs_of(world, segment)] == [len(segment)]
-            await sweep(world, running)  # what nobody entered goes, what somebody entered stays
-            assert object_names(world) == sorted(counts_of(world.metadata))
-            for segment in SEGMENTS[:: RUNS_PER_WRITE_MAX // 2]:
-                running.store.owned[0].container.metadata.segments[segment].index.release_all()
-                assert await client.read_all(segment) == segment.encode()
-
-    run(scenario())
+        await client.call(wire.TruncateSegment(3, SEGMENTS[0], 25))
+        await running.flush()
+        await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 1)
+        assert_counts_agree(world.metadata)
+        assert len(object_names(world)) == 3
+        await sweep(world, running)
+        assert len(object_names(world)) == 1
+        assert await client.read_all(SEGMENTS[0], start=25) == b"56789"
 
 
-def test_object_is_deleted_after_its_last_run_and_the_grace_time(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            for segment in SEGMENTS[:2]:
-                await client.create(segment)
-                await write(client, segment, b"abc")
-            await running.flush()
-            maintenance = running.store.owned[0].maintenance
-            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
-            await sweep(world, running)
-            assert len(object_names(world)) == 1
-            await client.call(wire.DeleteSegment(4, SEGMENTS[1]))
-            await running.until(lambda: not runs_of(world, SEGMENTS[1]))
-            await maintenance.stop()
-            world.clock.advance(world.limits.object_grace_s - 1)
-            running.store.owned[0].maintenance._tasks[0]._due_s = 0
-            await maintenance.run_pass()
-            assert len(object_names(world)) == 1
-            assert counts_of(world.metadata)
-            await sweep(world, running)
-            assert not object_names(world)
-            assert not counts_of(world.metadata)
-
-    run(scenario())
-
-
-def test_truncation_frees_what_lies_before_the_start(world, run):
-    async def scenario():
-        async with world.running() as running:
-            await running.store.owned[0].maintenance.stop()  # it sweeps when the test says so
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            await client.create(SEGMENTS[0])
-            for number in range(3):
-                await write(client, SEGMENTS[0], b"0123456789", number)
-                await running.flush()
-            await client.call(wire.TruncateSegment(3, SEGMENTS[0], 25))
-            await running.flush()
-            await running.until(lambda: len(runs_of(world, SEGMENTS[0])) == 1)
-            assert_counts_agree(world.metadata)
-            assert len(object_names(world)) == 3
-            await sweep(world, running)
-            assert len(object_names(world)) == 1
-            assert await client.read_all(SEGMENTS[0], start=25) == b"56789"
-
-    run(scenario())
-
-
-def test_what_is_not_the_collectors_stays(world, run):
+async def test_what_is_not_the_collectors_stays(world):
     """Snapshots, indexes of tables, objects of stores that did not count, and what may still be entered."""
 
-    async def scenario():
-        strangers = [
-            "container-0000/0000000001-0000000001",
-            "container-0000/packed/other",
-            "container-0001/packed/0000000000-0000000001",
-            "snapshots/container-0000/0000000000-0000000009",
-            "tables/container-0000/0000000000-0000000001",
-            packed_name(0, 99, 1),
-        ]
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], b"abc")
-            await running.flush()
-            await running.store.owned[0].maintenance.stop()
-            kept = object_names(world)
-            for name in [*strangers, packed_name(0, 0, 77)]:
-                await world.chunks.put(name, [b"x"])
-            names = running.store.owned[0].maintenance._tasks[0]._names
-            with names.new() as in_flight:
-                await world.chunks.put(in_flight, [b"x"])
-                await sweep(world, running)
-                assert object_names(world) == sorted([*kept, *[s for s in strangers if s[:4] != "snap"], in_flight])
-            await world.chunks.put(packed_name(0, 0, 78), [b"x"])  # too young
-            world.clock.advance(world.limits.object_grace_s / 2)
-            running.store.owned[0].maintenance._tasks[0]._due_s = 0
-            await running.store.owned[0].maintenance.run_pass()
-            assert packed_name(0, 0, 78) in object_names(world)
-            assert in_flight not in object_names(world)
-
-    run(scenario())
+    strangers = [
+        "container-0000/0000000001-0000000001",
+        "container-0000/packed/other",
+        "container-0001/packed/0000000000-0000000001",
+        "snapshots/container-0000/0000000000-0000000009",
+        "tables/container-0000/0000000000-0000000001",
+        packed_name(0, 99, 1),
+    ]
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], b"abc")
+        await running.flush()
+        kept = object_names(world)
+        for name in [*strangers, packed_name(0, 0, 77)]:
+            await world.chunks.put(name, [b"x"])
+        names = running.store.owned[0].maintenance._tasks[0]._names
+        with names.new() as in_flight:
+            await world.chunks.put(in_flight, [b"x"])
+            await sweep(world, running)
+            assert object_names(world) == sorted([*kept, *[s for s in strangers if s[:4] != "snap"], in_flight])
+        await world.chunks.put(packed_name(0, 0, 78), [b"x"])  # too young
+        world.clock.advance(world.limits.object_grace_s / 2)
+        running.store.owned[0].maintenance._tasks[0]._due_s = 0
+        await running.store.owned[0].maintenance.run_pass()
+        assert packed_name(0, 0, 78) in object_names(world)
+        assert in_flight not in object_names(world)
 
 
-def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world, run):
+async def test_runs_of_objects_that_nobody_counted_come_and_go_as_ever(world):
     """A segment that a store of an earlier version has written."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], b"abc")
-            await running.flush()
-            (new,) = runs_of(world, SEGMENTS[0])
-            old = "container-0000/0000000000-0000000001"
-            await world.chunks.put(old, [b"abc"])
-            key = Key(chunk_partition(SEGMENTS[0]), chunk_sort(0))
-            world.metadata.write(Delete(key, 0))
-            world.metadata.write(Create(key, chunk_body(replace(new, object_name=old, position=0))))
-            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], b"abc")
+        await running.flush()
+        (new,) = runs_of(world, SEGMENTS[0])
+        old = "container-0000/0000000000-0000000001"
+        await world.chunks.put(old, [b"abc"])
+        key = Key(chunk_partition(SEGMENTS[0]), chunk_sort(0))
+        world.metadata.write(Delete(key, 0))
+        world.metadata.write(Create(key, chunk_body(replace(new, object_name=old, position=0))))
+        await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+        await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+        await sweep(world, running)
+        assert old in object_names(world)
+
+
+async def test_a_deposed_owner_counts_and_collects_nothing(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], b"abc")
+        await running.flush()
+        await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+        await running.until(lambda: not runs_of(world, SEGMENTS[0]))
+        owned = running.store.owned[0]
+        await owned.writer.stop()
+        before = counts_of(world.metadata)
+        world.claim(0)
+        with pytest.raises(FencedError):
             await sweep(world, running)
-            assert old in object_names(world)
-
-    run(scenario())
+        assert counts_of(world.metadata) == before
 
 
-def test_a_deposed_owner_counts_and_collects_nothing(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], b"abc")
-            await running.flush()
-            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-            await running.until(lambda: not runs_of(world, SEGMENTS[0]))
-            owned = running.store.owned[0]
-            await owned.maintenance.stop()
-            await owned.writer.stop()
-            before = counts_of(world.metadata)
-            world.claim(0)
-            with pytest.raises(FencedError):
-                await sweep(world, running)
-            assert counts_of(world.metadata) == before
-
-    run(scenario())
-
-
-def test_a_removal_that_races_with_another_edit_is_judged_anew(world, run):
+async def test_a_removal_that_races_with_another_edit_is_judged_anew(world):
     """What is removed must be what was read: else a run that took the place of several would go with the first."""
 
-    async def scenario():
-        directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
-        name = packed_name(0, 0, 1)
-        former = [ChunkRun(10 * n, 10, name, 10 * n) for n in range(3)]
-        assert not await directory.add([(SEGMENTS[0], run) for run in former], 30)
-        read = await directory.page(SEGMENTS[0])
-        merged = ChunkRun(0, 30, packed_name(0, 0, 2), 0)
-        await directory.replace(SEGMENTS[0], read, merged, 30)
-        for late in (
-            lambda: directory.remove(SEGMENTS[0], read[:1]),
-            lambda: directory.replace(SEGMENTS[0], read[:2], merged, 30),
-            lambda: directory.move(SEGMENTS[0], SEGMENTS[1], read[:1], [read[0].moved(5, 0)]),
-        ):
-            with pytest.raises(UnavailableError):
-                await late()
-        assert runs_of(world, SEGMENTS[0]) == [merged]
-        assert_counts_agree(world.metadata)
-        assert {n: c.runs for n, c in counts_of(world.metadata).items()} == {name: 0, merged.object_name: 1}
-
-    run(scenario())
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    name = packed_name(0, 0, 1)
+    former = [ChunkRun(10 * n, 10, name, 10 * n) for n in range(3)]
+    assert not await directory.add([(SEGMENTS[0], each) for each in former], 30)
+    read = await directory.page(SEGMENTS[0])
+    merged = ChunkRun(0, 30, packed_name(0, 0, 2), 0)
+    await directory.replace(SEGMENTS[0], read, merged, 30)
+    for late in (
+        lambda: directory.remove(SEGMENTS[0], read[:1]),
+        lambda: directory.replace(SEGMENTS[0], read[:2], merged, 30),
+        lambda: directory.move(SEGMENTS[0], SEGMENTS[1], read[:1], [read[0].moved(5, 0)]),
+    ):
+        with pytest.raises(UnavailableError):
+            await late()
+    assert runs_of(world, SEGMENTS[0]) == [merged]
+    assert_counts_agree(world.metadata)
+    assert {n: c.runs for n, c in counts_of(world.metadata).items()} == {name: 0, merged.object_name: 1}
 
 
-def test_runs_that_nobody_counted_stop_the_container(world, run, caplog):
+async def test_runs_that_nobody_counted_stop_the_container(world, caplog):
     """Somebody removed the count of an object: removing its runs would make live bytes garbage."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], b"abc")
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], b"abc")
+        await running.flush()
+        owned = running.store.owned[0]
+        (name,) = counts_of(world.metadata)
+        world.metadata.write(Delete(Key("objects/container-0000", name), 0))
+        await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
+        await running.until(lambda: owned.container.failure is not None)
+        assert isinstance(owned.container.failure, CorruptError)
+        assert "event=foreign_change" in caplog.text
+
+
+async def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world):
+    async with world.running() as running:
+        directory = ChunkDirectory(world.metadata, 0, 0, world.clock)
+        count = 2 * OBJECTS_PER_PAGE + 10
+        for number in range(count):
+            name = packed_name(0, 0, 1000 + number)
+            await world.chunks.put(name, [b"x"])
+            await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], 1)
+        await directory.remove(SEGMENTS[0], await directory.page(SEGMENTS[0], limit=40))
+        calls = []
+        for owner, method in ((world.metadata, "query"), (world.metadata, "get"), (world.metadata, "write"),
+                              (world.chunks, "list"), (world.chunks, "delete")):  # fmt: skip
+            honest = getattr(owner, method)
+
+            def counting(*args, honest=honest, method=method, **fields):
+                calls.append(method)
+                return honest(*args, **fields)
+
+            setattr(owner, method, counting)
+        await sweep(world, running)
+        assert sorted(calls) == sorted(["query"] * 3 + ["list"] * 3 + ["delete", "write"])
+        assert len(object_names(world)) == count - 40
+
+
+async def test_deleted_or_cut_object_is_reported_before_a_read(world, caplog):
+    async with world.running() as running:
+        client = await running.connect()
+        for number in range(2):
+            await client.create(SEGMENTS[number])
+            await write(client, SEGMENTS[number], b"abc")
             await running.flush()
-            owned = running.store.owned[0]
-            (name,) = counts_of(world.metadata)
-            world.metadata.write(Delete(Key("objects/container-0000", name), 0))
-            await client.call(wire.DeleteSegment(3, SEGMENTS[0]))
-            await running.until(lambda: owned.container.failure is not None)
-            assert isinstance(owned.container.failure, CorruptError)
-            assert "event=foreign_change" in caplog.text
-
-    run(scenario())
-
-
-def test_sweep_costs_a_listing_and_a_query_per_1000_objects(world, run):
-    async def scenario():
-        async with world.running() as running:
-            await running.store.owned[0].maintenance.stop()
-            directory = ChunkDirectory(world.metadata, 0, 0, world.clock)
-            count = 2 * OBJECTS_PER_PAGE + 10
-            for number in range(count):
-                name = packed_name(0, 0, 1000 + number)
-                await world.chunks.put(name, [b"x"])
-                await directory.add([(SEGMENTS[0], ChunkRun(number, 1, name, 0))], 1)
-            await directory.remove(SEGMENTS[0], await directory.page(SEGMENTS[0], limit=40))
-            calls = []
-            for owner, method in ((world.metadata, "query"), (world.metadata, "get"), (world.metadata, "write"),
-                                  (world.chunks, "list"), (world.chunks, "delete")):  # fmt: skip
-                honest = getattr(owner, method)
-
-                def counting(*args, honest=honest, method=method, **fields):
-                    calls.append(method)
-                    return honest(*args, **fields)
-
-                setattr(owner, method, counting)
+        deleted, cut = object_names(world)
+        await world.chunks.delete([deleted, cut])
+        await world.chunks.put(cut, [b"ab"])
+        with caplog.at_level(logging.CRITICAL):
             await sweep(world, running)
-            assert sorted(calls) == sorted(["query"] * 3 + ["list"] * 3 + ["delete", "write"])
-            assert len(object_names(world)) == count - 40
-
-    run(scenario())
-
-
-def test_deleted_or_cut_object_is_reported_before_a_read(world, run, caplog):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await running.store.owned[0].maintenance.stop()  # sweeps come when the test says so
-            for number in range(2):
-                await client.create(SEGMENTS[number])
-                await write(client, SEGMENTS[number], b"abc")
-                await running.flush()
-            deleted, cut = object_names(world)
-            await world.chunks.delete([deleted, cut])
-            await world.chunks.put(cut, [b"ab"])
-            await running.store.owned[0].maintenance.stop()
-            with caplog.at_level(logging.CRITICAL):
-                await sweep(world, running)
-            told = [record.getMessage() for record in caplog.records if "event=foreign_change" in record.getMessage()]
-            assert [f"object={deleted}" in told[0], f"object={cut}" in told[1], len(told)] == [True, True, 2]
-
-    run(scenario())
+        told = [record.getMessage() for record in caplog.records if "event=foreign_change" in record.getMessage()]
+        assert [f"object={deleted}" in told[0], f"object={cut}" in told[1], len(told)] == [True, True, 2]
 
 
 def test_the_time_of_grace_is_longer_than_any_link_lives():
@@ -368,18 +321,15 @@ def test_transaction_size_counts_runs_and_their_objects():
     assert fitting(runs(*"abcde"), 100) == 5
 
 
-def test_removal_of_many_runs_is_split_into_transactions(world, run):
-    async def scenario():
-        directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
-        for number in range(150):
-            await directory.add([(SEGMENTS[0], ChunkRun(number, 1, packed_name(0, 0, number), 0))], 1)
-        counted = Counted(world)
-        removed = 0
-        while runs := await directory.page(SEGMENTS[0], limit=RUNS_PER_WRITE_MAX):
-            removed += await directory.remove(SEGMENTS[0], runs)
-        assert removed == 150
-        assert max(counted.sizes) <= WRITES_PER_TRANSACTION_MAX
-        assert len(counted.sizes) == 4  # 49 runs and their objects at a time
-        assert_counts_agree(world.metadata)
-
-    run(scenario())
+async def test_removal_of_many_runs_is_split_into_transactions(world):
+    directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
+    for number in range(150):
+        await directory.add([(SEGMENTS[0], ChunkRun(number, 1, packed_name(0, 0, number), 0))], 1)
+    counted = Counted(world)
+    removed = 0
+    while runs := await directory.page(SEGMENTS[0], limit=RUNS_PER_WRITE_MAX):
+        removed += await directory.remove(SEGMENTS[0], runs)
+    assert removed == 150
+    assert max(counted.sizes) <= WRITES_PER_TRANSACTION_MAX
+    assert len(counted.sizes) == 4  # 49 runs and their objects at a time
+    assert_counts_agree(world.metadata)

@@ -14,210 +14,185 @@ from headrace.segmentstore.containers.frame_reader import OPERATION_BYTES_MAX
 from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MAX, FRAME_BYTES_MIN
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
 
+pytestmark = pytest.mark.anyio
 
-def test_a_turn_is_a_frame(run):
-    async def scenario():
-        ledger = ListLedger()
-        log = open_log(ledger)
-        told = []
-        assert [log.append([b"op", b"%d" % n], lambda error, n=n: told.append((n, error))) for n in range(3)] == [0] * 3
-        assert not ledger.entries
-        await turn()
-        assert log.append([b"later"], lambda _error: told.append("later")) == 1
-        await turn()
-        assert [content for _, content in read_all(ledger.entries)[0]] == [b"op0", b"op1", b"op2", b"later"]
-        assert len(ledger.entries) == 2
-        assert log.durable_entry == -1
+
+async def test_a_turn_is_a_frame():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    told = []
+    assert [log.append([b"op", b"%d" % n], lambda error, n=n: told.append((n, error))) for n in range(3)] == [0] * 3
+    assert not ledger.entries
+    await turn()
+    assert log.append([b"later"], lambda _error: told.append("later")) == 1
+    await turn()
+    assert [content for _, content in read_all(ledger.entries)[0]] == [b"op0", b"op1", b"op2", b"later"]
+    assert len(ledger.entries) == 2
+    assert log.durable_entry == -1
+    ledger.acknowledge()
+    assert told == [(0, None), (1, None), (2, None)]
+    assert (log.durable_entry, log.durable_sequence, log.is_durable) == (0, 2, False)
+    ledger.acknowledge()
+    assert told[3:] == ["later"]
+    assert (log.durable_entry, log.durable_sequence, log.is_durable) == (1, 3, True)
+
+
+async def test_operations_begin_a_frame_or_are_split_when_too_large():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    told = []
+    room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - OPERATION_LENGTH_BYTES
+    small, whole, large = b"s" * 100, b"w" * room, bytes(range(256)) * 3
+    entries = [
+        log.append([operation[:7], operation[7:]], lambda _error, n=n: told.append(n))
+        for n, operation in enumerate([small, small, whole, large, small])
+    ]
+    assert entries == [0, 0, 1, 2, 5]
+    assert log.append([b"gathers with the one before"], lambda _error: told.append(5)) == 5
+    await turn()
+    operations, reader = read_all(ledger.entries)
+    assert operations[3] == (2, large)
+    assert reader.next_sequence == log.last_sequence + 1 == 6
+    assert reader.last_ordering == log.current_ordering
+    for durable, (entry, done) in enumerate([(0, 2), (1, 3), (1, 3), (1, 3), (1, 3), (5, 6)]):
         ledger.acknowledge()
-        assert told == [(0, None), (1, None), (2, None)]
-        assert (log.durable_entry, log.durable_sequence, log.is_durable) == (0, 2, False)
-        ledger.acknowledge()
-        assert told[3:] == ["later"]
-        assert (log.durable_entry, log.durable_sequence, log.is_durable) == (1, 3, True)
-
-    run(scenario())
+        assert (log.durable_entry, told) == (entry, list(range(done))), durable
 
 
-def test_operations_begin_a_frame_or_are_split_when_too_large(run):
-    async def scenario():
-        ledger = ListLedger()
-        log = open_log(ledger)
-        told = []
-        room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - OPERATION_LENGTH_BYTES
-        small, whole, large = b"s" * 100, b"w" * room, bytes(range(256)) * 3
-        entries = [
-            log.append([operation[:7], operation[7:]], lambda _error, n=n: told.append(n))
-            for n, operation in enumerate([small, small, whole, large, small])
-        ]
-        assert entries == [0, 0, 1, 2, 5]
-        assert log.append([b"gathers with the one before"], lambda _error: told.append(5)) == 5
-        await turn()
-        operations, reader = read_all(ledger.entries)
-        assert operations[3] == (2, large)
-        assert reader.next_sequence == log.last_sequence + 1 == 6
-        assert reader.last_ordering == log.current_ordering
-        for durable, (entry, done) in enumerate([(0, 2), (1, 3), (1, 3), (1, 3), (1, 3), (5, 6)]):
-            ledger.acknowledge()
-            assert (log.durable_entry, told) == (entry, list(range(done))), durable
-
-    run(scenario())
+async def test_waiters_are_called_between_surrounding_operations():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    told = []
+    log.when_durable(lambda: told.append("at once"))
+    log.append([b"1"], lambda _error: told.append(1))
+    log.when_durable(lambda: told.append("between"))
+    log.append([b"2"], lambda _error: told.append(2))
+    durable = asyncio.ensure_future(log.durable())
+    await turn()
+    assert told == ["at once"]
+    log.append([b"3"], lambda _error: told.append(3))
+    await turn()
+    ledger.acknowledge()
+    await turn()
+    assert durable.done()
+    assert told == ["at once", 1, "between", 2]
 
 
-def test_waiters_are_called_between_surrounding_operations(run):
-    async def scenario():
-        ledger = ListLedger()
-        log = open_log(ledger)
-        told = []
-        log.when_durable(lambda: told.append("at once"))
-        log.append([b"1"], lambda _error: told.append(1))
-        log.when_durable(lambda: told.append("between"))
-        log.append([b"2"], lambda _error: told.append(2))
-        durable = asyncio.ensure_future(log.durable())
-        await turn()
-        assert told == ["at once"]
-        log.append([b"3"], lambda _error: told.append(3))
-        await turn()
-        ledger.acknowledge()
-        await turn()
-        assert durable.done()
-        assert told == ["at once", 1, "between", 2]
-
-    run(scenario())
+async def test_a_truncation_point_is_the_begin_of_a_frame():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    log.append([b"before"], lambda _error: None)
+    assert log.flush() == 1
+    assert log.flush() == 1
+    assert log.append([b"checkpoint"], lambda _error: None) == 1
+    log.truncate(1)
+    assert log.append([b"behind"], lambda _error: None) == 3
+    log.close()
+    assert [content for _, content in read_all(ledger.entries[:2] + ledger.entries[3:])[0]] == [
+        b"before",
+        b"checkpoint",
+        b"behind",
+    ]
+    log.append([b"more"], lambda _error: None)
+    await turn()
+    assert isinstance(log.failure, FencedError)
 
 
-def test_a_truncation_point_is_the_begin_of_a_frame(run):
-    async def scenario():
-        ledger = ListLedger()
-        log = open_log(ledger)
-        log.append([b"before"], lambda _error: None)
-        assert log.flush() == 1
-        assert log.flush() == 1
-        assert log.append([b"checkpoint"], lambda _error: None) == 1
-        log.truncate(1)
-        assert log.append([b"behind"], lambda _error: None) == 3
-        log.close()
-        assert [content for _, content in read_all(ledger.entries[:2] + ledger.entries[3:])[0]] == [
-            b"before",
-            b"checkpoint",
-            b"behind",
-        ]
-        log.append([b"more"], lambda _error: None)
-        await turn()
-        assert isinstance(log.failure, FencedError)
-
-    run(scenario())
-
-
-def test_after_a_failure_all_waiters_get_the_error(run):
-    async def scenario():
-        ledger = ListLedger()
-        failures, told = [], []
-        log = open_log(ledger, on_failure=failures.append)
-        for frame in range(3):
-            log.append([b"op"], told.append)
-            log.when_durable(lambda: told.append("durable"))
-            if frame < 2:
-                await turn()
-        waiting = log.expect()
-        ledger.acknowledge(error=OSError("disk says no"))
-        ledger.acknowledge()
-        assert len(told) == 2  # the one that still gathered is told from the loop, not from in here
-        await turn()
-        await turn()
-        assert len(told) == 3
-        assert all(isinstance(error, UnavailableError) for error in told)
-        assert failures == [log.failure] == [waiting.exception()]
-        with pytest.raises(UnavailableError):
-            log.append([b"op"], told.append)
-        with pytest.raises(UnavailableError):
-            await log.durable()
-        assert len(ledger.entries) == 2
-
-    run(scenario())
+async def test_after_a_failure_all_waiters_get_the_error():
+    ledger = ListLedger()
+    failures, told = [], []
+    log = open_log(ledger, on_failure=failures.append)
+    for frame in range(3):
+        log.append([b"op"], told.append)
+        log.when_durable(lambda: told.append("durable"))
+        if frame < 2:
+            await turn()
+    waiting = log.expect()
+    ledger.acknowledge(error=OSError("disk says no"))
+    ledger.acknowledge()
+    assert len(told) == 2  # the one that still gathered is told from the loop, not from in here
+    await turn()
+    await turn()
+    assert len(told) == 3
+    assert all(isinstance(error, UnavailableError) for error in told)
+    assert failures == [log.failure] == [waiting.exception()]
+    with pytest.raises(UnavailableError):
+        log.append([b"op"], told.append)
+    with pytest.raises(UnavailableError):
+        await log.durable()
+    assert len(ledger.entries) == 2
 
 
 @pytest.mark.parametrize(("stop", "reported"), [("fail", 1), ("end", 0)])
-def test_the_end_of_a_log_is_no_failure_of_the_container(run, stop, reported):
-    async def scenario():
-        ledger = ListLedger()
-        failures, told = [], []
-        log = open_log(ledger, on_failure=failures.append)
-        log.append([b"submitted"], told.append)
-        await turn()
-        log.append([b"open"], told.append)
-        waiting, error = log.expect(), FencedError("handed over")
-        getattr(log, stop)(error)
-        ledger.acknowledge()
-        await turn()
-        assert told == [error, error], "the callers learn of the end in both cases"
-        assert waiting.exception() is log.failure is error
-        log.fail(UnavailableError("later"))
-        assert len(failures) == reported
-        with pytest.raises(FencedError):
-            log.append([b"late"], told.append)
-
-    run(scenario())
+async def test_the_end_of_a_log_is_no_failure_of_the_container(stop, reported):
+    ledger = ListLedger()
+    failures, told = [], []
+    log = open_log(ledger, on_failure=failures.append)
+    log.append([b"submitted"], told.append)
+    await turn()
+    log.append([b"open"], told.append)
+    waiting, error = log.expect(), FencedError("handed over")
+    getattr(log, stop)(error)
+    ledger.acknowledge()
+    await turn()
+    assert told == [error, error], "the callers learn of the end in both cases"
+    assert waiting.exception() is log.failure is error
+    log.fail(UnavailableError("later"))
+    assert len(failures) == reported
+    with pytest.raises(FencedError):
+        log.append([b"late"], told.append)
 
 
-def test_a_defect_in_telling_one_leaves_nobody_waiting(run):
-    async def scenario():
-        ledger = ListLedger()
-        told, failures = [], []
-        log = open_log(ledger, on_failure=failures.append)
+async def test_a_defect_in_telling_one_leaves_nobody_waiting():
+    ledger = ListLedger()
+    told, failures = [], []
+    log = open_log(ledger, on_failure=failures.append)
 
-        def defective(_error):
-            raise ZeroDivisionError("a defect")
+    def defective(_error):
+        raise ZeroDivisionError("a defect")
 
-        for reached in (told.append, defective, told.append):
-            log.append([b"op"], reached)
-        await turn()
-        ledger.acknowledge()
-        assert told == [None, log.failure]
-        assert failures == [log.failure]
-        assert "a defect" in str(log.failure)
-
-    run(scenario())
+    for reached in (told.append, defective, told.append):
+        log.append([b"op"], reached)
+    await turn()
+    ledger.acknowledge()
+    assert told == [None, log.failure]
+    assert failures == [log.failure]
+    assert "a defect" in str(log.failure)
 
 
-def test_full_ledger_fails_the_log_with_its_pending_operations(run):
-    async def scenario():
-        ledger = ListLedger()
-        told, failures = [], []
-        log = open_log(ledger, on_failure=failures.append)
-        log.append([b"op"], told.append)
-        ledger.failure = FencedError("a newer owner")
-        with pytest.raises(FencedError):
-            log.append([bytes(FRAME_BYTES_MIN)], told.append)
-        assert not told
-        await turn()
-        await turn()
-        assert told == failures == [log.failure]
-        assert isinstance(log.failure, FencedError)
-
-    run(scenario())
+async def test_full_ledger_fails_the_log_with_its_pending_operations():
+    ledger = ListLedger()
+    told, failures = [], []
+    log = open_log(ledger, on_failure=failures.append)
+    log.append([b"op"], told.append)
+    ledger.failure = FencedError("a newer owner")
+    with pytest.raises(FencedError):
+        log.append([bytes(FRAME_BYTES_MIN)], told.append)
+    assert not told
+    await turn()
+    await turn()
+    assert told == failures == [log.failure]
+    assert isinstance(log.failure, FencedError)
 
 
-def test_bounds(run):
-    async def scenario():
-        ledger = ListLedger()
-        log = open_log(ledger)
-        with pytest.raises(InvalidRequestError, match="exceeds"):
-            log.append([bytes(OPERATION_BYTES_MAX + 1)], lambda _error: None)
-        await turn()
-        assert not ledger.entries
-        assert log.last_sequence == -1
-        with pytest.raises(InvalidRequestError, match="no frame"):
-            open_log(ListLedger(FRAME_BYTES_MIN - 1))
-        ample = ListLedger(1 << 30)
-        log = open_log(ample)
-        log.append([bytes(1 << 20)], lambda _error: None)
-        log.append([bytes(OPERATION_BYTES_MAX)], lambda _error: None)
-        log.close()
-        assert len(ample.entries) == 1 + -(-(OPERATION_BYTES_MAX + 4) // (FRAME_BYTES_MAX - FRAME_HEADER_BYTES))
-        assert max(map(len, ample.entries)) == FRAME_BYTES_MAX
-        assert [len(content) for _, content in read_all(ample.entries)[0]] == [1 << 20, OPERATION_BYTES_MAX]
-
-    run(scenario())
+async def test_bounds():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    with pytest.raises(InvalidRequestError, match="exceeds"):
+        log.append([bytes(OPERATION_BYTES_MAX + 1)], lambda _error: None)
+    await turn()
+    assert not ledger.entries
+    assert log.last_sequence == -1
+    with pytest.raises(InvalidRequestError, match="no frame"):
+        open_log(ListLedger(FRAME_BYTES_MIN - 1))
+    ample = ListLedger(1 << 30)
+    log = open_log(ample)
+    log.append([bytes(1 << 20)], lambda _error: None)
+    log.append([bytes(OPERATION_BYTES_MAX)], lambda _error: None)
+    log.close()
+    assert len(ample.entries) == 1 + -(-(OPERATION_BYTES_MAX + 4) // (FRAME_BYTES_MAX - FRAME_HEADER_BYTES))
+    assert max(map(len, ample.entries)) == FRAME_BYTES_MAX
+    assert [len(content) for _, content in read_all(ample.entries)[0]] == [1 << 20, OPERATION_BYTES_MAX]
 
 
 def test_ordering_never_stands_still_and_never_goes_back():

@@ -12,6 +12,8 @@ from manual_timers import ManualTimers
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.segmentstore.periodic_task import NO_REST, UNTIL_WOKEN, PeriodicTask, Rest
 
+pytestmark = pytest.mark.anyio
+
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -48,191 +50,167 @@ class Work:
         return self.goes_on
 
 
-def test_passes_follow_at_the_interval(run: Run):
-    async def scenario() -> None:
-        work = Work(Rest.fixed(10.0))
-        work.task.start()
-        await work.timers.advance(9.9)
-        assert work.passes == 1
-        await work.timers.advance(0.1)
-        assert work.passes == 2
-        await work.task.stop()
+async def test_passes_follow_at_the_interval():
 
-    run(scenario())
+    work = Work(Rest.fixed(10.0))
+    work.task.start()
+    await work.timers.advance(9.9)
+    assert work.passes == 1
+    await work.timers.advance(0.1)
+    assert work.passes == 2
+    await work.task.stop()
 
 
-def test_the_first_pass_waits_for_the_rest_before_it(run: Run):
-    async def scenario() -> None:
-        work = Work(Rest.fixed(10.0))
-        work.task.start(Rest.fixed(3.0))
-        await work.timers.advance(2.9)
-        assert work.passes == 0
-        await work.timers.advance(0.1)
-        assert work.passes == 1
-        await work.task.stop()
+async def test_the_first_pass_waits_for_the_rest_before_it():
 
-    run(scenario())
+    work = Work(Rest.fixed(10.0))
+    work.task.start(Rest.fixed(3.0))
+    await work.timers.advance(2.9)
+    assert work.passes == 0
+    await work.timers.advance(0.1)
+    assert work.passes == 1
+    await work.task.stop()
 
 
-def test_more_work_follows_at_once_and_lets_others_run(run: Run):
-    async def scenario() -> None:
-        work = Work(NO_REST, NO_REST, Rest.fixed(10.0))
-        work.task.start()
-        await asyncio.sleep(0)
-        assert work.passes == 1, "another task gets a turn between two passes"
-        await work.timers.turn()
-        assert work.passes == 3
-        await work.task.stop()
+async def test_more_work_follows_at_once_and_lets_others_run():
 
-    run(scenario())
+    work = Work(NO_REST, NO_REST, Rest.fixed(10.0))
+    work.task.start()
+    await asyncio.sleep(0)
+    assert work.passes == 1, "another task gets a turn between two passes"
+    await work.timers.turn()
+    assert work.passes == 3
+    await work.task.stop()
 
 
 @pytest.mark.parametrize("rest", [Rest(0.0, 10.0), UNTIL_WOKEN], ids=["interval", "until woken"])
-def test_a_wake_up_ends_the_rest_once(run: Run, rest: Rest):
-    async def scenario() -> None:
-        work = Work(rest)
-        work.task.start()
-        await work.timers.turn()
-        work.task.wake()
-        work.task.wake()
-        await work.timers.turn()
-        assert work.passes == 2
-        assert work.timers.pending == [each for each in [rest.most_s] if each < 1e9], "one timer, for the new rest"
-        await work.task.stop()
-        assert work.timers.pending == []
+async def test_a_wake_up_ends_the_rest_once(rest: Rest):
 
-    run(scenario())
+    work = Work(rest)
+    work.task.start()
+    await work.timers.turn()
+    work.task.wake()
+    work.task.wake()
+    await work.timers.turn()
+    assert work.passes == 2
+    assert work.timers.pending == [each for each in [rest.most_s] if each < 1e9], "one timer, for the new rest"
+    await work.task.stop()
+    assert work.timers.pending == []
 
 
-def test_a_wake_up_does_not_shorten_the_least_rest(run: Run):
-    async def scenario() -> None:
-        work = Work(Rest(2.0, 10.0))
-        work.task.start()
+async def test_a_wake_up_does_not_shorten_the_least_rest():
+
+    work = Work(Rest(2.0, 10.0))
+    work.task.start()
+    await work.timers.turn()
+    work.task.wake()
+    await work.timers.advance(1.9)
+    assert work.passes == 1
+    await work.timers.advance(0.1)
+    assert work.passes == 2
+    await work.timers.advance(9.9)
+    assert work.passes == 2, "the wake-up counts once"
+    await work.task.stop()
+
+
+async def test_a_wake_up_during_a_pass_is_kept():
+
+    work = Work(UNTIL_WOKEN)
+    work.held = asyncio.get_running_loop().create_future()
+    work.task.start()
+    await work.timers.turn()
+    work.task.wake()
+    work.held.set_result(None)
+    work.held = None
+    await work.timers.turn()
+    assert work.passes == 2
+    await work.task.stop()
+
+
+async def test_an_event_from_outside_wakes_the_task():
+
+    woken = asyncio.Event()
+    work = Work(UNTIL_WOKEN, woken=woken)
+    work.task.start()
+    await work.timers.turn()
+    woken.set()
+    await work.timers.turn()
+    assert work.passes == 2
+    assert not woken.is_set()
+    await work.task.stop()
+
+
+async def test_failures_back_off_and_a_success_resets_them():
+
+    errors = [ValueError(str(number)) for number in range(5)]
+    work = Work(*errors, Rest.fixed(1.0), errors[0], NO_REST)
+    work.task.start()
+    for pause_s in (1.0, 2.0, 4.0, 5.0, 5.0):
         await work.timers.turn()
-        work.task.wake()
-        await work.timers.advance(1.9)
-        assert work.passes == 1
+        assert work.task.is_retrying
+        work.task.wake()  # a wake-up does not shorten the pause
+        before = work.passes
+        await work.timers.advance(pause_s - 0.1)
+        assert work.passes == before
         await work.timers.advance(0.1)
-        assert work.passes == 2
-        await work.timers.advance(9.9)
-        assert work.passes == 2, "the wake-up counts once"
-        await work.task.stop()
-
-    run(scenario())
-
-
-def test_a_wake_up_during_a_pass_is_kept(run: Run):
-    async def scenario() -> None:
-        work = Work(UNTIL_WOKEN)
-        work.held = asyncio.get_running_loop().create_future()
-        work.task.start()
-        await work.timers.turn()
-        work.task.wake()
-        work.held.set_result(None)
-        work.held = None
-        await work.timers.turn()
-        assert work.passes == 2
-        await work.task.stop()
-
-    run(scenario())
-
-
-def test_an_event_from_outside_wakes_the_task(run: Run):
-    async def scenario() -> None:
-        woken = asyncio.Event()
-        work = Work(UNTIL_WOKEN, woken=woken)
-        work.task.start()
-        await work.timers.turn()
-        woken.set()
-        await work.timers.turn()
-        assert work.passes == 2
-        assert not woken.is_set()
-        await work.task.stop()
-
-    run(scenario())
-
-
-def test_failures_back_off_and_a_success_resets_them(run: Run):
-    async def scenario() -> None:
-        errors = [ValueError(str(number)) for number in range(5)]
-        work = Work(*errors, Rest.fixed(1.0), errors[0], NO_REST)
-        work.task.start()
-        for pause_s in (1.0, 2.0, 4.0, 5.0, 5.0):
-            await work.timers.turn()
-            assert work.task.is_retrying
-            work.task.wake()  # a wake-up does not shorten the pause
-            before = work.passes
-            await work.timers.advance(pause_s - 0.1)
-            assert work.passes == before
-            await work.timers.advance(0.1)
-            assert work.passes == before + 1
-        assert not work.task.is_retrying
-        await work.timers.advance(1.0)
-        assert [pause for _, pause in work.reported] == [1.0, 2.0, 4.0, 5.0, 5.0, 1.0]
-        assert [error for error, _ in work.reported[:5]] == errors
-        await work.task.stop()
-
-    run(scenario())
+        assert work.passes == before + 1
+    assert not work.task.is_retrying
+    await work.timers.advance(1.0)
+    assert [pause for _, pause in work.reported] == [1.0, 2.0, 4.0, 5.0, 5.0, 1.0]
+    assert [error for error, _ in work.reported[:5]] == errors
+    await work.task.stop()
 
 
 @pytest.mark.parametrize("outcome", [None, ValueError("final")], ids=["a pass", "the error handler"])
-def test_a_task_can_end_itself(run: Run, outcome: Exception | None):
-    async def scenario() -> None:
-        work = Work(outcome, goes_on=False)
-        work.task.start()
-        await work.timers.advance(100.0)
-        assert (work.passes, work.task.is_running) == (1, False)
-        await work.task.stop()
-        work = Work(NO_REST, outcome, goes_on=False)
-        await work.task.run()
-        assert work.passes == 2, "also in the task of a caller"
+async def test_a_task_can_end_itself(outcome: Exception | None):
 
-    run(scenario())
+    work = Work(outcome, goes_on=False)
+    work.task.start()
+    await work.timers.advance(100.0)
+    assert (work.passes, work.task.is_running) == (1, False)
+    await work.task.stop()
+    work = Work(NO_REST, outcome, goes_on=False)
+    await work.task.run()
+    assert work.passes == 2, "also in the task of a caller"
 
 
-def test_stop_cancels_a_rest_and_a_pass(run: Run):
-    async def scenario() -> None:
-        work = Work(Rest.fixed(10.0))
-        work.task.start()
-        await work.timers.turn()
-        await work.task.stop()
-        await work.timers.advance(100.0)
-        assert (work.passes, work.reported, work.task.is_running) == (1, [], False)
-        work.held = asyncio.get_running_loop().create_future()
-        work.task.start()
-        await work.timers.turn()
-        await work.task.stop()
-        assert (work.passes, work.reported, work.held.cancelled()) == (2, [], True)
-        await work.task.stop()
+async def test_stop_cancels_a_rest_and_a_pass():
 
-    run(scenario())
+    work = Work(Rest.fixed(10.0))
+    work.task.start()
+    await work.timers.turn()
+    await work.task.stop()
+    await work.timers.advance(100.0)
+    assert (work.passes, work.reported, work.task.is_running) == (1, [], False)
+    work.held = asyncio.get_running_loop().create_future()
+    work.task.start()
+    await work.timers.turn()
+    await work.task.stop()
+    assert (work.passes, work.reported, work.held.cancelled()) == (2, [], True)
+    await work.task.stop()
 
 
-def test_stop_can_wait_for_the_end_of_a_pass(run: Run):
-    async def scenario() -> None:
-        work = Work(None)
-        work.held = asyncio.get_running_loop().create_future()
-        work.task.start()
-        await work.timers.turn()
-        stopping = asyncio.ensure_future(work.task.stop(patience_s=60.0))
-        await work.timers.turn()
-        assert not stopping.done()
-        work.held.set_result(None)
-        await stopping
-        assert not work.held.cancelled()
+async def test_stop_can_wait_for_the_end_of_a_pass():
 
-    run(scenario())
+    work = Work(None)
+    work.held = asyncio.get_running_loop().create_future()
+    work.task.start()
+    await work.timers.turn()
+    stopping = asyncio.ensure_future(work.task.stop(patience_s=60.0))
+    await work.timers.turn()
+    assert not stopping.done()
+    work.held.set_result(None)
+    await stopping
+    assert not work.held.cancelled()
 
 
-def test_a_failure_without_a_handler_is_logged(run: Run, caplog: pytest.LogCaptureFixture):
-    async def scenario() -> None:
-        work = Work(ValueError("a defect"), Rest.fixed(1.0))
-        task = PeriodicTask(work.run_pass, retry_first_s=2.0, call_later=work.timers.call_later)
-        task.start()
-        await work.timers.advance(2.0)
-        assert work.passes == 2
-        await task.stop()
+async def test_a_failure_without_a_handler_is_logged(caplog: pytest.LogCaptureFixture):
 
-    run(scenario())
+    work = Work(ValueError("a defect"), Rest.fixed(1.0))
+    task = PeriodicTask(work.run_pass, retry_first_s=2.0, call_later=work.timers.call_later)
+    task.start()
+    await work.timers.advance(2.0)
+    assert work.passes == 2
+    await task.stop()
     assert "event=periodic_task_failed task=Work.run_pass retry_s=2.0" in caplog.text
     assert "a defect" in caplog.text

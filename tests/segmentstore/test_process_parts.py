@@ -22,6 +22,8 @@ from segmentstore_fargate.health import HealthServer, json_answer
 from segmentstore_fargate.layout import volume_id
 from segmentstore_fargate.registration import TASK_ARN_LABEL, OwnTask, claim_if_unchanged, own_task
 
+pytestmark = pytest.mark.anyio
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = {
     "HEADRACE_STORE_ID": "store-1",
@@ -111,20 +113,17 @@ def test_what_is_too_little_for_two_processes_is_named(settings, named):
         read_config({**REQUIRED, **settings, "HEADRACE_PROCESSES": "2"})
 
 
-def test_the_probe_asks_every_process():
-    async def scenario() -> list[str]:
-        servers = [HealthServer({"/health": PAGES[page]}) for page in ("/well", "/ill")]
-        for server in servers:
-            await server.start("127.0.0.1", 0)
-        well, ill = (server.port for server in servers)
-        assert await asyncio.to_thread(probe.dead_processes, [well]) == []
-        found = await asyncio.to_thread(probe.dead_processes, [well, ill])
-        for server in servers:
-            await server.stop()
-        assert found == [f'port {ill}: {{"status": "starting"}}']
-        return await asyncio.to_thread(probe.dead_processes, [well])
-
-    (gone,) = asyncio.run(scenario())
+async def test_the_probe_asks_every_process():
+    servers = [HealthServer({"/health": PAGES[page]}) for page in ("/well", "/ill")]
+    for server in servers:
+        await server.start("127.0.0.1", 0)
+    well, ill = (server.port for server in servers)
+    assert await asyncio.to_thread(probe.dead_processes, [well]) == []
+    found = await asyncio.to_thread(probe.dead_processes, [well, ill])
+    for server in servers:
+        await server.stop()
+    assert found == [f'port {ill}: {{"status": "starting"}}']
+    (gone,) = await asyncio.to_thread(probe.dead_processes, [well])
     assert "ConnectionRefusedError" in gone
 
 
@@ -164,15 +163,15 @@ def test_one_of_two_concurrent_claims_of_a_container_wins():
     assert [claim_if_unchanged(store, 3, second, 0), claim_if_unchanged(store, 3, first, 0)] == [1, None]
 
 
-def test_a_task_knows_itself_on_ecs_only():
+async def test_a_task_knows_itself_on_ecs_only():
     assert own_task({}) is None
     told = {
         "Networks": [{"IPv4Addresses": ["10.0.0.7"]}],
         "Labels": {TASK_ARN_LABEL: "arn:aws:ecs:r:1:task/headrace/x"},
     }
-    assert asyncio.run(_own_task_of(told)) == OwnTask("10.0.0.7", "arn:aws:ecs:r:1:task/headrace/x")
+    assert await _own_task_of(told) == OwnTask("10.0.0.7", "arn:aws:ecs:r:1:task/headrace/x")
     with pytest.raises(UnavailableError):
-        asyncio.run(_own_task_of({"Networks": []}))
+        await _own_task_of({"Networks": []})
 
 
 async def _own_task_of(told: dict[str, object]) -> OwnTask | None:
@@ -196,20 +195,17 @@ PAGES = {
 }
 
 
-def _ask(request: bytes) -> bytes:
-    async def scenario() -> bytes:
-        server = HealthServer(PAGES)
-        await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(request)
-        answer = b""
-        with suppress(ConnectionResetError):  # closed with bytes of ours unread
-            answer = await reader.read()
-        writer.close()
-        await server.stop()
-        return answer
-
-    return asyncio.run(scenario())
+async def _ask(request: bytes) -> bytes:
+    server = HealthServer(PAGES)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request)
+    answer = b""
+    with suppress(ConnectionResetError):  # closed with bytes of ours unread
+        answer = await reader.read()
+    writer.close()
+    await server.stop()
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -224,16 +220,16 @@ def _ask(request: bytes) -> bytes:
         (b"\xff\xfe\r\n\r\n", b"404", b'{"error": "only GET /ill, /well are served here"}'),
     ],
 )
-def test_pages(request_bytes, status, content):
-    head, _, body = _ask(request_bytes).partition(b"\r\n\r\n")
+async def test_pages(request_bytes, status, content):
+    head, _, body = (await _ask(request_bytes)).partition(b"\r\n\r\n")
     assert head.split()[1] == status
     assert body == content
 
 
-def test_a_request_that_is_too_long_is_not_answered():
-    assert _ask(b"GET /well HTTP/1.1\r\nx: " + b"y" * health.REQUEST_BYTES_MAX) == b""
+async def test_a_request_that_is_too_long_is_not_answered():
+    assert await _ask(b"GET /well HTTP/1.1\r\nx: " + b"y" * health.REQUEST_BYTES_MAX) == b""
 
 
-def test_few_may_ask_at_once(monkeypatch):
+async def test_few_may_ask_at_once(monkeypatch):
     monkeypatch.setattr(health, "CONNECTIONS_MAX", 0)
-    assert _ask(b"GET /well HTTP/1.1\r\n\r\n") == b""
+    assert await _ask(b"GET /well HTTP/1.1\r\n\r\n") == b""

@@ -31,6 +31,8 @@ from segmentstore_fargate.layout import mark_settled, was_settled
 from segmentstore_fargate.registration import claim_free_container
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
+pytestmark = pytest.mark.anyio
+
 
 def _status(port: int, page: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
@@ -45,7 +47,7 @@ async def _problems(process: SegmentStoreProcess, config: StoreConfig) -> list[s
     return await asyncio.to_thread(probe.problems, [replace(config, health_port=process._health.port)])
 
 
-def test_a_store_has_its_lease_before_it_reads_its_journal(aws, config, monkeypatch):
+async def test_a_store_has_its_lease_before_it_reads_its_journal(aws, config, monkeypatch):
     """And renews it meanwhile, so that no other store gives up a log that is being read."""
     seen: list[int | None] = []
     honest = Journal.start
@@ -57,47 +59,41 @@ def test_a_store_has_its_lease_before_it_reads_its_journal(aws, config, monkeypa
             assert aws.asked.wait(WAIT_S), "the lease is not renewed while the journal is read"
         honest(self)
 
-    async def scenario() -> None:
-        process = SegmentStoreProcess(config, {})
-        assert (await asyncio.wait_for(process.start(), WAIT_S)).endswith("containers=0,1")
-        process.request_stop()
-        await process.stop()
-
     monkeypatch.setattr(Journal, "start", slow)
     monkeypatch.setattr(heartbeat_module, "HEARTBEAT_EVERY_S", 0.001)
-    asyncio.run(scenario())
+    process = SegmentStoreProcess(config, {})
+    assert (await asyncio.wait_for(process.start(), WAIT_S)).endswith("containers=0,1")
+    process.request_stop()
+    await process.stop()
     (version,) = seen
     assert version is not None
 
 
-def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
+async def test_an_outage_of_the_metadata_store_ends_no_process(aws, config):
     """It waits, alive for whom asks, and serves when DynamoDB answers again."""
 
-    async def scenario() -> None:
-        aws.down = True
-        process = SegmentStoreProcess(config, {})
-        starting = asyncio.ensure_future(process.start())
-        for _ in range(3):
-            aws.asked.clear()
-            assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
-        port = process._health.port
-        assert await asyncio.to_thread(probe.dead_processes, [port]) == []
-        assert await asyncio.to_thread(_status, port, "/ready") == 503
-        assert not starting.done()
-        aws.down = False
-        assert (await asyncio.wait_for(starting, WAIT_S)).endswith("containers=0,1")
-        assert await asyncio.to_thread(_status, port, "/ready") == 200
-        process._store.gate.close()  # as when its lease cannot be renewed
-        assert await _problems(process, config) == []
-        assert await asyncio.to_thread(_status, port, "/ready") == 503
-        process.request_stop()
-        await process.stop()
-
-    asyncio.run(scenario())
+    aws.down = True
+    process = SegmentStoreProcess(config, {})
+    starting = asyncio.ensure_future(process.start())
+    for _ in range(3):
+        aws.asked.clear()
+        assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
+    port = process._health.port
+    assert await asyncio.to_thread(probe.dead_processes, [port]) == []
+    assert await asyncio.to_thread(_status, port, "/ready") == 503
+    assert not starting.done()
+    aws.down = False
+    assert (await asyncio.wait_for(starting, WAIT_S)).endswith("containers=0,1")
+    assert await asyncio.to_thread(_status, port, "/ready") == 200
+    process._store.gate.close()  # as when its lease cannot be renewed
+    assert await _problems(process, config) == []
+    assert await asyncio.to_thread(_status, port, "/ready") == 503
+    process.request_stop()
+    await process.stop()
 
 
 @pytest.mark.parametrize(("listen_after_s", "accepts"), [(WAIT_S, False), (0.0, True)])
-def test_port_opens_after_containers_or_the_bound(aws, config, monkeypatch, listen_after_s, accepts):
+async def test_port_opens_after_containers_or_the_bound(aws, config, monkeypatch, listen_after_s, accepts):
     """Readers of the Rust client survive a closed port, but not WrongHost in answer to a table request."""
     begun, release = asyncio.Event(), asyncio.Event()
     honest = ContainerOpening.advance
@@ -107,27 +103,24 @@ def test_port_opens_after_containers_or_the_bound(aws, config, monkeypatch, list
         await release.wait()
         await honest(self)
 
-    async def scenario() -> None:
-        process = SegmentStoreProcess(config, {})
-        starting = asyncio.ensure_future(process.start())
-        await asyncio.wait_for(begun.wait(), WAIT_S)
-        lease = ClusterRecords(aws.metadata).lease("store-0")
-        assert lease is not None
-        if accepts:
-            while process._listener._server is None:
-                await asyncio.sleep(0)
-        with nullcontext() if accepts else pytest.raises(ConnectionRefusedError):
-            await _connect(lease.lease.port)
-        assert not starting.done()
-        release.set()
-        await asyncio.wait_for(starting, WAIT_S)
-        await _connect(lease.lease.port)
-        process.request_stop()
-        await process.stop()
-
     monkeypatch.setattr(wiring, "LISTEN_AFTER_S", listen_after_s)
     monkeypatch.setattr(ContainerOpening, "advance", held)
-    asyncio.run(scenario())
+    process = SegmentStoreProcess(config, {})
+    starting = asyncio.ensure_future(process.start())
+    await asyncio.wait_for(begun.wait(), WAIT_S)
+    lease = ClusterRecords(aws.metadata).lease("store-0")
+    assert lease is not None
+    if accepts:
+        while process._listener._server is None:
+            await asyncio.sleep(0)
+    with nullcontext() if accepts else pytest.raises(ConnectionRefusedError):
+        await _connect(lease.lease.port)
+    assert not starting.done()
+    release.set()
+    await asyncio.wait_for(starting, WAIT_S)
+    await _connect(lease.lease.port)
+    process.request_stop()
+    await process.stop()
 
 
 async def _connect(port: int) -> None:
@@ -162,41 +155,38 @@ async def _all_in_tier_2(config: StoreConfig, directory: Path) -> None:
         await _until(lambda: process._serves)
 
 
-def test_a_store_is_well_once_it_has_settled(aws, config, tmp_path_factory, monkeypatch):
+async def test_a_store_is_well_once_it_has_settled(aws, config, tmp_path_factory, monkeypatch):
     """A deployment waits for it. From then on neither an outage nor a restart during one lets its task be replaced."""
     monkeypatch.setattr(wiring, "TICK_S", 0.001)
     for name in ("RETRY_FIRST_S", "RETRY_MAX_S"):
         monkeypatch.setattr(container_opening, name, 0.001)
 
-    async def scenario() -> None:
-        await _all_in_tier_2(config, tmp_path_factory.mktemp("former"))
-        aws.objects.down = True
-        async with _running(config) as process:
-            await _until(lambda: process._started)
-            (problem,) = await _problems(process, config)
-            assert problem == "process 0 has not served all containers that are its own yet"
-            aws.objects.down = False
-            await _until(lambda: was_settled(config.data_dir, 0))
-            assert await _problems(process, config) == []
-            aws.down = True
-            process._store.gate.close()
-            assert await _problems(process, config) == []
-            aws.down = False
-        shutil.rmtree(config.journal_dir)  # so that S3 is needed
-        aws.down = aws.objects.down = True
-        async with _running(config) as process:
-            aws.asked.clear()
-            assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
-            assert await _problems(process, config) == [], "DynamoDB is away"
-            aws.down = False
-            await _until(lambda: process._started)
-            assert await asyncio.to_thread(_status, process._health.port, "/ready") == 503
-            assert await _problems(process, config) == [], "S3 is away"
-
-    asyncio.run(scenario())
+    await _all_in_tier_2(config, tmp_path_factory.mktemp("former"))
+    aws.objects.down = True
+    async with _running(config) as process:
+        await _until(lambda: process._started)
+        (problem,) = await _problems(process, config)
+        assert problem == "process 0 has not served all containers that are its own yet"
+        aws.objects.down = False
+        await _until(lambda: was_settled(config.data_dir, 0))
+        assert await _problems(process, config) == []
+        aws.down = True
+        process._store.gate.close()
+        assert await _problems(process, config) == []
+        aws.down = False
+    shutil.rmtree(config.journal_dir)  # so that S3 is needed
+    aws.down = aws.objects.down = True
+    async with _running(config) as process:
+        aws.asked.clear()
+        assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
+        assert await _problems(process, config) == [], "DynamoDB is away"
+        aws.down = False
+        await _until(lambda: process._started)
+        assert await asyncio.to_thread(_status, process._health.port, "/ready") == 503
+        assert await _problems(process, config) == [], "S3 is away"
 
 
-def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkeypatch):
+async def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkeypatch):
     """The map gives it a container that a living store has not handed over yet."""
     monkeypatch.setattr(wiring, "TICK_S", 0.001)
     records, now_ms = ClusterRecords(aws.metadata), SystemClock().now_ms()
@@ -206,19 +196,16 @@ def test_a_store_that_waits_for_another_is_not_settled(aws, config, monkeypatch)
     assert claim_free_container(records, free, ContainerClaim("store-9", "127.0.0.1", 9, "local"), now_ms) is not None
     given = ContainerMap(stores={0: "store-0", 1: "store-0"})
 
-    async def scenario() -> None:
-        async with _running(config) as process:
-            await _until(lambda: process._started)
-            process._tick()
-            assert process._membership is not None
-            assert process._membership.missing == [1]
-            assert "has not served all" in (await _problems(process, config))[0]
-            assert await asyncio.to_thread(_status, process._health.port, "/health") == 200
-            mark_settled(config.data_dir, 0)  # before a restart on this volume
-            assert await _problems(process, config) == []
-
     records.store.write(write_map(given, None))
-    asyncio.run(scenario())
+    async with _running(config) as process:
+        await _until(lambda: process._started)
+        process._tick()
+        assert process._membership is not None
+        assert process._membership.missing == [1]
+        assert "has not served all" in (await _problems(process, config))[0]
+        assert await asyncio.to_thread(_status, process._health.port, "/health") == 200
+        mark_settled(config.data_dir, 0)  # before a restart on this volume
+        assert await _problems(process, config) == []
 
 
 def test_each_process_of_a_store_has_to_settle(config):
@@ -232,7 +219,7 @@ def test_each_process_of_a_store_has_to_settle(config):
         mark_settled(config.data_dir, settled)
 
 
-def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, monkeypatch, caplog):
+async def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, monkeypatch, caplog):
     monkeypatch.setattr(wiring, "TICK_S", 0.001)
     honest, refused = wiring.mark_settled, []
 
@@ -244,65 +231,50 @@ def test_a_volume_that_does_not_take_the_note_is_asked_again(aws, config, monkey
 
     monkeypatch.setattr(wiring, "mark_settled", failing)
 
-    async def scenario() -> None:
-        async with _running(config):
-            await _until(lambda: was_settled(config.data_dir, 0))
-
-    asyncio.run(scenario())
+    async with _running(config):
+        await _until(lambda: was_settled(config.data_dir, 0))
     assert refused == [0, 0]
     assert "event=settled_not_noted" in caplog.text
 
 
-def test_a_failed_journal_ends_the_task(aws, config):
-    async def scenario() -> None:
-        process = SegmentStoreProcess(config, {})
-        await asyncio.wait_for(process.start(), WAIT_S)
-        process._journal._failure = UnavailableError("the disk is gone")
-        (problem,) = await _problems(process, config)
-        assert "failing" in problem
-        process.request_stop()
-        await process.stop()
-
-    asyncio.run(scenario())
+async def test_a_failed_journal_ends_the_task(aws, config):
+    process = SegmentStoreProcess(config, {})
+    await asyncio.wait_for(process.start(), WAIT_S)
+    process._journal._failure = UnavailableError("the disk is gone")
+    (problem,) = await _problems(process, config)
+    assert "failing" in problem
+    process.request_stop()
+    await process.stop()
 
 
-def test_a_changed_number_of_containers_is_refused(aws, config):
+async def test_a_changed_number_of_containers_is_refused(aws, config):
     """Before the store has a lease, and so before any container is claimed or given up."""
     check_fixed_setting(aws.metadata, FixedSetting.CONTAINERS, 8)
 
-    async def scenario() -> None:
-        process = SegmentStoreProcess(config, {})
-        with pytest.raises(IllegalStateError, match="was started with 8 containers and is now configured for 2"):
-            await asyncio.wait_for(process.start(), WAIT_S)
-        await process._health.stop()
-
-    asyncio.run(scenario())
+    process = SegmentStoreProcess(config, {})
+    with pytest.raises(IllegalStateError, match="was started with 8 containers and is now configured for 2"):
+        await asyncio.wait_for(process.start(), WAIT_S)
+    await process._health.stop()
     assert aws.lease_version is None
 
 
-def test_journal_failure_without_waiting_client_ends_the_process(aws, config, monkeypatch):
+async def test_journal_failure_without_waiting_client_ends_the_process(aws, config, monkeypatch):
     """It is started again on its volume, before the health check replaces the task and the volume with it."""
 
     def broken(_self: DiskJournalFile) -> None:
         raise OSError("the disk is gone")
 
-    async def scenario() -> int:
-        process = SegmentStoreProcess(config, {})
-        await asyncio.wait_for(process.start(), WAIT_S)
-        monkeypatch.setattr(DiskJournalFile, "sync", broken)
-        process._store.owned[0].container.log.ledger.truncate(10)  # is reported to none
-        return await asyncio.wait_for(process.ended(), WAIT_S)
-
-    assert asyncio.run(scenario()) == 1
+    process = SegmentStoreProcess(config, {})
+    await asyncio.wait_for(process.start(), WAIT_S)
+    monkeypatch.setattr(DiskJournalFile, "sync", broken)
+    process._store.owned[0].container.log.ledger.truncate(10)  # is reported to none
+    assert (await asyncio.wait_for(process.ended(), WAIT_S)) == 1
 
 
-def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):
-    async def scenario() -> int:
-        aws.down = True
-        process = SegmentStoreProcess(config, {})
-        serving = asyncio.ensure_future(main_module.serve(process, config))
-        assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
-        process.request_stop()
-        return await asyncio.wait_for(serving, WAIT_S)
-
-    assert asyncio.run(scenario()) == 0
+async def test_a_store_that_waits_at_its_start_can_be_stopped(aws, config):
+    aws.down = True
+    process = SegmentStoreProcess(config, {})
+    serving = asyncio.ensure_future(main_module.serve(process, config))
+    assert await asyncio.to_thread(aws.asked.wait, WAIT_S)
+    process.request_stop()
+    assert (await asyncio.wait_for(serving, WAIT_S)) == 0

@@ -14,6 +14,8 @@ from moto import mock_aws
 from segmentstore_fargate import garbage
 from segmentstore_fargate.garbage import QuietCollector
 
+pytestmark = pytest.mark.anyio
+
 
 class Cycle:
     def __init__(self) -> None:
@@ -33,15 +35,12 @@ def take_over() -> None:
     gc.disable()
 
 
-def test_starting_and_stopping_takes_over_and_hands_back() -> None:
-    async def take_over() -> None:
-        collector = QuietCollector(lambda: 0)
-        collector.start()
-        assert not gc.isenabled()
-        assert gc.get_freeze_count() > 0
-        collector.stop()
-
-    asyncio.run(take_over())
+async def test_starting_and_stopping_takes_over_and_hands_back() -> None:
+    collector = QuietCollector(lambda: 0)
+    collector.start()
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() > 0
+    collector.stop()
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
@@ -126,20 +125,17 @@ def test_requests_to_aws_leave_nothing_behind() -> None:
     assert objects_after(200) < before + 200
 
 
-def test_it_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "LOOK_EVERY_S", 0.0)
 
-    async def watch() -> None:
-        looks = asyncio.Semaphore(0)
+    looks = asyncio.Semaphore(0)
 
-        def done() -> int:
-            looks.release()
-            return 0
+    def done() -> int:
+        looks.release()
+        return 0
 
-        collector = QuietCollector(done)
-        collector.start()
-        for _ in range(3):
-            await looks.acquire()
-        collector.stop()
-
-    asyncio.run(watch())
+    collector = QuietCollector(done)
+    collector.start()
+    for _ in range(3):
+        await looks.acquire()
+    collector.stop()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
+from store_world import WireClient, World
 
 from headrace import wire
 from headrace.adapters.logged_scaling_reports import LoggedScalingReports
 from headrace.model.names import transaction_segment_name
 from headrace.model.rates import ScalingReport
+from headrace.segmentstore.store import SegmentStore
+
+pytestmark = pytest.mark.anyio
 
 SEGMENT, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 WRITER = 3
@@ -44,42 +51,38 @@ class Load:
             self._running.store.tick_rates()
 
 
-@pytest.fixture
-def load(world, run):
-    """Runs `scenario(load, client, store)`; what was reported."""
-
-    def runner(scenario):
-        async def whole():
-            async with world.running() as running:
-                client = await running.connect()
-                await scenario(Load(running, client), client, running.store)
-
-        run(whole())
-        return [(report.segment, report.kind, report.splits, report.silent) for report in world.reports.reports]
-
-    return runner
+@asynccontextmanager
+async def loaded(world: World) -> AsyncIterator[tuple[Load, WireClient, SegmentStore]]:
+    """A load on a running store."""
+    async with world.running() as running:
+        client = await running.connect()
+        yield Load(running, client), client, running.store
 
 
-def test_a_segment_with_too_many_events_is_hot(load):
-    async def scenario(load, _client, store):
+def reported(world: World) -> list[tuple[str, str, int, bool]]:
+    return [(report.segment, report.kind, report.splits, report.silent) for report in world.reports.reports]
+
+
+async def test_a_segment_with_too_many_events_is_hot(world):
+    async with loaded(world) as (load, _client, store):
         await load.create(EVENTS, 10)
         await load.write(10 * MINUTE_S, events=250)
         assert store.owner_of(SEGMENT).container.rates.hot_reports == 0
         await load.write(2 * MINUTE_S, events=250)
 
-    assert load(scenario) == [(SEGMENT, "hot", 4, False)]
+    assert reported(world) == [(SEGMENT, "hot", 4, False)]
 
 
-def test_a_segment_with_too_many_bytes_is_hot(load):
-    async def scenario(load, _client, _store):
+async def test_a_segment_with_too_many_bytes_is_hot(world):
+    async with loaded(world) as (load, _client, _store):
         await load.create(KILOBYTES, 2)
         await load.write(12 * MINUTE_S, events=1, size=32 * 1024)
 
-    assert load(scenario) == [(SEGMENT, "hot", 2, False)]
+    assert reported(world) == [(SEGMENT, "hot", 2, False)]
 
 
-def test_segment_with_few_events_is_cold_and_then_silent(load):
-    async def scenario(load, _client, store):
+async def test_segment_with_few_events_is_cold_and_then_silent(world):
+    async with loaded(world) as (load, _client, store):
         await load.create(EVENTS, 10)
         await load.write(22 * MINUTE_S, events=12)
         load.rest(19 * MINUTE_S)
@@ -90,12 +93,12 @@ def test_segment_with_few_events_is_cold_and_then_silent(load):
         await load.write(MINUTE_S, events=600)
         assert len(rates) == 1, "it is watched again"
 
-    assert load(scenario) == [(SEGMENT, "cold", 0, False), (SEGMENT, "cold", 0, True)]
+    assert reported(world) == [(SEGMENT, "cold", 0, False), (SEGMENT, "cold", 0, True)]
 
 
 @pytest.mark.parametrize("end", ["sealed", "deleted", "fixed"])
-def test_what_has_no_policy_by_rate_is_not_watched(load, end):
-    async def scenario(load, client, store):
+async def test_what_has_no_policy_by_rate_is_not_watched(world, end):
+    async with loaded(world) as (load, client, store):
         await load.create(EVENTS, 10)
         rates = store.owner_of(SEGMENT).container.rates
         assert len(rates) == 1
@@ -110,31 +113,31 @@ def test_what_has_no_policy_by_rate_is_not_watched(load, end):
         assert len(rates) == 0
         load.rest(30 * MINUTE_S)
 
-    assert load(scenario) == []
+    assert reported(world) == []
 
 
-def test_a_new_target_counts_at_once_and_keeps_what_was_seen(load):
-    async def scenario(load, client, _store):
+async def test_a_new_target_counts_at_once_and_keeps_what_was_seen(world):
+    async with loaded(world) as (load, client, _store):
         await load.create(EVENTS, 1000)
         await load.write(10 * MINUTE_S, events=250)
         await client.call(wire.UpdateSegmentPolicy(2, SEGMENT, 10, EVENTS))
         await load.write(2 * MINUTE_S, events=250)
 
-    assert load(scenario) == [(SEGMENT, "hot", 4, False)]
+    assert reported(world) == [(SEGMENT, "hot", 4, False)]
 
 
-def test_another_kind_of_rate_begins_anew(load):
-    async def scenario(load, client, _store):
+async def test_another_kind_of_rate_begins_anew(world):
+    async with loaded(world) as (load, client, _store):
         await load.create(EVENTS, 1000)
         await load.write(10 * MINUTE_S, events=250, size=100_000)
         await client.call(wire.UpdateSegmentPolicy(2, SEGMENT, 1, KILOBYTES))
         await load.write(9 * MINUTE_S, events=250, size=100_000)
 
-    assert load(scenario) == []
+    assert reported(world) == []
 
 
-def test_transaction_counts_at_its_merge_by_share_of_a_tick(load):
-    async def scenario(load, client, store):
+async def test_transaction_counts_at_its_merge_by_share_of_a_tick(world):
+    async with loaded(world) as (load, client, store):
         await load.create(EVENTS, 10)
         rates = store.owner_of(SEGMENT).container.rates
         transaction = transaction_segment_name(SEGMENT, 1)
@@ -151,18 +154,13 @@ def test_transaction_counts_at_its_merge_by_share_of_a_tick(load):
         # The segment was created 66 s ago: twelve ticks of nothing, and ten events in the remaining 6 s.
         assert watched.rates.averages[0] == pytest.approx(10 / 6)
 
-    load(scenario)
 
-
-def test_segments_of_an_earlier_life_are_watched_too(world, run):
-    async def scenario():
-        async with world.running() as running:
-            await Load(running, await running.connect()).create(EVENTS, 10)
-        async with world.running() as running:
-            load = Load(running, await running.connect())
-            load.rest(26 * MINUTE_S)
-
-    run(scenario())
+async def test_segments_of_an_earlier_life_are_watched_too(world):
+    async with world.running() as running:
+        await Load(running, await running.connect()).create(EVENTS, 10)
+    async with world.running() as running:
+        load = Load(running, await running.connect())
+        load.rest(26 * MINUTE_S)
     assert [(report.segment, report.silent) for report in world.reports.reports] == [(SEGMENT, True)]
 
 

@@ -24,6 +24,8 @@ from headrace.segmentstore.connections.receive_memory import (
 )
 from headrace.segmentstore.connections.transfer_pace import TransferPace
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 APPEND_BYTES_MAX = 512 << 10
 
@@ -59,80 +61,68 @@ async def prepared(running, count, memory=None):
 # With real connections
 
 
-def test_blocks_without_their_ends_do_not_fill_the_cache(make_world, run):
+async def test_blocks_without_their_ends_do_not_fill_the_cache(make_world):
     world = make_world(container_count=1, cache_bytes=1 << 20)
 
-    async def scenario():
-        async with world.running() as running:
-            clients = [await running.connect() for _ in range(10)]
-            await clients[0].create(SEGMENT)
-            frames = [block_and_end(writer, bytes([writer]) * 160_000, 100_000) for writer in range(1, 11)]
-            for writer, (client, (block, _)) in enumerate(zip(clients, frames, strict=True), 1):
-                await client.set_up(SEGMENT, writer)
-                client.send_raw(block)
-                assert isinstance(await client.call(wire.KeepAlive()), wire.KeepAlive)  # the block was received
-            for client, (_, end) in zip(clients, frames, strict=True):
-                client.send_raw(end)
-            for client in clients:
-                assert isinstance(await client.receive(), wire.DataAppended)
-            assert len(await clients[0].read_all(SEGMENT)) == 1_600_000
-
-    run(scenario())
+    async with world.running() as running:
+        clients = [await running.connect() for _ in range(10)]
+        await clients[0].create(SEGMENT)
+        frames = [block_and_end(writer, bytes([writer]) * 160_000, 100_000) for writer in range(1, 11)]
+        for writer, (client, (block, _)) in enumerate(zip(clients, frames, strict=True), 1):
+            await client.set_up(SEGMENT, writer)
+            client.send_raw(block)
+            assert isinstance(await client.call(wire.KeepAlive()), wire.KeepAlive)  # the block was received
+        for client, (_, end) in zip(clients, frames, strict=True):
+            client.send_raw(end)
+        for client in clients:
+            assert isinstance(await client.receive(), wire.DataAppended)
+        assert len(await clients[0].read_all(SEGMENT)) == 1_600_000
 
 
-def test_frame_headers_alone_take_no_memory_from_others(make_world, run):
+async def test_frame_headers_alone_take_no_memory_from_others(make_world):
     world = make_world(container_count=1, cache_bytes=1 << 20)
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, 99)
-            for writer in range(1, 28):
-                slow = await running.connect()
-                await slow.set_up(SEGMENT, writer)
-                slow.send_raw(as_one_frame(writer, bytes(400_000))[:60])
-                assert isinstance(await client.call(wire.KeepAlive()), wire.KeepAlive)
-            await client.append(99, 0, bytes(400_000))
-            memory = running.listener.receive_memory
-            await running.until(lambda: memory.used_bytes == 27 * SMALL_PIECE_BYTES)
-            assert running.store.pool.untiered_bytes == 400_000
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, 99)
+        for writer in range(1, 28):
+            slow = await running.connect()
+            await slow.set_up(SEGMENT, writer)
+            slow.send_raw(as_one_frame(writer, bytes(400_000))[:60])
+            assert isinstance(await client.call(wire.KeepAlive()), wire.KeepAlive)
+        await client.append(99, 0, bytes(400_000))
+        memory = running.listener.receive_memory
+        await running.until(lambda: memory.used_bytes == 27 * SMALL_PIECE_BYTES)
+        assert running.store.pool.untiered_bytes == 400_000
 
 
 # Slow peers
 
 
-def test_a_peer_that_sends_a_byte_now_and_then_is_closed(world, run):
-    async def scenario():
-        async with world.running() as running:
-            _, [(session, channel)] = await prepared(running, 1)
-            frame = as_one_frame(1, bytes(100_000))
-            await feed(session, channel, frame[:50])
-            for position in range(50, 54):
-                world.clock.advance(STALL_S - 10)
-                session.check_stalled(world.clock.monotonic_s())
-                if not channel.closed:
-                    await feed(session, channel, frame[position : position + 1])
-            assert channel.closed
-
-    run(scenario())
-
-
-def test_a_peer_that_keeps_a_block_without_its_end_is_closed(world, run):
-    async def scenario():
-        async with world.running() as running:
-            memory = small_memory()
-            _, [(session, channel)] = await prepared(running, 1, memory)
-            await feed(session, channel, block_and_end(1, bytes(100_000), 100_000)[0])
-            world.clock.advance(STALL_S + 1)
-            await feed(session, channel, wire.encode(wire.KeepAlive()))  # an answer is not what it owes
+async def test_a_peer_that_sends_a_byte_now_and_then_is_closed(world):
+    async with world.running() as running:
+        _, [(session, channel)] = await prepared(running, 1)
+        frame = as_one_frame(1, bytes(100_000))
+        await feed(session, channel, frame[:50])
+        for position in range(50, 54):
+            world.clock.advance(STALL_S - 10)
             session.check_stalled(world.clock.monotonic_s())
-            assert channel.closed
-            assert memory.used_bytes == 0
+            if not channel.closed:
+                await feed(session, channel, frame[position : position + 1])
+        assert channel.closed
 
-    run(scenario())
+
+async def test_a_peer_that_keeps_a_block_without_its_end_is_closed(world):
+    async with world.running() as running:
+        memory = small_memory()
+        _, [(session, channel)] = await prepared(running, 1, memory)
+        await feed(session, channel, block_and_end(1, bytes(100_000), 100_000)[0])
+        world.clock.advance(STALL_S + 1)
+        await feed(session, channel, wire.encode(wire.KeepAlive()))  # an answer is not what it owes
+        session.check_stalled(world.clock.monotonic_s())
+        assert channel.closed
+        assert memory.used_bytes == 0
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(1, 3)), min_size=1, max_size=30))
@@ -174,90 +164,81 @@ def test_time_in_which_the_store_does_not_receive_does_not_count():
 # Straight into the cache
 
 
-def test_a_slow_append_leaves_the_cache(make_world, run):
+async def test_a_slow_append_leaves_the_cache(make_world):
     world = make_world(container_count=1, cache_bytes=16 << 20)
     value = bytes(range(250)) * 1600
 
-    async def scenario():
-        async with world.running() as running:
-            memory, pool = small_memory(pieces=20), running.store.pool
-            client, sessions = await prepared(running, 3, memory)
-            slow, fast, gone = sessions
-            for writer, peer in enumerate(sessions, 1):
-                position = await feed(*peer, as_one_frame(writer, value)[:40_000])
-            assert pool.untiered_bytes == 3 * len(value)
-            assert memory.used_bytes == 3 * (len(value) + LARGE_PIECE_BYTES)
-            for session, _ in sessions:
-                session.check_stalled(world.clock.monotonic_s())
-            await feed(*fast, as_one_frame(2, value)[position:])
-            assert pool.untiered_bytes == 3 * len(value)
-            for session, _ in sessions:
-                session.check_stalled(world.clock.monotonic_s())
-            assert pool.untiered_bytes == len(value)  # of the one that is appended
-            assert memory.used_bytes == 2 * LARGE_PIECE_BYTES
-            gone[0].disconnected()
-            await feed(*slow, as_one_frame(1, value)[position:])
-            assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
-            await running.until(lambda: all(any(map(is_append, channel.replies())) for _, channel in sessions[:2]))
-            assert await client.read_all(SEGMENT) == 2 * value
-            assert pool.untiered_bytes == 2 * len(value)
-
-    run(scenario())
+    async with world.running() as running:
+        memory, pool = small_memory(pieces=20), running.store.pool
+        client, sessions = await prepared(running, 3, memory)
+        slow, fast, gone = sessions
+        for writer, peer in enumerate(sessions, 1):
+            position = await feed(*peer, as_one_frame(writer, value)[:40_000])
+        assert pool.untiered_bytes == 3 * len(value)
+        assert memory.used_bytes == 3 * (len(value) + LARGE_PIECE_BYTES)
+        for session, _ in sessions:
+            session.check_stalled(world.clock.monotonic_s())
+        await feed(*fast, as_one_frame(2, value)[position:])
+        assert pool.untiered_bytes == 3 * len(value)
+        for session, _ in sessions:
+            session.check_stalled(world.clock.monotonic_s())
+        assert pool.untiered_bytes == len(value)  # of the one that is appended
+        assert memory.used_bytes == 2 * LARGE_PIECE_BYTES
+        gone[0].disconnected()
+        await feed(*slow, as_one_frame(1, value)[position:])
+        assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
+        await running.until(lambda: all(any(map(is_append, channel.replies())) for _, channel in sessions[:2]))
+        assert await client.read_all(SEGMENT) == 2 * value
+        assert pool.untiered_bytes == 2 * len(value)
 
 
-def test_few_appends_are_received_straight_into_the_cache(make_world, run):
+async def test_few_appends_are_received_straight_into_the_cache(make_world):
     world = make_world(container_count=1, cache_bytes=64 << 20)
 
-    async def scenario():
-        async with world.running() as running:
-            memory = ReceiveMemory(64 << 20, 100)
-            _, sessions = await prepared(running, DIRECT_APPENDS_MAX + 3, memory)
-            for writer, (session, channel) in enumerate(sessions, 1):
-                await feed(session, channel, as_one_frame(writer, bytes(200_000))[:20_000])
-            assert running.store.pool.untiered_bytes == DIRECT_APPENDS_MAX * 200_000
-            for session, _ in sessions:
-                session.disconnected()
-            assert memory.used_bytes == memory.direct_count == running.store.pool.untiered_bytes == 0
-
-    run(scenario())
+    async with world.running() as running:
+        memory = ReceiveMemory(64 << 20, 100)
+        _, sessions = await prepared(running, DIRECT_APPENDS_MAX + 3, memory)
+        for writer, (session, channel) in enumerate(sessions, 1):
+            await feed(session, channel, as_one_frame(writer, bytes(200_000))[:20_000])
+        assert running.store.pool.untiered_bytes == DIRECT_APPENDS_MAX * 200_000
+        for session, _ in sessions:
+            session.disconnected()
+        assert memory.used_bytes == memory.direct_count == running.store.pool.untiered_bytes == 0
 
 
 # The budget
 
 
-def test_connection_waiting_for_budget_is_not_closed_as_stalled(world, run):
+async def test_connection_waiting_for_budget_is_not_closed_as_stalled(world):
     """One peer has the shared part, one the reserve; a third waits, until one of them is closed for its slowness."""
 
-    async def scenario():
-        async with world.running() as running:
-            memory = small_memory()
-            _, sessions = await prepared(running, 3, memory)
-            frames = [as_one_frame(writer, bytes(400_000)) for writer in (1, 2, 3)]
-            sent = [
-                await feed(session, channel, frame[:200_000])
-                for (session, channel), frame in zip(sessions, frames, strict=True)
-            ]
-            assert memory.waiting == 1
-            waiting, waiting_channel = sessions[2]
-            assert not waiting_channel.receiving
-            world.clock.advance(STALL_S + 1)
-            for session, _ in reversed(sessions):
-                session.check_stalled(world.clock.monotonic_s())
-            assert [channel.closed for _, channel in sessions] == [True, True, False]
-            await running.until(lambda: waiting_channel.receiving)
-            waiting.check_stalled(world.clock.monotonic_s() + STALL_S - 1)
-            assert not waiting_channel.closed
-            await feed(waiting, waiting_channel, frames[2][sent[2] :])
-            await running.until(lambda: any(map(is_append, waiting_channel.replies())))
-            assert memory.used_bytes == 0
-            waiting.disconnected()
-
-    run(scenario())
+    async with world.running() as running:
+        memory = small_memory()
+        _, sessions = await prepared(running, 3, memory)
+        frames = [as_one_frame(writer, bytes(400_000)) for writer in (1, 2, 3)]
+        sent = [
+            await feed(session, channel, frame[:200_000])
+            for (session, channel), frame in zip(sessions, frames, strict=True)
+        ]
+        assert memory.waiting == 1
+        waiting, waiting_channel = sessions[2]
+        assert not waiting_channel.receiving
+        world.clock.advance(STALL_S + 1)
+        for session, _ in reversed(sessions):
+            session.check_stalled(world.clock.monotonic_s())
+        assert [channel.closed for _, channel in sessions] == [True, True, False]
+        await running.until(lambda: waiting_channel.receiving)
+        waiting.check_stalled(world.clock.monotonic_s() + STALL_S - 1)
+        assert not waiting_channel.closed
+        await feed(waiting, waiting_channel, frames[2][sent[2] :])
+        await running.until(lambda: any(map(is_append, waiting_channel.replies())))
+        assert memory.used_bytes == 0
+        waiting.disconnected()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_all_commands_arrive_whatever_the_others_hold(make_world, run, data):
+async def test_all_commands_arrive_whatever_the_others_hold(make_world, data):
     """Peers send pieces in any order, some of them stop; the budget is for little more than one of them."""
     world = make_world(container_count=1, cache_bytes=data.draw(st.sampled_from([1 << 20, 16 << 20])))
     count = data.draw(st.integers(2, 7))
@@ -265,96 +246,85 @@ def test_all_commands_arrive_whatever_the_others_hold(make_world, run, data):
     silent = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
     random = data.draw(st.randoms(use_true_random=False))
 
-    async def scenario():
-        async with world.running() as running:
-            memory = small_memory(pieces=2)
-            client, sessions = await prepared(running, count, memory)
-            cuts = [data.draw(st.one_of(st.none(), st.integers(0, size))) for size in sizes]
-            streams = [
-                as_one_frame(n, bytes([n]) * size)
-                if cut is None
-                else b"".join(block_and_end(n, bytes([n]) * size, cut))
-                for n, (size, cut) in enumerate(zip(sizes, cuts, strict=True), 1)
-            ]
-            for n in silent:
-                streams[n] = streams[n][:-1]
-            positions = [0] * count
-            while any(positions[n] < len(streams[n]) for n in range(count)):
-                able = [n for n, (_, channel) in enumerate(sessions) if positions[n] < len(streams[n])]
-                ready = [n for n in able if sessions[n][1].receiving]
-                if not ready:
-                    await asyncio.sleep(0)
-                    world.clock.advance(1)
-                    for n in silent:
-                        if positions[n] == len(streams[n]):
-                            sessions[n][0].check_stalled(world.clock.monotonic_s())
-                    continue
-                n = random.choice(ready)
-                session, _ = sessions[n]
-                target = session.assembler.writable()
-                taken = min(len(target), len(streams[n]) - positions[n], random.choice((1, 100, 100_000, 1 << 20)))
-                target[:taken] = streams[n][positions[n] : positions[n] + taken]
-                positions[n] += taken
-                session.received(taken)
-                if random.random() < 0.2:
-                    session.assembler.leave_cache_if_slow()
-                assert memory.used_bytes <= memory.total_bytes
-            good = [n for n in range(count) if n not in silent]
-            await running.until(
-                lambda: all(any(map(is_append, sessions[n][1].replies())) for n in good)  # they are durable
-            )
-            stored = await client.read_all(SEGMENT)
-            assert sorted((value, stored.count(value)) for value in set(stored)) == [(n + 1, sizes[n]) for n in good]
-            for session, _ in sessions:
-                session.disconnected()
-            assert memory.used_bytes == 0
-            assert memory.waiting == 0
-
-    run(scenario())
+    async with world.running() as running:
+        memory = small_memory(pieces=2)
+        client, sessions = await prepared(running, count, memory)
+        cuts = [data.draw(st.one_of(st.none(), st.integers(0, size))) for size in sizes]
+        streams = [
+            as_one_frame(n, bytes([n]) * size) if cut is None else b"".join(block_and_end(n, bytes([n]) * size, cut))
+            for n, (size, cut) in enumerate(zip(sizes, cuts, strict=True), 1)
+        ]
+        for n in silent:
+            streams[n] = streams[n][:-1]
+        positions = [0] * count
+        while any(positions[n] < len(streams[n]) for n in range(count)):
+            able = [n for n, (_, channel) in enumerate(sessions) if positions[n] < len(streams[n])]
+            ready = [n for n in able if sessions[n][1].receiving]
+            if not ready:
+                await asyncio.sleep(0)
+                world.clock.advance(1)
+                for n in silent:
+                    if positions[n] == len(streams[n]):
+                        sessions[n][0].check_stalled(world.clock.monotonic_s())
+                continue
+            n = random.choice(ready)
+            session, _ = sessions[n]
+            target = session.assembler.writable()
+            taken = min(len(target), len(streams[n]) - positions[n], random.choice((1, 100, 100_000, 1 << 20)))
+            target[:taken] = streams[n][positions[n] : positions[n] + taken]
+            positions[n] += taken
+            session.received(taken)
+            if random.random() < 0.2:
+                session.assembler.leave_cache_if_slow()
+            assert memory.used_bytes <= memory.total_bytes
+        good = [n for n in range(count) if n not in silent]
+        await running.until(
+            lambda: all(any(map(is_append, sessions[n][1].replies())) for n in good)  # they are durable
+        )
+        stored = await client.read_all(SEGMENT)
+        assert sorted((value, stored.count(value)) for value in set(stored)) == [(n + 1, sizes[n]) for n in good]
+        for session, _ in sessions:
+            session.disconnected()
+        assert memory.used_bytes == 0
+        assert memory.waiting == 0
 
 
 def is_append(reply):
     return isinstance(reply, wire.DataAppended)
 
 
-def test_commands_that_wait_unparsed_are_charged(world, run, monkeypatch):
+async def test_commands_that_wait_unparsed_are_charged(world, monkeypatch):
     monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 0)
     flood = wire.encode(wire.KeepAlive()) * 30_000
 
-    async def scenario():
-        async with world.running() as running:
-            memory = small_memory(pieces=2)
-            sessions = [open_session(running, memory=memory) for _ in range(50)]
-            for session, _ in sessions:  # as a socket does that had bytes when the store stopped receiving
-                target = session.assembler.writable()
-                count = min(len(target), len(flood))
-                target[:count] = flood[:count]
-                session.received(count)
-            kept = [len(session.assembler._leftover) for session, _ in sessions]
-            assert sum(kept) > CONTROL_FRAME_BYTES_MAX  # some of them were received
-            assert memory.used_bytes == sum(max(length - UNCHARGED_BYTES, 0) for length in kept)
-            assert sum(kept) <= 2 * LARGE_PIECE_BYTES + CONTROL_FRAME_BYTES_MAX + 50 * UNCHARGED_BYTES
-            monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 256)
-            for session, _ in sessions:
-                session.count_outstanding(0)
-            await running.until(lambda: memory.used_bytes == 0)
-            for (_, channel), length in zip(sessions, kept, strict=True):
-                assert len(channel.replies()) == length // 8
-
-    run(scenario())
+    async with world.running() as running:
+        memory = small_memory(pieces=2)
+        sessions = [open_session(running, memory=memory) for _ in range(50)]
+        for session, _ in sessions:  # as a socket does that had bytes when the store stopped receiving
+            target = session.assembler.writable()
+            count = min(len(target), len(flood))
+            target[:count] = flood[:count]
+            session.received(count)
+        kept = [len(session.assembler._leftover) for session, _ in sessions]
+        assert sum(kept) > CONTROL_FRAME_BYTES_MAX  # some of them were received
+        assert memory.used_bytes == sum(max(length - UNCHARGED_BYTES, 0) for length in kept)
+        assert sum(kept) <= 2 * LARGE_PIECE_BYTES + CONTROL_FRAME_BYTES_MAX + 50 * UNCHARGED_BYTES
+        monkeypatch.setattr("headrace.segmentstore.connections.session.RUNNING_REQUESTS_MAX", 256)
+        for session, _ in sessions:
+            session.count_outstanding(0)
+        await running.until(lambda: memory.used_bytes == 0)
+        for (_, channel), length in zip(sessions, kept, strict=True):
+            assert len(channel.replies()) == length // 8
 
 
-def test_a_command_of_more_than_a_connection_may_have_is_refused(world, run):
-    async def scenario():
-        async with world.running() as running:
-            _, [(session, channel)] = await prepared(running, 1, small_memory())
-            block, end = block_and_end(1, bytes(APPEND_BYTES_MAX), APPEND_BYTES_MAX // 2)  # and the header of a frame
-            await feed(session, channel, block)
-            assert not channel.closed
-            await feed(session, channel, end)
-            assert channel.closed
-
-    run(scenario())
+async def test_a_command_of_more_than_a_connection_may_have_is_refused(world):
+    async with world.running() as running:
+        _, [(session, channel)] = await prepared(running, 1, small_memory())
+        block, end = block_and_end(1, bytes(APPEND_BYTES_MAX), APPEND_BYTES_MAX // 2)  # and the header of a frame
+        await feed(session, channel, block)
+        assert not channel.closed
+        await feed(session, channel, end)
+        assert channel.closed
 
 
 def test_a_budget_that_cannot_hold_a_command_is_refused():

@@ -27,6 +27,8 @@ from headrace.segmentstore.log.journal_format import FILE_HEADER_BYTES, FileHead
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 from headrace.segmentstore.log.journal_scan import RecordScan
 
+pytestmark = pytest.mark.anyio
+
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
 TRANSACTION = SEGMENTS[0] + "#transaction." + "0" * 31 + "1"
 WRITER = 5
@@ -53,79 +55,70 @@ def recovered_lines(caplog):
     return lines
 
 
-def test_only_what_tier_2_lacks_is_loaded(world, run):
+async def test_only_what_tier_2_lacks_is_loaded(world):
     world.container_count = 1
     random = Random(1)
     stored, lacking = [random.randbytes(100_000) for _ in range(6)], [random.randbytes(70_000) for _ in range(3)]
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            for segment, data in zip(SEGMENTS, stored, strict=False):
-                await client.create(segment)
-                await write(client, segment, 1, data)
-            await client.create(TRANSACTION)
-            await write(client, TRANSACTION, 1, stored[3])
-            await running.flush()
-            await stop_storing(running)
-            await client.call(wire.MergeSegments(3, SEGMENTS[0], TRANSACTION))
-            for segment, data in zip(SEGMENTS, lacking, strict=True):
-                await write(client, segment, 2, data)
-            await client.call(wire.DeleteSegment(4, SEGMENTS[2]))
-        world.disk = world.disk.cut_power(1)
-        async with world.running() as running:
-            client = await running.connect()
-            assert running.store.pool.untiered_bytes == 140_000
-            await running.store.owned[0].backfill.wait()
-            assert running.store.owned[0].backfill.loaded_bytes == 140_000
-            assert running.store.pool.untiered_bytes == 140_000
-            assert await client.read_all(SEGMENTS[0]) == stored[0] + stored[3] + lacking[0]
-            assert await client.read_all(SEGMENTS[1]) == stored[1] + lacking[1]
-            assert await client.set_up(SEGMENTS[1], WRITER) == 2
-
-    run(scenario())
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        for segment, data in zip(SEGMENTS, stored, strict=False):
+            await client.create(segment)
+            await write(client, segment, 1, data)
+        await client.create(TRANSACTION)
+        await write(client, TRANSACTION, 1, stored[3])
+        await running.flush()
+        await stop_storing(running)
+        await client.call(wire.MergeSegments(3, SEGMENTS[0], TRANSACTION))
+        for segment, data in zip(SEGMENTS, lacking, strict=True):
+            await write(client, segment, 2, data)
+        await client.call(wire.DeleteSegment(4, SEGMENTS[2]))
+    world.disk = world.disk.cut_power(1)
+    async with world.running() as running:
+        client = await running.connect()
+        assert running.store.pool.untiered_bytes == 140_000
+        await running.store.owned[0].backfill.wait()
+        assert running.store.owned[0].backfill.loaded_bytes == 140_000
+        assert running.store.pool.untiered_bytes == 140_000
+        assert await client.read_all(SEGMENTS[0]) == stored[0] + stored[3] + lacking[0]
+        assert await client.read_all(SEGMENTS[1]) == stored[1] + lacking[1]
+        assert await client.set_up(SEGMENTS[1], WRITER) == 2
 
 
-def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world, run):
+async def test_the_pool_s_bound_does_not_cost_acknowledged_bytes(world):
     """The next start may have a smaller cache."""
     data = Random(2).randbytes(3 << 20)
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await stop_storing(running)
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], 1, data)
-            await write(client, SEGMENTS[0], 2, b"end")
-        world.cache_bytes = 1 << 20
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(SEGMENTS[0]) == data + b"end"
-            assert sum(owned.backfill.loaded_bytes for owned in running.store.owned.values()) == len(data) + 3
-            await running.flush()
-            assert await client.read_all(SEGMENTS[0]) == data + b"end"
-
-    run(scenario())
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await stop_storing(running)
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], 1, data)
+        await write(client, SEGMENTS[0], 2, b"end")
+    world.cache_bytes = 1 << 20
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(SEGMENTS[0]) == data + b"end"
+        assert sum(owned.backfill.loaded_bytes for owned in running.store.owned.values()) == len(data) + 3
+        await running.flush()
+        assert await client.read_all(SEGMENTS[0]) == data + b"end"
 
 
-def test_a_recovery_reports_itself(world, run, recovered_lines):
+async def test_a_recovery_reports_itself(world, recovered_lines):
     world.container_count = 1
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            await stop_storing(running)
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], 1, bytes(1000))
-        async with world.running():
-            first, second = recovered_lines()
-            assert (first["log_bytes"], first["operations"]) == ("0", "0")
-            assert second["container"] == "0"
-            assert float(second["seconds"]) >= 0
-            assert int(second["log_bytes"]) > 1000
-            assert int(second["operations"]) >= 2
-
-    run(scenario())
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        await stop_storing(running)
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], 1, bytes(1000))
+    async with world.running():
+        first, second = recovered_lines()
+        assert (first["log_bytes"], first["operations"]) == ("0", "0")
+        assert second["container"] == "0"
+        assert float(second["seconds"]) >= 0
+        assert int(second["log_bytes"]) > 1000
+        assert int(second["operations"]) >= 2
 
 
 LONG_LOG = 12 * recovery_module.OPERATIONS_PER_SLICE
@@ -151,45 +144,39 @@ async def log_of_many_operations(world):
     await asyncio.to_thread(journal.close)
 
 
-def test_a_long_replay_lets_the_loop_turn(world, run):
+async def test_a_long_replay_lets_the_loop_turn(world):
     """Heartbeats and the other containers must not wait until a whole log was read."""
 
-    async def scenario():
-        await log_of_many_operations(world)
-        journal, ledgers = start_journal(world)
-        ledger, recovery = ledgers.open(0, 1), Recovery(0, BlockPool(64 << 20), world.clock)
-        seen = [0]
+    await log_of_many_operations(world)
+    journal, ledgers = start_journal(world)
+    ledger, recovery = ledgers.open(0, 1), Recovery(0, BlockPool(64 << 20), world.clock)
+    seen = [0]
 
-        async def beat():
-            while True:
-                seen.append(recovery.operations)
-                await asyncio.sleep(0)
+    async def beat():
+        while True:
+            seen.append(recovery.operations)
+            await asyncio.sleep(0)
 
-        beating = asyncio.ensure_future(beat())
-        await recovery.run(ledger)
-        beating.cancel()
-        seen.append(recovery.operations)
-        assert recovery.metadata.segments[SEGMENTS[0]].length == 3 * (LONG_LOG - 1)
-        assert seen[-1] == LONG_LOG
-        steps = [after - before for before, after in pairwise(seen)]
-        assert max(steps) <= recovery_module.OPERATIONS_PER_SLICE
-        await asyncio.to_thread(journal.close)
-
-    run(scenario())
+    beating = asyncio.ensure_future(beat())
+    await recovery.run(ledger)
+    beating.cancel()
+    seen.append(recovery.operations)
+    assert recovery.metadata.segments[SEGMENTS[0]].length == 3 * (LONG_LOG - 1)
+    assert seen[-1] == LONG_LOG
+    steps = [after - before for before, after in pairwise(seen)]
+    assert max(steps) <= recovery_module.OPERATIONS_PER_SLICE
+    await asyncio.to_thread(journal.close)
 
 
-def test_a_replay_that_fails_gives_its_room_back(world, run):
-    async def scenario():
-        await log_of_many_operations(world)
-        journal, ledgers = start_journal(world)
-        ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)
-        world.disk.damage("journal-0000000000000001", 1 << 19)
-        with pytest.raises(CorruptError, match="damaged"):
-            await Recovery(0, pool, world.clock).run(ledger)
-        assert pool.untiered_bytes == 0
-        await asyncio.to_thread(journal.close)
-
-    run(scenario())
+async def test_a_replay_that_fails_gives_its_room_back(world):
+    await log_of_many_operations(world)
+    journal, ledgers = start_journal(world)
+    ledger, pool = ledgers.open(0, 1), BlockPool(64 << 20)
+    world.disk.damage("journal-0000000000000001", 1 << 19)
+    with pytest.raises(CorruptError, match="damaged"):
+        await Recovery(0, pool, world.clock).run(ledger)
+    assert pool.untiered_bytes == 0
+    await asyncio.to_thread(journal.close)
 
 
 def log_file(records, size_bytes):

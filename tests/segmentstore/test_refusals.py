@@ -11,6 +11,8 @@ from segment_writes import WRITER, created_segment
 from headrace import wire
 from headrace.adapters.s3.failures import failure
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 REFUSALS = ["AccessDenied", "BadDigest", "ExpiredToken", "IncompleteBody", "RequestTimeTooSkewed", "SomethingNew"]
 
@@ -37,60 +39,51 @@ def refusing(world, operation, code):
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_refused_put_is_repeated_until_it_succeeds(world, run, caplog, code):
-    async def scenario():
-        async with world.running() as running:
-            client = await created_segment(running, SEGMENT, b"one")
-            container = running.store.owned[0].container
-            grant = refusing(world, "put", code)
-            world.clock.advance(2e6)
-            await running.until(lambda: container.metrics.storage_refusals >= 3)
-            await client.append(WRITER, 1, b"two")
-            assert container.failure is None
-            assert await client.read_all(SEGMENT) == b"onetwo"
-            grant()
-            await running.flush()
-            assert container.metadata.segments[SEGMENT].is_stored
-            assert await client.read_all(SEGMENT) == b"onetwo"
-
-    run(scenario())
+async def test_refused_put_is_repeated_until_it_succeeds(world, caplog, code):
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"one")
+        container = running.store.owned[0].container
+        grant = refusing(world, "put", code)
+        world.clock.advance(2e6)
+        await running.until(lambda: container.metrics.storage_refusals >= 3)
+        await client.append(WRITER, 1, b"two")
+        assert container.failure is None
+        assert await client.read_all(SEGMENT) == b"onetwo"
+        grant()
+        await running.flush()
+        assert container.metadata.segments[SEGMENT].is_stored
+        assert await client.read_all(SEGMENT) == b"onetwo"
     alarms = [record for record in caplog.records if record.getMessage().startswith("event=storage_refused")]
     assert len(alarms) >= 3
     assert {record.levelno for record in alarms} == {logging.ERROR}
     assert all(f"cause={code} " in record.getMessage() for record in alarms)
 
 
-def test_refused_deletion_is_repeated(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await created_segment(running, SEGMENT, b"data")
-            container = running.store.owned[0].container
-            await running.flush()
-            await client.call(wire.DeleteSegment(3, SEGMENT))
-            await running.until(lambda: not container.metadata.deletions)
-            grant = refusing(world, "delete", "AccessDenied")
-            world.clock.advance(world.limits.sweep_every_s + world.limits.object_grace_s)
-            await running.until(lambda: container.metrics.storage_refusals >= 2)
-            assert container.failure is None
-            grant()
-            world.clock.advance(world.limits.sweep_every_s)
-            await running.until(lambda: not world.metadata.query("objects/container-0000", limit=9).records)
-
-    run(scenario())
+async def test_refused_deletion_is_repeated(world):
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"data")
+        container = running.store.owned[0].container
+        await running.flush()
+        await client.call(wire.DeleteSegment(3, SEGMENT))
+        await running.until(lambda: not container.metadata.deletions)
+        grant = refusing(world, "delete", "AccessDenied")
+        world.clock.advance(world.limits.sweep_every_s + world.limits.object_grace_s)
+        await running.until(lambda: container.metrics.storage_refusals >= 2)
+        assert container.failure is None
+        grant()
+        world.clock.advance(world.limits.sweep_every_s)
+        await running.until(lambda: not world.metadata.query("objects/container-0000", limit=9).records)
 
 
-def test_refused_read_gets_an_error_and_has_no_other_effect(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await created_segment(running, SEGMENT, b"data")
-            container = running.store.owned[0].container
-            await running.flush()
-            container.metadata.segments[SEGMENT].index.release_all()
-            grant = refusing(world, "read", "ExpiredToken")
-            reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 4))
-            assert isinstance(reply, wire.ErrorMessage), reply
-            assert container.failure is None
-            grant()
-            assert await (await running.connect()).read_all(SEGMENT) == b"data"
-
-    run(scenario())
+async def test_refused_read_gets_an_error_and_has_no_other_effect(world):
+    async with world.running() as running:
+        client = await created_segment(running, SEGMENT, b"data")
+        container = running.store.owned[0].container
+        await running.flush()
+        container.metadata.segments[SEGMENT].index.release_all()
+        grant = refusing(world, "read", "ExpiredToken")
+        reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 4))
+        assert isinstance(reply, wire.ErrorMessage), reply
+        assert container.failure is None
+        grant()
+        assert await (await running.connect()).read_all(SEGMENT) == b"data"

@@ -20,6 +20,8 @@ from headrace.segmentstore.connections.limits import (
 )
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
 
+pytestmark = pytest.mark.anyio
+
 SEGMENT = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"
 WRITER, STRANGER = 5, 6
@@ -29,52 +31,46 @@ WAIT_S = 20.0
 @pytest.mark.parametrize(
     "command", [wire.KeepAlive(), wire.SetupAppend(1, WRITER, SEGMENT), wire.GetStreamSegmentInfo(1, SEGMENT)]
 )
-def test_peer_that_takes_no_replies_is_paused_and_then_closed(world, run, command):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            session, channel = open_session(running, takes=False)
-            flood = wire.encode(command) * 20_000
-            fed = 0
-            for _ in range(40):
-                fed += await feed(session, channel, flood)
-                world.clock.advance(1)
-                if not channel.receiving:
-                    break
-            assert not channel.receiving
-            assert len(channel.sent) <= UNTAKEN_REPLY_BYTES_MAX + 3 * CONTROL_FRAME_BYTES_MAX
-            world.clock.advance(STALL_S + 1)
-            session.received(0)  # it goes on sending, which is no excuse
-            session.check_stalled(world.clock.monotonic_s())
-            assert channel.closed
-            session.disconnected()
-
-    run(scenario())
+async def test_peer_that_takes_no_replies_is_paused_and_then_closed(world, command):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        session, channel = open_session(running, takes=False)
+        flood = wire.encode(command) * 20_000
+        fed = 0
+        for _ in range(40):
+            fed += await feed(session, channel, flood)
+            world.clock.advance(1)
+            if not channel.receiving:
+                break
+        assert not channel.receiving
+        assert len(channel.sent) <= UNTAKEN_REPLY_BYTES_MAX + 3 * CONTROL_FRAME_BYTES_MAX
+        world.clock.advance(STALL_S + 1)
+        session.received(0)  # it goes on sending, which is no excuse
+        session.check_stalled(world.clock.monotonic_s())
+        assert channel.closed
+        session.disconnected()
 
 
-def test_reads_of_tier_2_that_nobody_takes_are_bounded(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 1, bytes(10_000))
-            await running.flush()
-            running.store.owner_of(SEGMENT).container.metadata.segments[SEGMENT].index.release_all()
-            reads = b"".join(wire.encode(wire.ReadSegment(SEGMENT, n, 10_000, "", n)) for n in range(100))
-            session, channel = open_session(running, takes=False)
-            await feed(session, channel, reads)
-            await running.until(lambda: not session._tasks)
-            # Those under way when the first answers left, and those begun before the channel said that it is full.
-            assert len(channel.replies()) <= 2 * STORAGE_READS_MAX
-            channel.takes = True
-            session.writing_resumed()
-            await running.until(lambda: len(channel.replies()) == 100)
-            assert {reply.request_id for reply in channel.replies()} == set(range(100))
-            session.disconnected()
-
-    run(scenario())
+async def test_reads_of_tier_2_that_nobody_takes_are_bounded(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 1, bytes(10_000))
+        await running.flush()
+        running.store.owner_of(SEGMENT).container.metadata.segments[SEGMENT].index.release_all()
+        reads = b"".join(wire.encode(wire.ReadSegment(SEGMENT, n, 10_000, "", n)) for n in range(100))
+        session, channel = open_session(running, takes=False)
+        await feed(session, channel, reads)
+        await running.until(lambda: not session._tasks)
+        # Those under way when the first answers left, and those begun before the channel said that it is full.
+        assert len(channel.replies()) <= 2 * STORAGE_READS_MAX
+        channel.takes = True
+        session.writing_resumed()
+        await running.until(lambda: len(channel.replies()) == 100)
+        assert {reply.request_id for reply in channel.replies()} == set(range(100))
+        session.disconnected()
 
 
 names = st.sampled_from([SEGMENT, "", "x" * 300, "scope/stream/9.#epoch.0"])
@@ -115,105 +111,87 @@ pieces = st.one_of(
 @given(
     st.lists(st.lists(pieces, max_size=12).map(b"".join), min_size=1, max_size=8), st.lists(st.integers(0), max_size=9)
 )
-def test_no_bytes_harm_anybody_else(make_world, run, streams, cuts):
+async def test_no_bytes_harm_anybody_else(make_world, streams, cuts):
     world = make_world(cache_bytes=1 << 20)
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(OTHER)
-            await client.set_up(OTHER, WRITER)
-            await client.append(WRITER, 1, b"before")
-            untiered = running.store.pool.untiered_bytes
-            for stream in streams:
-                session, channel = open_session(running)
-                await feed(session, channel, stream, cuts)
-                channel.replies()  # whatever was answered is the protocol
-                session.disconnected()
-            await client.append(WRITER, 2, b"after")
-            assert await client.read_all(OTHER) == b"beforeafter"
-            # A stranger's own segment does not exist: nothing of what it sent is kept, half received or not.
-            await running.until(lambda: running.store.pool.untiered_bytes == untiered + len(b"after"))
-
-    run(scenario())
-
-
-def test_connections_are_counted(world, run, monkeypatch):
-    async def scenario():
-        async with world.running() as running:
-            monkeypatch.setattr(running.listener, "_connections_max", 2)
-            first = await running.connect()
-            await running.connect()
-            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
-            with suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
-            writer.close()
-            first.close()
-            await running.until(lambda: len(running.listener._connections) == 1)
-            await running.connect()
-
-    run(scenario())
-
-
-def test_a_peer_that_owes_bytes_is_closed_in_time(world, run):
-    async def scenario():
-        async with world.running() as running:
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(OTHER)
+        await client.set_up(OTHER, WRITER)
+        await client.append(WRITER, 1, b"before")
+        untiered = running.store.pool.untiered_bytes
+        for stream in streams:
             session, channel = open_session(running)
-            await feed(session, channel, wire.encode(wire.KeepAlive())[:5])
-            world.clock.advance(STALL_S - 1)
-            session.check_stalled(world.clock.monotonic_s())
-            assert not channel.closed
-            world.clock.advance(2)
-            session.check_stalled(world.clock.monotonic_s())
-            assert channel.closed
-            idle, idle_channel = open_session(running)
-            world.clock.advance(100 * STALL_S)
-            idle.check_stalled(world.clock.monotonic_s())  # between two frames a peer may rest as long as it likes
-            assert not idle_channel.closed
-            idle.disconnected()
-
-    run(scenario())
+            await feed(session, channel, stream, cuts)
+            channel.replies()  # whatever was answered is the protocol
+            session.disconnected()
+        await client.append(WRITER, 2, b"after")
+        assert await client.read_all(OTHER) == b"beforeafter"
+        # A stranger's own segment does not exist: nothing of what it sent is kept, half received or not.
+        await running.until(lambda: running.store.pool.untiered_bytes == untiered + len(b"after"))
 
 
-def test_transient_segments_of_a_connection_are_counted(world, run, monkeypatch):
+async def test_connections_are_counted(world, monkeypatch):
+    async with world.running() as running:
+        monkeypatch.setattr(running.listener, "_connections_max", 2)
+        first = await running.connect()
+        await running.connect()
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        first.close()
+        await running.until(lambda: len(running.listener._connections) == 1)
+        await running.connect()
+
+
+async def test_a_peer_that_owes_bytes_is_closed_in_time(world):
+    async with world.running() as running:
+        session, channel = open_session(running)
+        await feed(session, channel, wire.encode(wire.KeepAlive())[:5])
+        world.clock.advance(STALL_S - 1)
+        session.check_stalled(world.clock.monotonic_s())
+        assert not channel.closed
+        world.clock.advance(2)
+        session.check_stalled(world.clock.monotonic_s())
+        assert channel.closed
+        idle, idle_channel = open_session(running)
+        world.clock.advance(100 * STALL_S)
+        idle.check_stalled(world.clock.monotonic_s())  # between two frames a peer may rest as long as it likes
+        assert not idle_channel.closed
+        idle.disconnected()
+
+
+async def test_transient_segments_of_a_connection_are_counted(world, monkeypatch):
     monkeypatch.setattr("headrace.segmentstore.connections.segment_processor.TRANSIENT_SEGMENTS_PER_CONNECTION_MAX", 2)
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            for _ in range(2):
-                made = await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT))
-                assert isinstance(made, wire.SegmentCreated)
-            assert isinstance(await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT)), wire.ErrorMessage)
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        for _ in range(2):
+            made = await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT))
+            assert isinstance(made, wire.SegmentCreated)
+        assert isinstance(await client.call(wire.CreateTransientSegment(3, WRITER, SEGMENT)), wire.ErrorMessage)
 
 
-def test_writer_cannot_use_the_id_of_a_store_attribute(world, run):
+async def test_writer_cannot_use_the_id_of_a_store_attribute(world):
     """Its event numbers would be those attributes' values, beyond what an answer can say, in the middle of a report."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            stranger = await running.connect()
-            stranger.send(
-                wire.SetupAppend(1, EVENT_COUNT, SEGMENT),
-                wire.AppendBlockEnd(EVENT_COUNT, 4, b"evil", 1, (1 << 63) - 1, 2),
-                wire.SetupAppend(3, EVENT_COUNT, SEGMENT),
-            )
-            assert await stranger.closed()
-            await client.append(WRITER, 1, b"fine")
-            assert await client.read_all(SEGMENT) == b"fine"
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        stranger = await running.connect()
+        stranger.send(
+            wire.SetupAppend(1, EVENT_COUNT, SEGMENT),
+            wire.AppendBlockEnd(EVENT_COUNT, 4, b"evil", 1, (1 << 63) - 1, 2),
+            wire.SetupAppend(3, EVENT_COUNT, SEGMENT),
+        )
+        assert await stranger.closed()
+        await client.append(WRITER, 1, b"fine")
+        assert await client.read_all(SEGMENT) == b"fine"
 
 
-def test_a_listener_that_was_stopped_opens_no_session(world, run):
-    async def scenario():
-        async with world.running() as running:
-            pass
-        assert running.listener.open_session(object(), "a connection on its way in") is None
-
-    run(scenario())
+async def test_a_listener_that_was_stopped_opens_no_session(world):
+    async with world.running() as running:
+        pass
+    assert running.listener.open_session(object(), "a connection on its way in") is None

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pytest
 from store_process import PROCESS_WAIT_S as WAIT_S
 
 from headrace.adapters.disk.journal_disk import DiskJournalDisk
@@ -19,45 +20,44 @@ from segmentstore_fargate import __main__ as main_module
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
+pytestmark = pytest.mark.anyio
 
-def test_a_store_that_reads_its_journal_can_be_stopped(aws, config, monkeypatch, caplog):
+
+async def test_a_store_that_reads_its_journal_can_be_stopped(aws, config, monkeypatch, caplog):
     """The files stay open as long as they are read, the journal is as it was, and its lock is free."""
     payloads = [bytes([number]) * 100 for number in range(20)]
     _write_journal(config, payloads)
     ended: list[str] = []
     honest_start, honest_iter = Journal.start, RecordScan.__iter__
 
-    async def scenario() -> int:
-        process, loop = SegmentStoreProcess(config, {}), asyncio.get_running_loop()
-        closing = threading.Event()
+    process, loop = SegmentStoreProcess(config, {}), asyncio.get_running_loop()
+    closing = threading.Event()
 
-        def close(self: Journal, honest: Callable[[Journal], None] = Journal.close) -> None:
-            closing.set()
-            honest(self)
+    def close(self: Journal, honest: Callable[[Journal], None] = Journal.close) -> None:
+        closing.set()
+        honest(self)
 
-        def stopped(self: RecordScan) -> Iterator[Record]:
-            for record in honest_iter(self):
-                yield record
-                if not closing.is_set():
-                    loop.call_soon_threadsafe(process.request_stop)
-                    assert closing.wait(WAIT_S)
-                    while not process._journal._closing:
-                        time.sleep(0)
+    def stopped(self: RecordScan) -> Iterator[Record]:
+        for record in honest_iter(self):
+            yield record
+            if not closing.is_set():
+                loop.call_soon_threadsafe(process.request_stop)
+                assert closing.wait(WAIT_S)
+                while not process._journal._closing:
+                    time.sleep(0)
 
-        def start(self: Journal) -> None:
-            try:
-                honest_start(self)
-            except Exception as error:
-                ended.append(repr(error))
-                raise
-            ended.append("it was read")
+    def start(self: Journal) -> None:
+        try:
+            honest_start(self)
+        except Exception as error:
+            ended.append(repr(error))
+            raise
+        ended.append("it was read")
 
-        monkeypatch.setattr(Journal, "close", close)
-        monkeypatch.setattr(Journal, "start", start)
-        monkeypatch.setattr(RecordScan, "__iter__", stopped)
-        return await asyncio.wait_for(main_module.serve(process, config), WAIT_S)
-
-    assert asyncio.run(scenario()) == 0
+    monkeypatch.setattr(Journal, "close", close)
+    monkeypatch.setattr(Journal, "start", start)
+    monkeypatch.setattr(RecordScan, "__iter__", stopped)
+    assert (await asyncio.wait_for(main_module.serve(process, config), WAIT_S)) == 0
     assert ended == [repr(UnavailableError("the journal was closed while its files were being read"))]
     assert not any(record.exc_info for record in caplog.records)
     monkeypatch.undo()

@@ -15,6 +15,8 @@ from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.containers.attributes import NO_VALUE
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX
 
+pytestmark = pytest.mark.anyio
+
 BYTES = 2_500_000
 OBJECT_BYTES = 1 << 20
 WRITER = 5
@@ -50,73 +52,68 @@ async def requests_of_a_flush(make_world, segment_count):
         return len(puts), len(transactions)
 
 
-def test_puts_grow_with_bytes_and_transactions_with_runs(make_world, run):
-    few = run(requests_of_a_flush(make_world, 10))
-    many = run(requests_of_a_flush(make_world, 10_000))
+async def test_puts_grow_with_bytes_and_transactions_with_runs(make_world):
+    few = await requests_of_a_flush(make_world, 10)
+    many = await requests_of_a_flush(make_world, 10_000)
     assert few[0] == many[0] == -(-BYTES // OBJECT_BYTES)
     assert few[1] == few[0]
     assert many[1] <= 10_000 // RUNS_PER_WRITE_MAX + 1 + many[0]
 
 
 @pytest.mark.parametrize("length", [5, 11], ids=["inside an append", "beyond the log"])
-def test_a_run_that_somebody_else_entered_stops_the_container(make_world, run, caplog, length):
+async def test_a_run_that_somebody_else_entered_stops_the_container(make_world, caplog, length):
     world = make_world(container_count=1)
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENT)
-            await client.set_up(SEGMENT, WRITER)
-            await client.append(WRITER, 0, b"0123456789")
-            foreign = ChunkRun(0, length, "container-0000/packed/somebody", 0)
-            world.metadata.write(Create(Key(chunk_partition(SEGMENT), chunk_sort(0)), chunk_body(foreign)))
-            container = running.store.owned[0].container
-            world.clock.advance(2e9)
-            await running.until(lambda: container.failure is not None)
-            assert isinstance(container.failure, CorruptError)
-            assert "event=foreign_change" in caplog.text
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        await client.append(WRITER, 0, b"0123456789")
+        foreign = ChunkRun(0, length, "container-0000/packed/somebody", 0)
+        world.metadata.write(Create(Key(chunk_partition(SEGMENT), chunk_sort(0)), chunk_body(foreign)))
+        container = running.store.owned[0].container
+        world.clock.advance(2e9)
+        await running.until(lambda: container.failure is not None)
+        assert isinstance(container.failure, CorruptError)
+        assert "event=foreign_change" in caplog.text
 
 
-def test_truncated_segments_are_trimmed_after_the_first_put(make_world, run):
+async def test_truncated_segments_are_trimmed_after_the_first_put(make_world):
     world = make_world(container_count=1)
     segment_count = 150
     names = [f"scope/stream/{number}.#epoch.0" for number in range(segment_count)]
     calls = []
 
-    async def scenario():
-        async with world.running(graceful=False) as running:
-            client = await running.connect()
-            for name in names:
-                await client.create(name)
-                await client.set_up(name, WRITER)
-                await client.append(WRITER, 0, b"0123456789")
-            await running.flush()
-            for name in names:
-                await client.call(wire.TruncateSegment(3, name, 5))
-            await client.set_up(names[0], WRITER)
-            await client.append(WRITER, 1, b"more")
-            await running.store.owned[0].writer.stop()  # a store that ends would still bring it to tier 2
-        honest_query, honest_put = world.metadata.query, world.chunks.put
+    async with world.running(graceful=False) as running:
+        client = await running.connect()
+        for name in names:
+            await client.create(name)
+            await client.set_up(name, WRITER)
+            await client.append(WRITER, 0, b"0123456789")
+        await running.flush()
+        for name in names:
+            await client.call(wire.TruncateSegment(3, name, 5))
+        await client.set_up(names[0], WRITER)
+        await client.append(WRITER, 1, b"more")
+        await running.store.owned[0].writer.stop()  # a store that ends would still bring it to tier 2
+    honest_query, honest_put = world.metadata.query, world.chunks.put
 
-        def query(partition, **fields):
-            calls.append(partition)
-            return honest_query(partition, **fields)
+    def query(partition, **fields):
+        calls.append(partition)
+        return honest_query(partition, **fields)
 
-        async def put(name, parts):
-            calls.append(name)
-            await honest_put(name, parts)
+    async def put(name, parts):
+        calls.append(name)
+        await honest_put(name, parts)
 
-        world.limits = replace(world.limits, flush_age_s=0.0)
-        world.metadata.query, world.chunks.put = query, put
-        async with world.running(graceful=False) as running:
-            container = running.store.owned[0].container
-            await running.until(lambda: not container.dirty)
-            assert all(each.trimmed_offset == 5 for each in container.metadata.segments.values())
+    world.limits = replace(world.limits, flush_age_s=0.0)
+    world.metadata.query, world.chunks.put = query, put
+    async with world.running(graceful=False) as running:
+        container = running.store.owned[0].container
+        await running.until(lambda: not container.dirty)
+        assert all(each.trimmed_offset == 5 for each in container.metadata.segments.values())
 
-    run(scenario())
-    put = next(index for index, call in enumerate(calls) if "/packed/" in call)
-    assert calls[:put] == []
-    looked_at = [call for call in calls[put:] if call.startswith("chunks/")]
+    first_put = next(index for index, call in enumerate(calls) if "/packed/" in call)
+    assert calls[:first_put] == []
+    looked_at = [call for call in calls[first_put:] if call.startswith("chunks/")]
     assert sorted(looked_at) == sorted(chunk_partition(name) for name in names)

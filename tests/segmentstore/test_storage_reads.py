@@ -21,6 +21,8 @@ from headrace.segmentstore.tiering.read_ahead import (
     pieces_behind,
 )
 
+pytestmark = pytest.mark.anyio
+
 SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(2)]
 WRITER = 5
 MIB = 1 << 20
@@ -61,78 +63,66 @@ async def turns(count=10):
 # The cache
 
 
-def test_readers_of_a_range_share_one_request(run):
-    async def scenario():
-        storage = Gated()
-        cache = RangeCache(storage, 100)
-        wanted = Range("a", 0, 60)
-        assert await asyncio.gather(*(cache.read(wanted) for _ in range(5))) == [bytes(60)] * 5
-        assert await cache.read(wanted) == bytes(60)
-        assert storage.asked == [wanted]
-        await cache.read(Range("b", 0, 60))
-        await cache.read(wanted)
-        assert len(storage.asked) == 3  # there was no room for both
-
-    run(scenario())
+async def test_readers_of_a_range_share_one_request():
+    storage = Gated()
+    cache = RangeCache(storage, 100)
+    wanted = Range("a", 0, 60)
+    assert await asyncio.gather(*(cache.read(wanted) for _ in range(5))) == [bytes(60)] * 5
+    assert await cache.read(wanted) == bytes(60)
+    assert storage.asked == [wanted]
+    await cache.read(Range("b", 0, 60))
+    await cache.read(wanted)
+    assert len(storage.asked) == 3  # there was no room for both
 
 
-def test_an_error_is_everybodys_and_is_not_remembered(run):
-    async def scenario():
-        storage = Gated()
-        cache = RangeCache(storage, 100)
-        storage.error = UnavailableError("away")
-        found = await asyncio.gather(*(cache.read(Range("a", 0, 60)) for _ in range(3)), return_exceptions=True)
-        assert found == [storage.error] * 3
-        assert (cache.requested_bytes, cache.remembered_bytes) == (0, 0)
-        storage.error = None
-        assert await cache.read(Range("a", 0, 60)) == bytes(60)
-        with pytest.raises(InvalidRequestError):
-            await cache.read(Range("a", 0, 101))
-
-    run(scenario())
+async def test_an_error_is_everybodys_and_is_not_remembered():
+    storage = Gated()
+    cache = RangeCache(storage, 100)
+    storage.error = UnavailableError("away")
+    found = await asyncio.gather(*(cache.read(Range("a", 0, 60)) for _ in range(3)), return_exceptions=True)
+    assert found == [storage.error] * 3
+    assert (cache.requested_bytes, cache.remembered_bytes) == (0, 0)
+    storage.error = None
+    assert await cache.read(Range("a", 0, 60)) == bytes(60)
+    with pytest.raises(InvalidRequestError):
+        await cache.read(Range("a", 0, 101))
 
 
-def test_a_request_ends_when_the_last_who_wants_it_has_gone(run):
-    async def scenario():
-        storage = Gated()
-        storage.slow.add("a")
-        cache = RangeCache(storage, 100)
-        wanted = Range("a", 0, 60)
-        readers = [asyncio.ensure_future(cache.read(wanted)) for _ in range(2)]
-        expected = cache.expect(wanted)
+async def test_a_request_ends_when_the_last_who_wants_it_has_gone():
+    storage = Gated()
+    storage.slow.add("a")
+    cache = RangeCache(storage, 100)
+    wanted = Range("a", 0, 60)
+    readers = [asyncio.ensure_future(cache.read(wanted)) for _ in range(2)]
+    expected = cache.expect(wanted)
+    await turns()
+    for reader in readers:
+        reader.cancel()
+    await turns()
+    assert storage.ended == 0
+    cache.release(wanted, expected)
+    await turns()
+    assert (storage.ended, cache.requested_bytes) == (1, 0)
+    assert cache.get(wanted) is None
+
+
+async def test_small_requests_have_room_while_large_ones_are_stuck():
+    storage = Gated()
+    storage.slow.add("slow")
+    cache = RangeCache(storage, 100)
+    stuck = []
+    while cache.takes_large(Range("slow", len(stuck), 30)):
+        stuck.append(asyncio.ensure_future(cache.read(Range("slow", len(stuck), 30))))
         await turns()
-        for reader in readers:
-            reader.cancel()
-        await turns()
-        assert storage.ended == 0
-        cache.release(wanted, expected)
-        await turns()
-        assert (storage.ended, cache.requested_bytes) == (1, 0)
-        assert cache.get(wanted) is None
-
-    run(scenario())
-
-
-def test_small_requests_have_room_while_large_ones_are_stuck(run):
-    async def scenario():
-        storage = Gated()
-        storage.slow.add("slow")
-        cache = RangeCache(storage, 100)
-        stuck = []
-        while cache.takes_large(Range("slow", len(stuck), 30)):
-            stuck.append(asyncio.ensure_future(cache.read(Range("slow", len(stuck), 30))))
-            await turns()
-        assert len(stuck) == 2
-        assert cache.takes_large(Range("slow", 0, 30))  # on its way: costs nothing more
-        assert await cache.read(Range("other", 0, 20)) == bytes(20)
-        waiting = asyncio.ensure_future(cache.read(Range("third", 0, 50)))
-        await turns()
-        assert not waiting.done()
-        storage.go_on.set()
-        assert await waiting == bytes(50)
-        await asyncio.gather(*stuck)
-
-    run(scenario())
+    assert len(stuck) == 2
+    assert cache.takes_large(Range("slow", 0, 30))  # on its way: costs nothing more
+    assert await cache.read(Range("other", 0, 20)) == bytes(20)
+    waiting = asyncio.ensure_future(cache.read(Range("third", 0, 50)))
+    await turns()
+    assert not waiting.done()
+    storage.go_on.set()
+    assert await waiting == bytes(50)
+    await asyncio.gather(*stuck)
 
 
 @settings(max_examples=50, deadline=None)
@@ -142,35 +132,32 @@ def test_small_requests_have_room_while_large_ones_are_stuck(run):
         max_size=60,
     )
 )
-def test_the_budget_holds_whatever_happens(steps):
-    async def scenario():
-        storage = Gated()
-        storage.slow.update("ab")
-        cache = RangeCache(storage, 100)
-        tasks, expected = [], []
-        for name, length, step in steps:
-            wanted = Range(name, 0, length)
-            if step == "read":
-                tasks.append(asyncio.ensure_future(cache.read(wanted)))
-            elif step == "expect":
-                request = cache.expect(wanted)
-                expected += [(wanted, request)] if request else []
-            elif step == "cancel" and tasks:
-                tasks.pop(length % len(tasks)).cancel()
-            else:
-                await turns(2)
-            assert cache.requested_bytes + cache.remembered_bytes <= cache.budget_bytes
-            assert cache.remembered_bytes == sum(each.length for each in cache._remembered)
-        storage.go_on.set()
-        for each in expected:
-            cache.release(*each)
-        for task, data in zip(tasks, await asyncio.gather(*tasks), strict=True):
-            assert len(data) > 0, task
-        await turns()
-        assert cache.requested_bytes == 0
-        assert storage.ended == len(storage.asked)
-
-    asyncio.run(scenario())
+async def test_the_budget_holds_whatever_happens(steps):
+    storage = Gated()
+    storage.slow.update("ab")
+    cache = RangeCache(storage, 100)
+    tasks, expected = [], []
+    for name, length, step in steps:
+        wanted = Range(name, 0, length)
+        if step == "read":
+            tasks.append(asyncio.ensure_future(cache.read(wanted)))
+        elif step == "expect":
+            request = cache.expect(wanted)
+            expected += [(wanted, request)] if request else []
+        elif step == "cancel" and tasks:
+            tasks.pop(length % len(tasks)).cancel()
+        else:
+            await turns(2)
+        assert cache.requested_bytes + cache.remembered_bytes <= cache.budget_bytes
+        assert cache.remembered_bytes == sum(each.length for each in cache._remembered)
+    storage.go_on.set()
+    for each in expected:
+        cache.release(*each)
+    for task, data in zip(tasks, await asyncio.gather(*tasks), strict=True):
+        assert len(data) > 0, task
+    await turns()
+    assert cache.requested_bytes == 0
+    assert storage.ended == len(storage.asked)
 
 
 def test_pieces_cover_runs_without_a_gap():
@@ -210,92 +197,77 @@ def contents(size_mib):
     return b"".join(bytes([number]) * MIB for number in range(size_mib))
 
 
-def test_catch_up_read_prefetches_one_request_per_piece(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client, gated = await stored(running, [18])
-            await client.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
-            assert len(gated.asked) == 1
-            await client.call(wire.ReadSegment(SEGMENTS[0], MIB, MIB, "", 3))
-            await running.until(lambda: len(gated.asked) == 1 + PIECES_AHEAD)
-            assert await client.read_all(SEGMENTS[0]) == contents(18)
-            assert [asked.length for asked in gated.asked] == [PIECE_BYTES] * 4 + [2 * MIB]
-            assert await client.read_all(SEGMENTS[0]) == contents(18)
-            assert len(gated.asked) == 5
-
-    run(scenario())
+async def test_catch_up_read_prefetches_one_request_per_piece(world):
+    async with world.running() as running:
+        client, gated = await stored(running, [18])
+        await client.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
+        assert len(gated.asked) == 1
+        await client.call(wire.ReadSegment(SEGMENTS[0], MIB, MIB, "", 3))
+        await running.until(lambda: len(gated.asked) == 1 + PIECES_AHEAD)
+        assert await client.read_all(SEGMENTS[0]) == contents(18)
+        assert [asked.length for asked in gated.asked] == [PIECE_BYTES] * 4 + [2 * MIB]
+        assert await client.read_all(SEGMENTS[0]) == contents(18)
+        assert len(gated.asked) == 5
 
 
-def test_replies_are_no_larger_than_what_is_asked(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client, gated = await stored(running, [6])
-            for asked, most in ((10 * MIB, 2 * MIB), (300_000, 300_000), (100, 100)):
-                reply = await client.call(wire.ReadSegment(SEGMENTS[0], 5, asked, "", 3))
-                assert len(reply.data) == most
-            assert len(gated.asked) == 1
-            reply = await client.call(wire.ReadSegment(SEGMENTS[0], 5 * MIB + 1, 100, "", 3))
-            assert len(reply.data) == 100
-            assert gated.asked[-1].length == SMALL_PIECE_BYTES
-
-    run(scenario())
+async def test_replies_are_no_larger_than_what_is_asked(world):
+    async with world.running() as running:
+        client, gated = await stored(running, [6])
+        for asked, most in ((10 * MIB, 2 * MIB), (300_000, 300_000), (100, 100)):
+            reply = await client.call(wire.ReadSegment(SEGMENTS[0], 5, asked, "", 3))
+            assert len(reply.data) == most
+        assert len(gated.asked) == 1
+        reply = await client.call(wire.ReadSegment(SEGMENTS[0], 5 * MIB + 1, 100, "", 3))
+        assert len(reply.data) == 100
+        assert gated.asked[-1].length == SMALL_PIECE_BYTES
 
 
-def test_a_slow_request_delays_only_its_readers(world, run):
+async def test_a_slow_request_delays_only_its_readers(world):
     world.limits = replace(world.limits, read_cache_bytes=8 * MIB)
 
-    async def scenario():
-        async with world.running() as running:
-            client, gated = await stored(running, [8, 2])
-            gated.slow.add(sorted(name for name in world_objects(running))[0])
-            slow = [await running.connect() for _ in range(3)]
-            for number, each in enumerate(slow):
-                for position in range(8):
-                    each.send(wire.ReadSegment(SEGMENTS[0], position * MIB + number, MIB, "", 3))
-            await running.until(lambda: len(gated.asked) >= 2)
-            assert await client.read_all(SEGMENTS[1]) == contents(2)
-            assert running.store.read_cache.requested_bytes <= 8 * MIB
-            gated.go_on.set()
-            for each in slow:
-                for _ in range(8):
-                    assert isinstance(await each.receive(), wire.SegmentRead)
-
-    run(scenario())
+    async with world.running() as running:
+        client, gated = await stored(running, [8, 2])
+        gated.slow.add(sorted(name for name in world_objects(running))[0])
+        slow = [await running.connect() for _ in range(3)]
+        for number, each in enumerate(slow):
+            for position in range(8):
+                each.send(wire.ReadSegment(SEGMENTS[0], position * MIB + number, MIB, "", 3))
+        await running.until(lambda: len(gated.asked) >= 2)
+        assert await client.read_all(SEGMENTS[1]) == contents(2)
+        assert running.store.read_cache.requested_bytes <= 8 * MIB
+        gated.go_on.set()
+        for each in slow:
+            for _ in range(8):
+                assert isinstance(await each.receive(), wire.SegmentRead)
 
 
 def world_objects(running):
     return [name for name in running.world.chunks._objects if "/packed/" in name]
 
 
-def test_what_was_asked_ahead_ends_with_its_reader(world, run):
-    async def scenario():
-        async with world.running() as running:
-            _, gated = await stored(running, [16])
-            reader = await running.connect()
-            await reader.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
-            gated.slow.update(world_objects(running))
-            await reader.call(wire.ReadSegment(SEGMENTS[0], MIB, MIB, "", 3))
-            await running.until(lambda: running.store.read_cache.requested_bytes == PIECES_AHEAD * PIECE_BYTES)
-            reader.close()
-            await running.until(lambda: running.store.read_cache.requested_bytes == 0)
-            assert gated.ended == len(gated.asked)
-
-    run(scenario())
+async def test_what_was_asked_ahead_ends_with_its_reader(world):
+    async with world.running() as running:
+        _, gated = await stored(running, [16])
+        reader = await running.connect()
+        await reader.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
+        gated.slow.update(world_objects(running))
+        await reader.call(wire.ReadSegment(SEGMENTS[0], MIB, MIB, "", 3))
+        await running.until(lambda: running.store.read_cache.requested_bytes == PIECES_AHEAD * PIECE_BYTES)
+        reader.close()
+        await running.until(lambda: running.store.read_cache.requested_bytes == 0)
+        assert gated.ended == len(gated.asked)
 
 
-def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client, _ = await stored(running, [2])
-            chunks = running.world.chunks
-            (name,) = world_objects(running)
-            whole = chunks.read_now(name, 0, 2 * MIB)
-            await chunks.delete([name])
-            await chunks.put(name, [whole[:-1]])
-            reply = await client.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
-            assert isinstance(reply, wire.ErrorMessage)
-            assert await client.closed()
-            with pytest.raises(NotFoundError):
-                await chunks.read(name, 0, 2 * MIB)
-
-    run(scenario())
+async def test_an_object_that_was_cut_is_an_error_and_no_other_bytes(world):
+    async with world.running() as running:
+        client, _ = await stored(running, [2])
+        chunks = running.world.chunks
+        (name,) = world_objects(running)
+        whole = chunks.read_now(name, 0, 2 * MIB)
+        await chunks.delete([name])
+        await chunks.put(name, [whole[:-1]])
+        reply = await client.call(wire.ReadSegment(SEGMENTS[0], 0, MIB, "", 3))
+        assert isinstance(reply, wire.ErrorMessage)
+        assert await client.closed()
+        with pytest.raises(NotFoundError):
+            await chunks.read(name, 0, 2 * MIB)

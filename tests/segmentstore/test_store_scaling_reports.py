@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from typing import Any
@@ -15,6 +14,8 @@ from headrace.codec.scaling_report_message import parse_report
 from headrace.model.rates import ScalingReport
 from segmentstore_fargate.config import read_config
 from segmentstore_fargate.scaling import StoreScalingReports
+
+pytestmark = pytest.mark.anyio
 
 REQUIRED = {
     "HEADRACE_STORE_ID": "store-1",
@@ -30,24 +31,21 @@ def test_the_queue_comes_from_the_environment(variables: dict[str, str], url: st
     assert read_config({**REQUIRED, **variables}).scaling_reports_queue_url == url
 
 
-def _report_and_stop(reports: StoreScalingReports) -> None:
-    async def scenario() -> None:
-        reports.start()
-        reports.report(HOT)
-        await reports.stop()
-
-    asyncio.run(scenario())
+async def _report_and_stop(reports: StoreScalingReports) -> None:
+    reports.start()
+    reports.report(HOT)
+    await reports.stop()
 
 
-def test_without_a_queue_reports_are_logged(caplog: pytest.LogCaptureFixture):
+async def test_without_a_queue_reports_are_logged(caplog: pytest.LogCaptureFixture):
     reports = StoreScalingReports(None)
     with caplog.at_level("INFO"):
-        _report_and_stop(reports)
+        await _report_and_stop(reports)
     assert caplog.messages == ["event=segment_hot segment='s/t/0.#epoch.0' splits=2 at_ms=5"]
     assert reports.dropped == 0
 
 
-def test_with_a_queue_they_are_sent_too_before_the_stop_ends(
+async def test_with_a_queue_they_are_sent_too_before_the_stop_ends(
     caplog: pytest.LogCaptureFixture, aws_environment: dict[str, str]
 ):
     with mock_aws():
@@ -55,7 +53,7 @@ def test_with_a_queue_they_are_sent_too_before_the_stop_ends(
         url = sqs.create_queue(QueueName=f"reports-{uuid.uuid4()}")["QueueUrl"]
         reports = StoreScalingReports(url)
         with caplog.at_level("INFO"):
-            _report_and_stop(reports)
+            await _report_and_stop(reports)
         (message,) = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     assert parse_report(json.loads(message["Body"])) == HOT
     assert "event=segment_hot segment='s/t/0.#epoch.0' splits=2 at_ms=5" in caplog.messages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from bisect import bisect_left
 from dataclasses import replace
@@ -25,6 +24,8 @@ from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.run_times import points_of_all, with_times
 from headrace.segmentstore.tiering.storage_reader import StorageReader
+
+pytestmark = pytest.mark.anyio
 
 SEGMENT = "s/t/0.#epoch.0"
 
@@ -55,23 +56,25 @@ class Tier2:
     def key(self, run):
         return Key(chunk_partition(SEGMENT), chunk_sort(run.offset))
 
-    def store_block(self, run, points):
+    async def store_block(self, run, points):
         """The run with its block, which is an object of its own here."""
         block = encode_time_block(TimePoints(points), run.offset)
-        asyncio.run(self.chunks.put(run.object_name, [block]))
+        await self.chunks.put(run.object_name, [block])
         return replace(run, times=run.times._replace(block_length=len(block)))
 
-    def offset_from(self, ordering):
-        return asyncio.run(self.reader.offset_from(self.segment, ordering))
+    async def offset_from(self, ordering):
+        return await self.reader.offset_from(self.segment, ordering)
 
-    def boundary(self, offset):
-        return asyncio.run(self.reader.append_boundary(self.segment, offset))
+    async def boundary(self, offset):
+        return await self.reader.append_boundary(self.segment, offset)
 
 
-def test_search_over_ten_thousand_runs_is_a_bisection():
+async def test_search_over_ten_thousand_runs_is_a_bisection():
     tier2 = Tier2()
     runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(1000 * n + 1, 1000 * n + 900)) for n in range(10_000)]
-    runs[7_000] = tier2.store_block(runs[7_000], [(700_000, 7_000_001, 7_000_001), (700_040, 7_000_800, 7_000_900)])
+    runs[7_000] = await tier2.store_block(
+        runs[7_000], [(700_000, 7_000_001, 7_000_001), (700_040, 7_000_800, 7_000_900)]
+    )
     tier2.store(runs)
     for ordering, offset, gets in [
         (1, 0, 0),
@@ -84,7 +87,7 @@ def test_search_over_ten_thousand_runs_is_a_bisection():
         (9_999_901, 1_000_000, 1),  # all are older
     ]:
         tier2.queries = 0
-        assert tier2.offset_from(ordering) == offset
+        assert await tier2.offset_from(ordering) == offset
         assert 13 <= tier2.queries <= 14  # 2 to the power of 13 is the last one below 10,000
         assert tier2.gets == gets  # and a block is remembered
 
@@ -105,7 +108,7 @@ def histories(draw):
 
 
 @given(histories(), st.integers(990, 2500), st.integers(0, 500))
-def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
+async def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
     appends, cuts, known, length = history
     tier2 = Tier2()
     ends = [append[0] for append in appends] + [length]
@@ -115,10 +118,10 @@ def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
         times = None if knows == "nothing" else RunTimes(points[0][1], points[-1][1])
         run = ChunkRun(ends[first], ends[last] - ends[first], f"o-{first}", 0, times)
         if knows in ("block", "damaged"):
-            run = tier2.store_block(run, points)
+            run = await tier2.store_block(run, points)
         if knows == "damaged":
-            asyncio.run(tier2.chunks.delete([run.object_name]))
-            asyncio.run(tier2.chunks.put(run.object_name, [b"\0" * run.times.block_length]))
+            await tier2.chunks.delete([run.object_name])
+            await tier2.chunks.put(run.object_name, [b"\0" * run.times.block_length])
         if knows == "lost":
             run = replace(run, times=run.times._replace(block_length=9))
         runs.append(run)
@@ -132,7 +135,7 @@ def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
 
     index = bisect_left([append[1] for append in appends], ordering)
     exact = max(appends[index][0] if index < len(appends) else length, segment.start_offset)
-    found = tier2.offset_from(ordering)
+    found = await tier2.offset_from(ordering)
     assert segment.start_offset <= found <= exact
     if set(known) <= {"block"}:
         assert found == exact
@@ -142,7 +145,7 @@ def test_no_search_passes_over_what_it_looks_for(history, ordering, start):
 
 
 @given(histories(), st.data())
-def test_boundaries_inside_runs_come_from_their_blocks(history, data):
+async def test_boundaries_inside_runs_come_from_their_blocks(history, data):
     appends, cuts, _, length = history
     tier2 = Tier2()
     ends = [append[0] for append in appends] + [length]
@@ -153,27 +156,27 @@ def test_boundaries_inside_runs_come_from_their_blocks(history, data):
             run = ChunkRun(
                 ends[first], ends[last] - ends[first], f"o-{first}", 0, RunTimes(points[0][1], points[-1][1])
             )
-            runs.append(tier2.store_block(run, points))
+            runs.append(await tier2.store_block(run, points))
     tier2.store(runs)
     offset = data.draw(st.integers(0, length))
-    assert tier2.boundary(offset) == min(end for end in ends if end >= offset)
+    assert await tier2.boundary(offset) == min(end for end in ends if end >= offset)
 
 
-def test_search_fails_for_a_missing_run_or_removed_segment():
+async def test_search_fails_for_a_missing_run_or_removed_segment():
     tier2 = Tier2()
     runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(10 * n + 1, 10 * n + 9)) for n in range(3)]
     tier2.store(runs)
     tier2.metadata.write(Delete(tier2.key(runs[1]), version=None))
     with pytest.raises(CorruptError, match="no run of"):
-        tier2.offset_from(15)
+        await tier2.offset_from(15)
     with pytest.raises(CorruptError, match="no run of"):
-        tier2.boundary(110)
+        await tier2.boundary(110)
     tier2.segment.removed = True
     with pytest.raises(NotFoundError):
-        tier2.offset_from(15)
+        await tier2.offset_from(15)
 
 
-def test_a_truncation_meanwhile_moves_the_answer():
+async def test_a_truncation_meanwhile_moves_the_answer():
     tier2 = Tier2()
     runs = [ChunkRun(100 * n, 100, f"o-{n}", 0, RunTimes(10 * n + 1, 10 * n + 9)) for n in range(8)]
     tier2.store(runs)
@@ -187,7 +190,7 @@ def test_a_truncation_meanwhile_moves_the_answer():
         return asked(*args, **fields)
 
     tier2.query = truncating
-    assert tier2.offset_from(5) == 750
+    assert await tier2.offset_from(5) == 750
 
 
 @given(

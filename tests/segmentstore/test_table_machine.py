@@ -8,7 +8,8 @@ the state after some batch.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.segmentstore.tables.limits import TableLimits
 from headrace.segmentstore.tiering.limits import StorageLimits
+
+T = TypeVar("T")
 
 NAMES = ["scope/_tables/0.#epoch.0", "scope/_tables/1.#epoch.0"]
 KEYS = [b"%03d" % number for number in range(60)]
@@ -78,10 +81,10 @@ class TableMachine(StoreUnderAMachine):
         self.wait(TableClient(self, name).create(key_length=3 if name is NAMES[1] else 0))
         self.flush("none", 3)
 
-    def wait(self, work: Any) -> Any:
+    def wait(self, work: Awaitable[T]) -> T:
         return super().wait(self._tiered(work))
 
-    async def _tiered(self, work: Any) -> Any:
+    async def _tiered(self, work: Awaitable[T]) -> T:
         """The outcome of the work, with flushes when it takes long: a full table waits for tier 2."""
         task = asyncio.ensure_future(work)
         while not task.done():
@@ -96,7 +99,9 @@ class TableMachine(StoreUnderAMachine):
 
     # Changes
 
-    def change(self, name: str, command: Any, expected: type[wire.WireCommand], after: dict[bytes, bytes]) -> None:
+    def change(
+        self, name: str, command: wire.WireCommand, expected: type[wire.WireCommand], after: dict[bytes, bytes]
+    ) -> None:
         """Send a batch whose outcome is known; wait for it unless the disk is held."""
         if self.sync.armed and ((held := self.resident(name)) is None or len(held.table.tails) > 1):
             return  # it might wait, and the test could not tell when it was accepted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -22,6 +21,8 @@ from headrace.segmentstore.containers.writer_expiry import (
     WRITER_KEPT_S,
     WRITERS_PER_TURN,
 )
+
+pytestmark = pytest.mark.anyio
 
 SEGMENT = "scope/stream/0.#epoch.0"
 HOUR_S = 3_600
@@ -73,118 +74,106 @@ def writers_of(running):
     return {key for key in segment_of(running).attributes if key < 1 << 127}
 
 
-def test_a_writer_per_second_for_a_week(world):
-    async def scenario():
-        async with running_store(world) as running:
-            _, container = await created(running)
-            most = state_bytes = 0
-            for second in range(0, WEEK_S, int(SWEEP_EVERY_S)):
-                come_and_go(container, range(second + 1, second + 1 + int(SWEEP_EVERY_S)))
-                most = max(most, len(segment_of(running).attributes))
-                world.clock.advance(SWEEP_EVERY_S)
-                await container.log.durable()
-                await container.writers.sweep()
+async def test_a_writer_per_second_for_a_week(world):
+
+    async with running_store(world) as running:
+        _, container = await created(running)
+        most = state_bytes = 0
+        for second in range(0, WEEK_S, int(SWEEP_EVERY_S)):
+            come_and_go(container, range(second + 1, second + 1 + int(SWEEP_EVERY_S)))
+            most = max(most, len(segment_of(running).attributes))
+            world.clock.advance(SWEEP_EVERY_S)
             await container.log.durable()
-            state_bytes = len(encode_segment(segment_of(running).snapshot()))
-            left = dict(segment_of(running).attributes)
-            assert CROWDED_AT - WRITERS_PER_TURN < most <= CROWDED_AT + CORE_ATTRIBUTES + SWEEP_EVERY_S
-            assert WEEK_S in left, "the newest writer is known"
-            assert sum(map(len, container.writers._gone_since.values())) <= len(left)
-            assert state_bytes < 3 << 20
-        async with running_store(world) as running:
-            assert segment_of(running).attributes == left
-            assert segment_of(running).forgot_writers
+            await container.writers.sweep()
+        await container.log.durable()
+        state_bytes = len(encode_segment(segment_of(running).snapshot()))
+        left = dict(segment_of(running).attributes)
+        assert CROWDED_AT - WRITERS_PER_TURN < most <= CROWDED_AT + CORE_ATTRIBUTES + SWEEP_EVERY_S
+        assert WEEK_S in left, "the newest writer is known"
+        assert sum(map(len, container.writers._gone_since.values())) <= len(left)
+        assert state_bytes < 3 << 20
+    async with running_store(world) as running:
+        assert segment_of(running).attributes == left
+        assert segment_of(running).forgot_writers
 
-    asyncio.run(scenario())  # half a minute of work: more than `run` waits for
 
-
-def test_a_full_segment_takes_writers_again(world, run):
+async def test_a_full_segment_takes_writers_again(world):
     """Also one that was full before writers expired: those who came with the log count from its opening."""
 
-    async def scenario():
-        async with running_store(world, graceful=False) as running:
-            _, container = await created(running)
-            come_and_go(container, range(1, ATTRIBUTES_PER_SEGMENT_MAX - CORE_ATTRIBUTES + 1))
-            with pytest.raises(ThrottledError):
-                come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
-            await container.log.durable()
-        async with running_store(world) as running:
-            container = running.store.owned[0].container
-            assert await container.writers.sweep() == 0
-            world.clock.advance(WRITER_KEPT_S_MIN)
-            assert await container.writers.sweep() == ATTRIBUTES_PER_SEGMENT_MAX - CROWDED_AT
+    async with running_store(world, graceful=False) as running:
+        _, container = await created(running)
+        come_and_go(container, range(1, ATTRIBUTES_PER_SEGMENT_MAX - CORE_ATTRIBUTES + 1))
+        with pytest.raises(ThrottledError):
             come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
-
-    run(scenario())
-
-
-def test_the_oldest_go_first_and_the_others_stay(world, run, few):
-    async def scenario():
-        async with running_store(world) as running:
-            _, container = await created(running)
-            come_and_go(container, range(1, 31))
-            assert await container.writers.sweep() == 0
-            world.clock.advance(WRITER_KEPT_S - 1)
-            come_and_go(container, range(31, 41))
-            assert await container.writers.sweep() == 0
-            world.clock.advance(1)
-            assert await container.writers.sweep() == 30 + 10 + CORE_ATTRIBUTES - 20
-            assert writers_of(running) == set(range(26, 41)), "few are left: they cost nothing"
-            come_and_go(container, range(41, 101))
-            world.clock.advance(WRITER_KEPT_S_MIN)
-            assert await container.writers.sweep() == 5 + 10 + 5, "a crowded segment keeps numbers for an hour"
-            assert writers_of(running) == set(range(46, 101))
-
-    run(scenario())
+        await container.log.durable()
+    async with running_store(world) as running:
+        container = running.store.owned[0].container
+        assert await container.writers.sweep() == 0
+        world.clock.advance(WRITER_KEPT_S_MIN)
+        assert await container.writers.sweep() == ATTRIBUTES_PER_SEGMENT_MAX - CROWDED_AT
+        come_and_go(container, [ATTRIBUTES_PER_SEGMENT_MAX + 1])
 
 
-def test_a_connected_writer_is_never_forgotten(world, run, few):
+async def test_the_oldest_go_first_and_the_others_stay(world, few):
+
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(1, 31))
+        assert await container.writers.sweep() == 0
+        world.clock.advance(WRITER_KEPT_S - 1)
+        come_and_go(container, range(31, 41))
+        assert await container.writers.sweep() == 0
+        world.clock.advance(1)
+        assert await container.writers.sweep() == 30 + 10 + CORE_ATTRIBUTES - 20
+        assert writers_of(running) == set(range(26, 41)), "few are left: they cost nothing"
+        come_and_go(container, range(41, 101))
+        world.clock.advance(WRITER_KEPT_S_MIN)
+        assert await container.writers.sweep() == 5 + 10 + 5, "a crowded segment keeps numbers for an hour"
+        assert writers_of(running) == set(range(46, 101))
+
+
+async def test_a_connected_writer_is_never_forgotten(world, few):
     """Not while its segment leaves memory either, nor on one of two connections."""
 
-    async def scenario():
-        async with running_store(world) as running:
-            client, container = await created(running)
-            other = await running.connect()
-            await client.set_up(SEGMENT, 7)
-            await other.set_up(SEGMENT, 7)
-            await client.append(7, 1, b"first")
-            come_and_go(container, range(100, 200))
-            await container.writers.sweep()
-            other.close()
-            await running.until(lambda: container.writers._connected[SEGMENT] == {7: 1})
-            world.clock.advance(10 * WRITER_KEPT_S)
-            assert await container.writers.sweep() > 0
-            assert 7 in writers_of(running)
-            await client.append(7, 2, b"second")
-            client.close()
-            await running.until(lambda: not container.writers._connected)
-            world.clock.advance(WRITER_KEPT_S)
-            come_and_go(container, range(200, 230))
-            await container.writers.sweep()
-            assert 7 not in writers_of(running)
-
-    run(scenario())
+    async with running_store(world) as running:
+        client, container = await created(running)
+        other = await running.connect()
+        await client.set_up(SEGMENT, 7)
+        await other.set_up(SEGMENT, 7)
+        await client.append(7, 1, b"first")
+        come_and_go(container, range(100, 200))
+        await container.writers.sweep()
+        other.close()
+        await running.until(lambda: container.writers._connected[SEGMENT] == {7: 1})
+        world.clock.advance(10 * WRITER_KEPT_S)
+        assert await container.writers.sweep() > 0
+        assert 7 in writers_of(running)
+        await client.append(7, 2, b"second")
+        client.close()
+        await running.until(lambda: not container.writers._connected)
+        world.clock.advance(WRITER_KEPT_S)
+        come_and_go(container, range(200, 230))
+        await container.writers.sweep()
+        assert 7 not in writers_of(running)
 
 
-def test_writer_stays_connected_while_its_segment_is_evicted(world, run, few):
-    async def scenario():
-        world.limits = type(world.limits)(
-            flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, idle_segment_s=IDLE_S, idle_segments_kept=0
-        )
-        async with running_store(world) as running:
-            client, container = await created(running)
-            await client.set_up(SEGMENT, 7)
-            await client.append(7, 1, b"first")
-            come_and_go(container, range(100, 200))
-            assert await evict(running) == 1
-            assert not names_in_memory(running)
-            await client.append(7, 2, b"second")
-            await container.writers.sweep()
-            world.clock.advance(2 * WRITER_KEPT_S)
-            assert await container.writers.sweep() > 0
-            assert 7 in writers_of(running)
+async def test_writer_stays_connected_while_its_segment_is_evicted(world, few):
 
-    run(scenario())
+    world.limits = type(world.limits)(
+        flush_age_s=1e6, flush_bytes=1 << 40, tick_s=0.01, idle_segment_s=IDLE_S, idle_segments_kept=0
+    )
+    async with running_store(world) as running:
+        client, container = await created(running)
+        await client.set_up(SEGMENT, 7)
+        await client.append(7, 1, b"first")
+        come_and_go(container, range(100, 200))
+        assert await evict(running) == 1
+        assert not names_in_memory(running)
+        await client.append(7, 2, b"second")
+        await container.writers.sweep()
+        world.clock.advance(2 * WRITER_KEPT_S)
+        assert await container.writers.sweep() > 0
+        assert 7 in writers_of(running)
 
 
 async def leave(running):
@@ -197,176 +186,156 @@ async def leave(running):
     assert not names_in_memory(running)
 
 
-def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, run, few):
+async def test_time_goes_on_while_a_segment_is_not_in_memory(leaving_world, few):
     """A segment that leaves memory each hour, and comes back for one writer, forgets those that are gone."""
 
-    async def scenario():
-        async with running_store(leaving_world) as running:
-            client, container = await created(running)
-            await evict(running)
-            await client.set_up(SEGMENT, 7)
-            await client.append(7, 1, b"")
-            come_and_go(container, range(100, 140))
-            await container.log.durable()
-            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
-            for hour in range(1, 26):  # they count as gone from the first hour on, at which the store looks
-                await leave(running)
-                assert await client.set_up(SEGMENT, 7) == hour
-                await client.append(7, hour + 1, b"")
-                if hour < 25:
-                    assert set(range(100, 140)) <= writers_of(running), hour
+    async with running_store(leaving_world) as running:
+        client, container = await created(running)
+        await evict(running)
+        await client.set_up(SEGMENT, 7)
+        await client.append(7, 1, b"")
+        come_and_go(container, range(100, 140))
+        await container.log.durable()
+        running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+        for hour in range(1, 26):  # they count as gone from the first hour on, at which the store looks
             await leave(running)
-            assert await client.set_up(SEGMENT, 7) == 26
-            left = writers_of(running)
-            assert 7 in left
-            assert len(left) <= 20
-            assert segment_of(running).forgot_writers
+            assert await client.set_up(SEGMENT, 7) == hour
+            await client.append(7, hour + 1, b"")
+            if hour < 25:
+                assert set(range(100, 140)) <= writers_of(running), hour
+        await leave(running)
+        assert await client.set_up(SEGMENT, 7) == 26
+        left = writers_of(running)
+        assert 7 in left
+        assert len(left) <= 20
+        assert segment_of(running).forgot_writers
 
-    run(scenario())
 
-
-def test_writer_that_came_while_others_were_gone_stays(leaving_world, run, few):
+async def test_writer_that_came_while_others_were_gone_stays(leaving_world, few):
     """Each writer has its own time, also across an absence of the segment; no writer expires early."""
 
-    async def scenario():
-        async with running_store(leaving_world) as running:
-            _, container = await created(running)
-            await evict(running)
+    async with running_store(leaving_world) as running:
+        _, container = await created(running)
+        await evict(running)
+        assert await container.find(SEGMENT) is not None
+        come_and_go(container, range(100, 130))
+        running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+        for hour in range(12):
+            await leave(running)
             assert await container.find(SEGMENT) is not None
-            come_and_go(container, range(100, 130))
-            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
-            for hour in range(12):
-                await leave(running)
-                assert await container.find(SEGMENT) is not None
-                if hour == 5:
-                    come_and_go(container, range(200, 225))
-            world_clock = leaving_world.clock
-            world_clock.advance(HOUR_S + WRITER_KEPT_S - 12 * HOUR_S - 1)  # seen at the first eviction
-            assert await container.writers.sweep() == 0
-            world_clock.advance(1 + SWEEP_EVERY_S)  # a record tells half hours
-            assert await container.writers.sweep() == 30
-            assert set(range(200, 225)) <= writers_of(running)
-
-    run(scenario())
+            if hour == 5:
+                come_and_go(container, range(200, 225))
+        world_clock = leaving_world.clock
+        world_clock.advance(HOUR_S + WRITER_KEPT_S - 12 * HOUR_S - 1)  # seen at the first eviction
+        assert await container.writers.sweep() == 0
+        world_clock.advance(1 + SWEEP_EVERY_S)  # a record tells half hours
+        assert await container.writers.sweep() == 30
+        assert set(range(200, 225)) <= writers_of(running)
 
 
-def test_time_of_another_opening_is_not_taken_over(leaving_world, run, few):
+async def test_time_of_another_opening_is_not_taken_over(leaving_world, few):
     """A start gives all writers their time again: the former one may have counted by another clock."""
 
-    async def scenario():
-        async with running_store(leaving_world) as running:
-            _, container = await created(running)
-            await evict(running)
-            assert await container.find(SEGMENT) is not None
-            come_and_go(container, range(100, 140))
-            running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
-            await leave(running)
+    async with running_store(leaving_world) as running:
+        _, container = await created(running)
+        await evict(running)
+        assert await container.find(SEGMENT) is not None
+        come_and_go(container, range(100, 140))
+        running.store.owned[0].evictor._limits = replace(leaving_world.limits, idle_segment_s=HOUR_S)
+        await leave(running)
+    leaving_world.clock.advance(WRITER_KEPT_S)
+    async with running_store(leaving_world) as running:
+        container = running.store.owned[0].container
+        assert await container.find(SEGMENT) is not None
+        assert await container.writers.sweep() == 0
         leaving_world.clock.advance(WRITER_KEPT_S)
-        async with running_store(leaving_world) as running:
-            container = running.store.owned[0].container
-            assert await container.find(SEGMENT) is not None
-            assert await container.writers.sweep() == 0
-            leaving_world.clock.advance(WRITER_KEPT_S)
-            assert await container.writers.sweep() > 0
-
-    run(scenario())
+        assert await container.writers.sweep() > 0
 
 
-def test_what_was_forgotten_stays_so(world, run, few):
+async def test_what_was_forgotten_stays_so(world, few):
     """After a crash, after an orderly end, from the snapshot in tier 2, and after leaving memory."""
 
-    async def scenario():
-        async with running_store(world, graceful=False) as running:
-            _, container = await created(running)
-            come_and_go(container, range(1, 101))
-            await container.writers.sweep()
-            world.clock.advance(WRITER_KEPT_S)
-            await container.writers.sweep()
-            left = writers_of(running)
-            assert 0 < len(left) < 20
-            await container.log.durable()
-        for graceful in (False, True):
-            async with running_store(world, graceful=graceful) as running:
-                assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
-                running.store.owned[0].writer.wake()
-        async with killed(world) as running:
-            await running.flush()
-            await snapshot(running)
-        lose_volume(world)
-        async with running_store(world) as running:
+    async with running_store(world, graceful=False) as running:
+        _, container = await created(running)
+        come_and_go(container, range(1, 101))
+        await container.writers.sweep()
+        world.clock.advance(WRITER_KEPT_S)
+        await container.writers.sweep()
+        left = writers_of(running)
+        assert 0 < len(left) < 20
+        await container.log.durable()
+    for graceful in (False, True):
+        async with running_store(world, graceful=graceful) as running:
             assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
-            with pytest.raises(ConflictError) as refused:
-                come_and_go(running.store.owned[0].container, [1], number=2)
-            assert refused.value.specific_code == wire.WRITER_FORGOTTEN
+            running.store.owned[0].writer.wake()
+    async with killed(world) as running:
+        await running.flush()
+        await snapshot(running)
+    lose_volume(world)
+    async with running_store(world) as running:
+        assert (writers_of(running), segment_of(running).forgot_writers) == (left, True)
+        with pytest.raises(ConflictError) as refused:
+            come_and_go(running.store.owned[0].container, [1], number=2)
+        assert refused.value.specific_code == wire.WRITER_FORGOTTEN
 
-    run(scenario())
 
-
-def test_a_forgotten_writer_that_comes_back_is_refused(world, run, few):
+async def test_a_forgotten_writer_that_comes_back_is_refused(world, few):
     """Whether event 2 is stored is not known any more. A new writer, which counts from 1, is served."""
 
-    async def scenario():
-        async with running_store(world) as running:
-            client, container = await created(running)
-            come_and_go(container, range(100, 200))
-            await container.writers.sweep()
-            world.clock.advance(WRITER_KEPT_S)
-            await container.writers.sweep()
-            assert await client.set_up(SEGMENT, 100) == NO_VALUE
-            length = segment_of(running).length
-            refusal = await client.call(wire.AppendBlockEnd(100, 4, b"late", 1, 2, 9))
-            assert refusal == wire.InvalidEventNumber(100, 9, wire.WRITER_FORGOTTEN, 2)
-            assert await client.closed()
-            assert segment_of(running).length == length
-            fresh = await running.connect()
-            assert await fresh.set_up(SEGMENT, 300) == NO_VALUE
-            await fresh.append(300, 3, b"three events", count=3)
-            await fresh.append(300, 4, b"another")
-            # A condition on the offset is all that such an append needs.
-            assert await fresh.set_up(SEGMENT, 101) == NO_VALUE
-            offset = segment_of(running).length
-            reply = await fresh.call(wire.ConditionalBlockEnd(101, 77, offset, b"conditional", 9))
-            assert isinstance(reply, wire.DataAppended)
-            # Nor may it go on in the successors of a sealed segment, where the event would be written a second time.
-            assert await fresh.call(wire.SealSegment(12, SEGMENT)) == wire.SegmentSealed(12, SEGMENT)
-            assert await fresh.set_up(SEGMENT, 102) == NO_VALUE
-            refusal = await fresh.call(wire.AppendBlockEnd(102, 4, b"late", 1, 2, 9))
-            assert refusal == wire.InvalidEventNumber(102, 9, wire.WRITER_FORGOTTEN, 2)
-
-    run(scenario())
+    async with running_store(world) as running:
+        client, container = await created(running)
+        come_and_go(container, range(100, 200))
+        await container.writers.sweep()
+        world.clock.advance(WRITER_KEPT_S)
+        await container.writers.sweep()
+        assert await client.set_up(SEGMENT, 100) == NO_VALUE
+        length = segment_of(running).length
+        refusal = await client.call(wire.AppendBlockEnd(100, 4, b"late", 1, 2, 9))
+        assert refusal == wire.InvalidEventNumber(100, 9, wire.WRITER_FORGOTTEN, 2)
+        assert await client.closed()
+        assert segment_of(running).length == length
+        fresh = await running.connect()
+        assert await fresh.set_up(SEGMENT, 300) == NO_VALUE
+        await fresh.append(300, 3, b"three events", count=3)
+        await fresh.append(300, 4, b"another")
+        # A condition on the offset is all that such an append needs.
+        assert await fresh.set_up(SEGMENT, 101) == NO_VALUE
+        offset = segment_of(running).length
+        reply = await fresh.call(wire.ConditionalBlockEnd(101, 77, offset, b"conditional", 9))
+        assert isinstance(reply, wire.DataAppended)
+        # Nor may it go on in the successors of a sealed segment, where the event would be written a second time.
+        assert await fresh.call(wire.SealSegment(12, SEGMENT)) == wire.SegmentSealed(12, SEGMENT)
+        assert await fresh.set_up(SEGMENT, 102) == NO_VALUE
+        refusal = await fresh.call(wire.AppendBlockEnd(102, 4, b"late", 1, 2, 9))
+        assert refusal == wire.InvalidEventNumber(102, 9, wire.WRITER_FORGOTTEN, 2)
 
 
-def test_what_clients_set_by_request_never_expires(world, run, few):
+async def test_what_clients_set_by_request_never_expires(world, few):
     mark = 0xABCDEF
 
-    async def scenario():
-        async with running_store(world, graceful=False) as running:
-            client, container = await created(running)
-            reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, mark, 42, NO_VALUE))
-            assert reply == wire.SegmentAttributeUpdated(5, True)
-            come_and_go(container, range(1, 101))
-            await container.log.durable()
-        for _ in range(2):  # the first time from the log, then from a checkpoint
-            async with running_store(world) as running:
-                container = running.store.owned[0].container
-                come_and_go(container, range(1_000 + world.clock.ms, 1_100 + world.clock.ms))
-                await container.writers.sweep()
-                world.clock.advance(2 * WRITER_KEPT_S)
-                assert await container.writers.sweep() > 0
-                client = await running.connect()
-                reply = await client.call(wire.GetSegmentAttribute(6, SEGMENT, mark))
-                assert reply == wire.SegmentAttribute(6, 42)
-
-    run(scenario())
-
-
-def test_a_segment_of_few_writers_forgets_none(world, run):
-    async def scenario():
+    async with running_store(world, graceful=False) as running:
+        client, container = await created(running)
+        reply = await client.call(wire.UpdateSegmentAttribute(5, SEGMENT, mark, 42, NO_VALUE))
+        assert reply == wire.SegmentAttributeUpdated(5, True)
+        come_and_go(container, range(1, 101))
+        await container.log.durable()
+    for _ in range(2):  # the first time from the log, then from a checkpoint
         async with running_store(world) as running:
-            _, container = await created(running)
-            come_and_go(container, range(1, NEVER_EXPIRES_BELOW - CORE_ATTRIBUTES + 1))
-            world.clock.advance(100 * WRITER_KEPT_S)
-            assert await container.writers.sweep() == 0
-            assert not container.writers._gone_since
+            container = running.store.owned[0].container
+            come_and_go(container, range(1_000 + world.clock.ms, 1_100 + world.clock.ms))
+            await container.writers.sweep()
+            world.clock.advance(2 * WRITER_KEPT_S)
+            assert await container.writers.sweep() > 0
+            client = await running.connect()
+            reply = await client.call(wire.GetSegmentAttribute(6, SEGMENT, mark))
+            assert reply == wire.SegmentAttribute(6, 42)
 
-    run(scenario())
+
+async def test_a_segment_of_few_writers_forgets_none(world):
+
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(1, NEVER_EXPIRES_BELOW - CORE_ATTRIBUTES + 1))
+        world.clock.advance(100 * WRITER_KEPT_S)
+        assert await container.writers.sweep() == 0
+        assert not container.writers._gone_since

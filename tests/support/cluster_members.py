@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lost_volumes import gone
+from store_world import RunningStore, World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -47,7 +48,7 @@ class Counted:
 class Member:
     """A running store and its membership; nothing beats by itself."""
 
-    def __init__(self, running: Any, membership: Membership, metadata: Counted, fatal: list[Any]) -> None:
+    def __init__(self, running: RunningStore, membership: Membership, metadata: Counted, fatal: list[Any]) -> None:
         self.running, self.membership, self.metadata, self.fatal = running, membership, metadata, fatal
 
     @property
@@ -63,7 +64,7 @@ class Member:
 
 @asynccontextmanager
 async def member(
-    world: Any,
+    world: World,
     name: str,
     share: Iterable[int] = (),
     *,
@@ -99,17 +100,17 @@ async def member(
         world.metadata.write = honest
 
 
-def look(world: Any) -> Any:
+def look(world: World) -> Any:
     return detect_failed_stores(world.metadata, world.clock, CONTAINERS)
 
 
-def lease(world: Any, name: str) -> Any:
+def lease(world: World, name: str) -> Any:
     found = ClusterRecords(world.metadata).lease(name)
     assert found is not None
     return found
 
 
-async def write(running: Any, *events: bytes) -> None:
+async def write(running: RunningStore, *events: bytes) -> None:
     client = await running.connect()
     await client.call(wire.CreateSegment(1, SEGMENT, 0, 0))
     number = max(0, await client.set_up(SEGMENT, WRITER))
@@ -118,7 +119,7 @@ async def write(running: Any, *events: bytes) -> None:
     client.close()
 
 
-async def content(running: Any) -> bytes:
+async def content(running: RunningStore) -> bytes:
     return await (await running.connect()).read_all(SEGMENT)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import lost_volumes
 from segment_writes import write
+from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 
@@ -16,11 +17,11 @@ FIRST = SEGMENTS[0]
 IDLE_S = 10_000.0
 
 
-def names_in_memory(running: Any) -> set[str]:
+def names_in_memory(running: RunningStore) -> set[str]:
     return set(running.store.owned[0].container.metadata.segments)
 
 
-async def rest(running: Any) -> None:
+async def rest(running: RunningStore) -> None:
     """Everything is in tier 2, which has a snapshot too; then nothing happens for long."""
     await running.flush()
     owned = running.store.owned[0]
@@ -33,14 +34,14 @@ async def rest(running: Any) -> None:
     running.world.clock.advance(2 * IDLE_S)
 
 
-async def evict(running: Any) -> int:
+async def evict(running: RunningStore) -> int:
     """Let all go that may; how many have gone."""
     await rest(running)
     return await running.store.owned[0].evictor.sweep()
 
 
 @asynccontextmanager
-async def running_store(world: Any, **fields: Any) -> AsyncIterator[Any]:
+async def running_store(world: World, **fields: Any) -> AsyncIterator[RunningStore]:
     """A store from which segments leave only when the test says so."""
     async with world.running(**fields) as running:
         await running.store.owned[0].maintenance.stop()
@@ -48,7 +49,7 @@ async def running_store(world: Any, **fields: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def with_evicted(world: Any, *names: str) -> AsyncIterator[tuple[Any, Any]]:
+async def with_evicted(world: World, *names: str) -> AsyncIterator[tuple[RunningStore, WireClient]]:
     """A running store, a client, and segments that hold their own name and are not in memory."""
     async with running_store(world) as running:
         client = await running.connect()
@@ -65,7 +66,7 @@ def segment_is(
 ) -> Callable[[Any], Awaitable[None]]:
     """A check over a client; without `end` the segment holds its own name."""
 
-    async def check(client: Any) -> None:
+    async def check(client: WireClient) -> None:
         info = await client.call(wire.GetStreamSegmentInfo(1, name))
         assert (info.exists, info.is_sealed, info.start_offset) == (True, sealed, start)
         assert info.write_offset == (len(name) if end is None else end)
@@ -74,7 +75,7 @@ def segment_is(
 
 
 @asynccontextmanager
-async def killed(world: Any) -> AsyncIterator[Any]:
+async def killed(world: World) -> AsyncIterator[RunningStore]:
     """A store that is gone from one moment to the next, with its volume."""
     async with lost_volumes.killed(world) as running:
         await running.store.owned[0].maintenance.stop()

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from store_world import RunningStore, WireClient, World
+
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.containers import (
@@ -21,13 +23,13 @@ NO_NUMBER = wire.NO_ATTRIBUTE_VALUE
 NEVER_S = 1e15
 
 
-def pointer(world: Any, container: int = 0) -> Any:
+def pointer(world: World, container: int = 0) -> Any:
     """What the metadata store says of the container's newest snapshot."""
     record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
     return None if record is None else snapshot_pointer(record.body)
 
 
-def lose_volume(world: Any) -> None:
+def lose_volume(world: World) -> None:
     world.disk = MemoryJournalDisk()
 
 
@@ -37,7 +39,7 @@ def gone(*writes: Any) -> None:
 
 
 @asynccontextmanager
-async def killed(world: Any) -> AsyncIterator[Any]:
+async def killed(world: World) -> AsyncIterator[RunningStore]:
     """A store that is gone from one moment to the next: what it does while it ends does not reach tier 2."""
     honest = world.metadata.write
     try:
@@ -48,7 +50,7 @@ async def killed(world: Any) -> AsyncIterator[Any]:
         world.metadata.write = honest
 
 
-async def snapshot(running: Any) -> None:
+async def snapshot(running: RunningStore) -> None:
     """Let the time come for a snapshot, and wait until it is there."""
     owned = running.store.owned[0]
     log, told = owned.container.log, owned.writer._snapshots
@@ -57,7 +59,7 @@ async def snapshot(running: Any) -> None:
     )
 
 
-async def passing_time_until(running: Any, condition: Callable[[], bool]) -> None:
+async def passing_time_until(running: RunningStore, condition: Callable[[], bool]) -> None:
     def passed() -> bool:
         running.world.clock.advance(2)
         return condition()
@@ -65,6 +67,6 @@ async def passing_time_until(running: Any, condition: Callable[[], bool]) -> Non
     await running.until(passed)
 
 
-async def shape(client: Any, segment: str) -> tuple[bool, bool, int, int]:
+async def shape(client: WireClient, segment: str) -> tuple[bool, bool, int, int]:
     info = await client.call(wire.GetStreamSegmentInfo(3, segment))
     return info.exists, info.is_sealed, info.start_offset, info.write_offset

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from store_world import RunningStore, WireClient
+
 WRITER, OTHER = 5, 6
 
 
-async def created_segment(running: Any, segment: str, *events: bytes, writer: int = WRITER, first: int = 0) -> Any:
+async def created_segment(
+    running: RunningStore, segment: str, *events: bytes, writer: int = WRITER, first: int = 0
+) -> Any:
     """A client of a running store that has made the segment and written these events."""
     client = await running.connect()
     await client.create(segment)
@@ -16,7 +20,9 @@ async def created_segment(running: Any, segment: str, *events: bytes, writer: in
     return client
 
 
-async def write(client: Any, segment: str, events: Sequence[bytes], *, writer: int = WRITER, first: int = 0) -> None:
+async def write(
+    client: WireClient, segment: str, events: Sequence[bytes], *, writer: int = WRITER, first: int = 0
+) -> None:
     """Events of these numbers on, each acknowledged before the next is sent."""
     await client.set_up(segment, writer)
     for number, data in enumerate(events, first):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from store_world import RunningStore
 from table_client import TableClient
 
 from headrace import wire
@@ -65,7 +66,7 @@ class CountedStorage(MemoryChunkStorage):
 
 
 @asynccontextmanager
-async def tiering(running: Any) -> AsyncIterator[None]:
+async def tiering(running: RunningStore) -> AsyncIterator[None]:
     """While this lasts everything goes to tier 2 at once."""
 
     stopped = False
@@ -83,11 +84,11 @@ async def tiering(running: Any) -> AsyncIterator[None]:
         await task
 
 
-def resident(running: Any, name: str = TABLE) -> Any:
+def resident(running: RunningStore, name: str = TABLE) -> Any:
     return running.store.table_memory.get(container_of_segment(name, running.world.container_count), name)
 
 
-async def upkeep_done(running: Any) -> None:
+async def upkeep_done(running: RunningStore) -> None:
     await running.flush()
     await running.until(lambda: (held := resident(running)) is None or (held.task is None and not held.upkeep.due))
 
@@ -97,7 +98,7 @@ def key(number: int) -> bytes:
 
 
 async def fill(
-    running: Any,
+    running: RunningStore,
     tables: TableClient,
     count: int,
     *,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from store_world import WireClient
+
 from headrace import wire
 
 
 class TableClient:
     """Commands on the table `name` unless another one is given; `client` has `call` and `send`."""
 
-    def __init__(self, client: Any, name: str) -> None:
+    def __init__(self, client: WireClient, name: str) -> None:
         self.client = client
         self.name = name
 

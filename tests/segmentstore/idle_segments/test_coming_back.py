@@ -23,6 +23,8 @@ from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
 from headrace.segmentstore.tiering.segment_records import record_key
 
+pytestmark = pytest.mark.anyio
+
 SIZE = len(FIRST)
 REQUESTS = [
     (wire.SetupAppend(1, WRITER, FIRST), wire.AppendSetup(1, FIRST, WRITER, 0)),
@@ -46,195 +48,165 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("request_", "reply"), REQUESTS, ids=lambda value: type(value).__name__)
-def test_every_request_finds_a_segment_that_has_left_memory(world, run, request_, reply):
-    async def scenario():
-        async with with_evicted(world, *SEGMENTS[:3]) as (_, client):
-            answer = await client.call(request_)
-            if isinstance(reply, type):
-                assert isinstance(answer, reply)
-            elif isinstance(reply, bytes):
-                assert bytes(answer.data) == reply
-            else:
-                assert answer == reply
-
-    run(scenario())
+async def test_every_request_finds_a_segment_that_has_left_memory(world, request_, reply):
+    async with with_evicted(world, *SEGMENTS[:3]) as (_, client):
+        answer = await client.call(request_)
+        if isinstance(reply, type):
+            assert isinstance(answer, reply)
+        elif isinstance(reply, bytes):
+            assert bytes(answer.data) == reply
+        else:
+            assert answer == reply
 
 
-def test_everything_is_as_it_was(world, run):
-    async def scenario():
-        async with running_store(world) as running:
-            client = await running.connect()
-            for name in SEGMENTS[:3]:
-                await client.create(name)
-                await write(client, name, [name.encode()])
-                await write(client, name, [b"x"], writer=OTHER, first=70)
-            await client.call(wire.SealSegment(1, SEGMENTS[1]))
-            await client.call(wire.TruncateSegment(1, SEGMENTS[2], 5))
-            metadata = running.store.owned[0].container.metadata
-            before = {name: segment.snapshot() for name, segment in metadata.segments.items()}
-            for _ in range(3):
-                assert await evict(running) == 3
-                assert metadata.segments == {}
-                assert await client.set_up(SEGMENTS[0], OTHER) == 70
-                assert await client.read_all(SEGMENTS[0]) == SEGMENTS[0].encode() + b"x"
-                await segment_is(SEGMENTS[1], sealed=True, end=SIZE + 1)(client)
-                await segment_is(SEGMENTS[2], start=5, end=SIZE + 1)(client)
-                for name, segment in metadata.segments.items():
-                    assert replace(segment.snapshot(), number=before[name].number) == before[name]
-        assert before[SEGMENTS[0]].attributes[EVENT_COUNT] == 2
-
-    run(scenario())
+async def test_everything_is_as_it_was(world):
+    async with running_store(world) as running:
+        client = await running.connect()
+        for name in SEGMENTS[:3]:
+            await client.create(name)
+            await write(client, name, [name.encode()])
+            await write(client, name, [b"x"], writer=OTHER, first=70)
+        await client.call(wire.SealSegment(1, SEGMENTS[1]))
+        await client.call(wire.TruncateSegment(1, SEGMENTS[2], 5))
+        metadata = running.store.owned[0].container.metadata
+        before = {name: segment.snapshot() for name, segment in metadata.segments.items()}
+        for _ in range(3):
+            assert await evict(running) == 3
+            assert metadata.segments == {}
+            assert await client.set_up(SEGMENTS[0], OTHER) == 70
+            assert await client.read_all(SEGMENTS[0]) == SEGMENTS[0].encode() + b"x"
+            await segment_is(SEGMENTS[1], sealed=True, end=SIZE + 1)(client)
+            await segment_is(SEGMENTS[2], start=5, end=SIZE + 1)(client)
+            for name, segment in metadata.segments.items():
+                assert replace(segment.snapshot(), number=before[name].number) == before[name]
+    assert before[SEGMENTS[0]].attributes[EVENT_COUNT] == 2
 
 
-def test_a_writer_that_was_set_up_before_goes_on_in_order(world, run, calls):
-    async def scenario():
-        async with running_store(world) as running:
-            client, other = await running.connect(), await running.connect()
-            await client.create(FIRST)
-            await write(client, FIRST, [b"0"])
-            assert await evict(running) == 1
-            calls.clear()
-            for number in range(1, 20):
-                data = b"%d " % number
-                client.send(wire.AppendBlockEnd(WRITER, len(data), data, 1, number, number))
-            acknowledged = 0
-            while acknowledged < 19:
-                reply = await client.receive()
-                assert isinstance(reply, wire.DataAppended)
-                assert reply.previous_event_number == acknowledged
-                acknowledged = reply.event_number
-            assert calls["records"] == 1
-            expected = b"0" + b"".join(b"%d " % number for number in range(1, 20))
-            assert await other.read_all(FIRST) == expected
-            assert running.store.pool.untiered_bytes == len(expected) - 1
-
-    run(scenario())
+async def test_a_writer_that_was_set_up_before_goes_on_in_order(world, calls):
+    async with running_store(world) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"0"])
+        assert await evict(running) == 1
+        calls.clear()
+        for number in range(1, 20):
+            data = b"%d " % number
+            client.send(wire.AppendBlockEnd(WRITER, len(data), data, 1, number, number))
+        acknowledged = 0
+        while acknowledged < 19:
+            reply = await client.receive()
+            assert isinstance(reply, wire.DataAppended)
+            assert reply.previous_event_number == acknowledged
+            acknowledged = reply.event_number
+        assert calls["records"] == 1
+        expected = b"0" + b"".join(b"%d " % number for number in range(1, 20))
+        assert await other.read_all(FIRST) == expected
+        assert running.store.pool.untiered_bytes == len(expected) - 1
 
 
-def test_appends_waiting_for_a_segment_end_with_their_connection(world, run):
+async def test_appends_waiting_for_a_segment_end_with_their_connection(world):
     held, asked = threading.Event(), threading.Event()
 
-    async def scenario():
-        async with with_evicted(world, FIRST) as (running, _):
-            client, other = await running.connect(), await running.connect()
-            assert await client.set_up(FIRST, OTHER) == wire.NO_EVENT_NUMBER
-            assert await evict(running) == 1
-            honest = world.metadata.get_many
+    async with with_evicted(world, FIRST) as (running, _):
+        client, other = await running.connect(), await running.connect()
+        assert await client.set_up(FIRST, OTHER) == wire.NO_EVENT_NUMBER
+        assert await evict(running) == 1
+        honest = world.metadata.get_many
 
-            def slow(keys):
-                asked.set()
-                held.wait(20)
-                return honest(keys)
+        def slow(keys):
+            asked.set()
+            held.wait(20)
+            return honest(keys)
 
-            world.metadata.get_many = slow
-            client.send(*(wire.AppendBlockEnd(OTHER, 4, b"data", 1, number, 9) for number in range(3)))
-            await asyncio.to_thread(asked.wait, 20)
-            await running.until(lambda: running.store.pool.untiered_bytes == 12)
-            client.close()
-            await running.until(lambda: running.store.pool.untiered_bytes == 0)
-            held.set()
-            assert await other.read_all(FIRST) == FIRST.encode()
-
-    run(scenario())
+        world.metadata.get_many = slow
+        client.send(*(wire.AppendBlockEnd(OTHER, 4, b"data", 1, number, 9) for number in range(3)))
+        await asyncio.to_thread(asked.wait, 20)
+        await running.until(lambda: running.store.pool.untiered_bytes == 12)
+        client.close()
+        await running.until(lambda: running.store.pool.untiered_bytes == 0)
+        held.set()
+        assert await other.read_all(FIRST) == FIRST.encode()
 
 
 @pytest.mark.parametrize("gone", ["deleted", "sealed"])
-def test_writer_is_told_that_its_evicted_segment_changed(world, run, gone):
-    async def scenario():
-        async with running_store(world) as running:
-            client, other = await running.connect(), await running.connect()
-            await client.create(FIRST)
-            await write(client, FIRST, [b"0"])
+async def test_writer_is_told_that_its_evicted_segment_changed(world, gone):
+    async with running_store(world) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"0"])
+        await evict(running)
+        await other.call((wire.DeleteSegment if gone == "deleted" else wire.SealSegment)(1, FIRST))
+        if gone == "sealed":
             await evict(running)
-            await other.call((wire.DeleteSegment if gone == "deleted" else wire.SealSegment)(1, FIRST))
-            if gone == "sealed":
-                await evict(running)
-            reply = await client.call(wire.AppendBlockEnd(WRITER, 1, b"1", 1, 1, 9))
-            assert isinstance(reply, wire.NoSuchSegment if gone == "deleted" else wire.SegmentIsSealed)
-
-    run(scenario())
+        reply = await client.call(wire.AppendBlockEnd(WRITER, 1, b"1", 1, 1, 9))
+        assert isinstance(reply, wire.NoSuchSegment if gone == "deleted" else wire.SegmentIsSealed)
 
 
-def test_numbers_of_a_waiting_writer_are_checked_as_always(world, run):
-    async def scenario():
-        async with running_store(world) as running:
-            client, other = await running.connect(), await running.connect()
-            await client.create(FIRST)
-            await write(client, FIRST, [b"0"])
-            await evict(running)
-            for number in (1, 2, 2, 3):
-                client.send(wire.AppendBlockEnd(WRITER, 1, b"%d" % number, 1, number, 9))
-            assert await client.closed()
-            assert await other.read_all(FIRST) == b"012"
-            assert running.store.pool.untiered_bytes == 2
-
-    run(scenario())
+async def test_numbers_of_a_waiting_writer_are_checked_as_always(world):
+    async with running_store(world) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"0"])
+        await evict(running)
+        for number in (1, 2, 2, 3):
+            client.send(wire.AppendBlockEnd(WRITER, 1, b"%d" % number, 1, number, 9))
+        assert await client.closed()
+        assert await other.read_all(FIRST) == b"012"
+        assert running.store.pool.untiered_bytes == 2
 
 
-def test_look_ups_are_shared(world, run, calls):
-    async def scenario():
-        async with with_evicted(world, *SEGMENTS) as (running, _):
-            clients = [await running.connect() for _ in range(3)]
-            calls.clear()
-            for client in clients:
-                client.send(*(wire.GetStreamSegmentInfo(1, name) for name in SEGMENTS))
-            for client in clients:
-                for _ in SEGMENTS:
-                    assert isinstance(await client.receive(), wire.StreamSegmentInfo)
-            assert calls["records"] == len(SEGMENTS)
-            assert calls["reads"] <= 3
-            assert calls["queries"] == 0
-
-    run(scenario())
+async def test_look_ups_are_shared(world, calls):
+    async with with_evicted(world, *SEGMENTS) as (running, _):
+        clients = [await running.connect() for _ in range(3)]
+        calls.clear()
+        for client in clients:
+            client.send(*(wire.GetStreamSegmentInfo(1, name) for name in SEGMENTS))
+        for client in clients:
+            for _ in SEGMENTS:
+                assert isinstance(await client.receive(), wire.StreamSegmentInfo)
+        assert calls["records"] == len(SEGMENTS)
+        assert calls["reads"] <= 3
+        assert calls["queries"] == 0
 
 
-def test_a_metadata_store_that_does_not_answer_is_got_over(world, run):
-    async def scenario():
-        async with with_evicted(world, FIRST) as (running, client):
-            honest = world.metadata.get_many
+async def test_a_metadata_store_that_does_not_answer_is_got_over(world):
+    async with with_evicted(world, FIRST) as (running, client):
+        honest = world.metadata.get_many
 
-            def refused(keys):
-                raise UnavailableError("not now")
+        def refused(keys):
+            raise UnavailableError("not now")
 
-            world.metadata.get_many = refused
-            assert await client.call(wire.SetupAppend(1, WRITER, FIRST)) == wire.WrongHost(1, FIRST)
-            assert await client.call(wire.SealSegment(2, FIRST)) == wire.WrongHost(2, FIRST)
-            assert await client.call(wire.CreateSegment(3, FIRST, 0, 0)) == wire.WrongHost(3, FIRST)
-            reader = await running.connect()
-            assert isinstance(await reader.call(wire.ReadSegment(FIRST, 0, 9, "", 1)), wire.ErrorMessage)
-            assert await reader.closed()
-            world.metadata.get_many = honest
-            assert await client.set_up(FIRST, WRITER) == 0
-
-    run(scenario())
+        world.metadata.get_many = refused
+        assert await client.call(wire.SetupAppend(1, WRITER, FIRST)) == wire.WrongHost(1, FIRST)
+        assert await client.call(wire.SealSegment(2, FIRST)) == wire.WrongHost(2, FIRST)
+        assert await client.call(wire.CreateSegment(3, FIRST, 0, 0)) == wire.WrongHost(3, FIRST)
+        reader = await running.connect()
+        assert isinstance(await reader.call(wire.ReadSegment(FIRST, 0, 9, "", 1)), wire.ErrorMessage)
+        assert await reader.closed()
+        world.metadata.get_many = honest
+        assert await client.set_up(FIRST, WRITER) == 0
 
 
-def test_a_record_that_is_none_is_told_and_stops_nobody_else(world, run):
-    async def scenario():
-        async with with_evicted(world, *SEGMENTS[:2]) as (running, client):
-            record = world.metadata.get(record_key(FIRST))
-            world.metadata.write(Replace(record.key, {"format": 1, "segment": {}}, record.version))
-            assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.WrongHost)
-            assert isinstance(await client.call(wire.SealSegment(1, FIRST)), wire.ErrorMessage)
-            with pytest.raises(CorruptError):
-                await running.store.owned[0].container.find(FIRST)
-            assert await client.set_up(SEGMENTS[1], WRITER) == 0
-
-    run(scenario())
+async def test_a_record_that_is_none_is_told_and_stops_nobody_else(world):
+    async with with_evicted(world, *SEGMENTS[:2]) as (running, client):
+        record = world.metadata.get(record_key(FIRST))
+        world.metadata.write(Replace(record.key, {"format": 1, "segment": {}}, record.version))
+        assert isinstance(await client.call(wire.SetupAppend(1, WRITER, FIRST)), wire.WrongHost)
+        assert isinstance(await client.call(wire.SealSegment(1, FIRST)), wire.ErrorMessage)
+        with pytest.raises(CorruptError):
+            await running.store.owned[0].container.find(FIRST)
+        assert await client.set_up(SEGMENTS[1], WRITER) == 0
 
 
-def test_a_segment_that_comes_back_knows_when_its_bytes_came(world, run):
-    async def scenario():
-        async with running_store(world) as running:
-            client = await running.connect()
-            await client.create(FIRST)
-            await write(client, FIRST, [b"1" * 300, b"2" * 300])
-            first, second = [
-                (await client.call(wire.ReadSegment(FIRST, offset, 300, "", 2))).ordering_number for offset in (0, 300)
-            ]
-            for ordering, offset in [(first, 0), (first + 1, 300), (second, 300), (second + 1, 600)]:
-                assert await evict(running) == 1
-                located = await client.call(wire.LocateOffset(3, FIRST, 0, "", ordering))
-                assert located == wire.OffsetLocated(3, FIRST, offset)
-
-    run(scenario())
+async def test_a_segment_that_comes_back_knows_when_its_bytes_came(world):
+    async with running_store(world) as running:
+        client = await running.connect()
+        await client.create(FIRST)
+        await write(client, FIRST, [b"1" * 300, b"2" * 300])
+        first, second = [
+            (await client.call(wire.ReadSegment(FIRST, offset, 300, "", 2))).ordering_number for offset in (0, 300)
+        ]
+        for ordering, offset in [(first, 0), (first + 1, 300), (second, 300), (second + 1, 600)]:
+            assert await evict(running) == 1
+            located = await client.call(wire.LocateOffset(3, FIRST, 0, "", ordering))
+            assert located == wire.OffsetLocated(3, FIRST, offset)

@@ -7,6 +7,7 @@ import json
 import threading
 from dataclasses import replace
 
+import pytest
 from idle_segments import (
     FIRST,
     IDLE_S,
@@ -31,106 +32,96 @@ from headrace.ports.metadata_store import BODY_BYTES_MAX
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
 from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, record_key
 
-
-def test_what_is_in_use_stays(world, run):
-    async def scenario():
-        async with running_store(world) as running:
-            client, tail = await running.connect(), await running.connect()
-            for name in SEGMENTS[:4]:
-                await client.create(name)
-            reply = await client.call(wire.CreateTransientSegment(1, 9, SEGMENTS[3]))
-            transient = reply.segment
-            await rest(running)
-            await write(client, SEGMENTS[0], [b"not stored"])
-            tail.send(wire.ReadSegment(SEGMENTS[1], 0, 100, "", 1))
-            await client.call(wire.UpdateSegmentAttribute(1, SEGMENTS[2], 77, 1, wire.NO_ATTRIBUTE_VALUE))
-            metadata = running.store.owned[0].container.metadata
-            await running.until(lambda: bool(metadata.segments[SEGMENTS[1]].waiters))
-            assert await running.store.owned[0].evictor.sweep() == 1
-            assert names_in_memory(running) == {*SEGMENTS[:3], transient}
-            world.clock.advance(2 * IDLE_S)
-            many = metadata.segments[SEGMENTS[2]].attributes
-            many.update((1 << 80 | number, 1) for number in range(EVICTABLE_ATTRIBUTES_MAX))
-            assert await running.store.owned[0].evictor.sweep() == 0
-
-    run(scenario())
+pytestmark = pytest.mark.anyio
 
 
-def test_as_many_stay_as_shall(world, run, calls):
+async def test_what_is_in_use_stays(world):
+    async with running_store(world) as running:
+        client, tail = await running.connect(), await running.connect()
+        for name in SEGMENTS[:4]:
+            await client.create(name)
+        reply = await client.call(wire.CreateTransientSegment(1, 9, SEGMENTS[3]))
+        transient = reply.segment
+        await rest(running)
+        await write(client, SEGMENTS[0], [b"not stored"])
+        tail.send(wire.ReadSegment(SEGMENTS[1], 0, 100, "", 1))
+        await client.call(wire.UpdateSegmentAttribute(1, SEGMENTS[2], 77, 1, wire.NO_ATTRIBUTE_VALUE))
+        metadata = running.store.owned[0].container.metadata
+        await running.until(lambda: bool(metadata.segments[SEGMENTS[1]].waiters))
+        assert await running.store.owned[0].evictor.sweep() == 1
+        assert names_in_memory(running) == {*SEGMENTS[:3], transient}
+        world.clock.advance(2 * IDLE_S)
+        many = metadata.segments[SEGMENTS[2]].attributes
+        many.update((1 << 80 | number, 1) for number in range(EVICTABLE_ATTRIBUTES_MAX))
+        assert await running.store.owned[0].evictor.sweep() == 0
+
+
+async def test_as_many_stay_as_shall(world, calls):
     world.limits = replace(world.limits, idle_segments_kept=2)
 
-    async def scenario():
-        async with running_store(world) as running:
-            client = await running.connect()
-            for name in SEGMENTS[:2]:
-                await client.create(name)
-            assert await evict(running) == 0
-            calls.clear()
-            assert isinstance(await client.call(wire.SetupAppend(1, WRITER, "scope/none/0")), wire.NoSuchSegment)
-            await client.create(SEGMENTS[2])
-            assert calls["reads"] == 0  # nothing has ever left
-            assert await evict(running) == 1
-            assert len(names_in_memory(running)) == 2
-
-    run(scenario())
+    async with running_store(world) as running:
+        client = await running.connect()
+        for name in SEGMENTS[:2]:
+            await client.create(name)
+        assert await evict(running) == 0
+        calls.clear()
+        assert isinstance(await client.call(wire.SetupAppend(1, WRITER, "scope/none/0")), wire.NoSuchSegment)
+        await client.create(SEGMENTS[2])
+        assert calls["reads"] == 0  # nothing has ever left
+        assert await evict(running) == 1
+        assert len(names_in_memory(running)) == 2
 
 
-def test_a_segment_that_was_only_read_is_not_recorded_again(world, run, calls):
-    async def scenario():
-        async with with_evicted(world, *SEGMENTS) as (running, client):
-            for name in SEGMENTS:
-                assert await client.read_all(name) == name.encode()
-            await rest(running)
-            calls.clear()
-            assert await running.store.owned[0].evictor.sweep() == len(SEGMENTS)
-            assert calls["writes"] == 0
-            await client.call(wire.SealSegment(1, FIRST))
-            await rest(running)
-            calls.clear()
-            assert await running.store.owned[0].evictor.sweep() == 1
-            assert calls["writes"] == 1
-            await segment_is(FIRST, sealed=True)(client)
-
-    run(scenario())
+async def test_a_segment_that_was_only_read_is_not_recorded_again(world, calls):
+    async with with_evicted(world, *SEGMENTS) as (running, client):
+        for name in SEGMENTS:
+            assert await client.read_all(name) == name.encode()
+        await rest(running)
+        calls.clear()
+        assert await running.store.owned[0].evictor.sweep() == len(SEGMENTS)
+        assert calls["writes"] == 0
+        await client.call(wire.SealSegment(1, FIRST))
+        await rest(running)
+        calls.clear()
+        assert await running.store.owned[0].evictor.sweep() == 1
+        assert calls["writes"] == 1
+        await segment_is(FIRST, sealed=True)(client)
 
 
-def test_what_changes_while_its_record_is_written_stays(world, run):
+async def test_what_changes_while_its_record_is_written_stays(world):
     held, reached = threading.Event(), threading.Event()
 
-    async def scenario():
-        async with running_store(world) as running:
-            client = await running.connect()
-            for name in SEGMENTS[:3]:
-                await client.create(name)
-                await write(client, name, [b"0"])
-            await rest(running)
-            honest = world.metadata.write
+    async with running_store(world) as running:
+        client = await running.connect()
+        for name in SEGMENTS[:3]:
+            await client.create(name)
+            await write(client, name, [b"0"])
+        await rest(running)
+        honest = world.metadata.write
 
-            def slow(*writes):
-                honest(*writes)
-                reached.set()
-                held.wait(20)
+        def slow(*writes):
+            honest(*writes)
+            reached.set()
+            held.wait(20)
 
-            world.metadata.write = slow
-            sweep = asyncio.ensure_future(running.store.owned[0].evictor.sweep())
-            await asyncio.to_thread(reached.wait, 20)
-            await client.append(WRITER, 1, b"")  # nothing but a number
-            client.send(wire.DeleteSegment(1, SEGMENTS[1]))
-            await asyncio.sleep(0.01)
-            assert SEGMENTS[1] in names_in_memory(running)  # its removal waits for the record
-            world.metadata.write = honest
-            held.set()
-            assert isinstance(await client.receive(), wire.SegmentDeleted)
-            await sweep
-            assert names_in_memory(running) == {SEGMENTS[2]}
-            assert await client.set_up(SEGMENTS[2], WRITER) == 1
-            await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
-            assert world.metadata.get(record_key(SEGMENTS[1])) is None
-            assert isinstance(await client.call(wire.SetupAppend(1, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
-            await client.create(SEGMENTS[1])
-            await segment_is(SEGMENTS[1], end=0)(client)
-
-    run(scenario())
+        world.metadata.write = slow
+        sweep = asyncio.ensure_future(running.store.owned[0].evictor.sweep())
+        await asyncio.to_thread(reached.wait, 20)
+        await client.append(WRITER, 1, b"")  # nothing but a number
+        client.send(wire.DeleteSegment(1, SEGMENTS[1]))
+        await asyncio.sleep(0.01)
+        assert SEGMENTS[1] in names_in_memory(running)  # its removal waits for the record
+        world.metadata.write = honest
+        held.set()
+        assert isinstance(await client.receive(), wire.SegmentDeleted)
+        await sweep
+        assert names_in_memory(running) == {SEGMENTS[2]}
+        assert await client.set_up(SEGMENTS[2], WRITER) == 1
+        await running.until(lambda: not running.store.owned[0].container.metadata.deletions)
+        assert world.metadata.get(record_key(SEGMENTS[1])) is None
+        assert isinstance(await client.call(wire.SetupAppend(1, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
+        await client.create(SEGMENTS[1])
+        await segment_is(SEGMENTS[1], end=0)(client)
 
 
 def test_the_largest_segment_that_may_leave_fits_into_its_record():

@@ -17,6 +17,8 @@ from headrace.segmentstore.containers import operation_log
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
+pytestmark = pytest.mark.anyio
+
 POWER_CUTS = 3
 CALLS_MAX = 100
 
@@ -64,7 +66,7 @@ def dying_at(world, call: int) -> list[str]:
 
 
 @pytest.mark.parametrize("past", ["log of the past", "empty volume"])
-def test_kill_at_any_call_of_a_restoration_is_survived(make_world, run, past):
+async def test_kill_at_any_call_of_a_restoration_is_survived(make_world, past):
     async def scenario(call: int, seed: int) -> bool:
         world = make_world(container_count=1)
         await prepare(world, past)
@@ -87,7 +89,7 @@ def test_kill_at_any_call_of_a_restoration_is_survived(make_world, run, past):
         return len(made) >= call
 
     for call in range(1, CALLS_MAX):
-        died = [run(scenario(call, seed)) for seed in range(POWER_CUTS)]
+        died = [await scenario(call, seed) for seed in range(POWER_CUTS)]
         if not any(died):
             break
     assert 8 < call < CALLS_MAX - 1
@@ -111,26 +113,20 @@ async def log_begin_of_checkpoint(world, *, then: data_frames.Operation | None =
     await asyncio.to_thread(journal.close)
 
 
-def test_cut_checkpoint_with_something_behind_it_is_refused(make_world, run):
+async def test_cut_checkpoint_with_something_behind_it_is_refused(make_world):
     world = make_world(container_count=1)
 
-    async def scenario():
-        await prepare(world, "empty volume")
-        await log_begin_of_checkpoint(world, then=data_frames.CreateOperation(1, SEGMENTS[0], (), 0))
-        with pytest.raises(CorruptError, match="incomplete"):
-            async with world.running():
-                pass
-
-    run(scenario())
+    await prepare(world, "empty volume")
+    await log_begin_of_checkpoint(world, then=data_frames.CreateOperation(1, SEGMENTS[0], (), 0))
+    with pytest.raises(CorruptError, match="incomplete"):
+        async with world.running():
+            pass
 
 
-def test_cut_checkpoint_without_a_snapshot_in_tier_2_is_refused(make_world, run):
+async def test_cut_checkpoint_without_a_snapshot_in_tier_2_is_refused(make_world):
     world = make_world(container_count=1)
 
-    async def scenario():
-        await log_begin_of_checkpoint(world)
-        with pytest.raises(CorruptError, match="tier 2 has no snapshot"):
-            async with world.running():
-                pass
-
-    run(scenario())
+    await log_begin_of_checkpoint(world)
+    with pytest.raises(CorruptError, match="tier 2 has no snapshot"):
+        async with world.running():
+            pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from lost_volumes import NEVER_S, killed, lose_volume, snapshot
 from segment_writes import WRITER, write
+from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_links import MemoryChunkLinks
 from headrace.controller.services.history import HistoryService
 from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.ports.metadata_store import Write
 from headrace.segmentstore.tiering import chunk_directory
+
+pytestmark = pytest.mark.anyio
 
 STREAM = "scope/stream/0.#epoch.0"
 TRANSACTION = STREAM + "#transaction." + "0" * 31 + "1"
@@ -32,7 +36,7 @@ LARGE = [b"[large" + b"-" * 44, b"-" * 50, b"-" * 49 + b"]"]
 class Tier2Calls:
     """The calls that change tier 2, which end for good at one of them."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._write, self._put = world.metadata.write, world.chunks.put
         self.made = 0
@@ -53,12 +57,12 @@ class Tier2Calls:
         if self._last is not None and self.made >= self._last:
             raise UnavailableError("this process is gone")
 
-    def write(self, *writes: Any) -> None:
+    def write(self, *writes: Write) -> None:
         if self._arrived:
             self._write(*writes)
         self._answer()
 
-    async def put(self, name: str, parts: Any) -> None:
+    async def put(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         if self._arrived:
             await self._put(name, parts)
         self._answer()
@@ -79,8 +83,8 @@ def few_moves_at_once(monkeypatch):
 
 
 @pytest.fixture
-def new_world(make_world) -> Callable[[], Any]:
-    def new() -> Any:
+def new_world(make_world) -> Callable[[], World]:
+    def new() -> World:
         world = make_world(container_count=1)
         world.limits = replace(world.limits, object_bytes_max=OBJECT_BYTES, flush_age_s=1.0, tick_s=3600.0)
         return world
@@ -88,7 +92,7 @@ def new_world(make_world) -> Callable[[], Any]:
     return new
 
 
-async def append_large(client: Any, number: int, chunks: list[bytes]) -> None:
+async def append_large(client: WireClient, number: int, chunks: list[bytes]) -> None:
     """As the client does it; the number moves with the merge."""
     created = await client.call(wire.CreateTransientSegment(1, WRITER, STREAM))
     await client.set_up(created.segment, CHUNK_WRITER)
@@ -100,7 +104,7 @@ async def append_large(client: Any, number: int, chunks: list[bytes]) -> None:
     assert isinstance(merged, wire.SegmentsMerged), merged
 
 
-async def write_events(client: Any, events: list[list[bytes]], first: int) -> None:
+async def write_events(client: WireClient, events: list[list[bytes]], first: int) -> None:
     for number, chunks in enumerate(events[first:], first):
         if len(chunks) > 1:
             await append_large(client, number, chunks)
@@ -109,7 +113,7 @@ async def write_events(client: Any, events: list[list[bytes]], first: int) -> No
             await client.append(WRITER, number, chunks[0])
 
 
-async def bring_to_tier_2(running: Any, *, told: bool) -> None:
+async def bring_to_tier_2(running: RunningStore, *, told: bool) -> None:
     """As many rounds as all of it takes, each with a snapshot if `told`, as far as the process lives."""
     world, owned = running.world, running.store.owned[0]
     for _ in range(ROUNDS):
@@ -132,7 +136,7 @@ def events_in(data: bytes, events: list[bytes]) -> list[int]:
     return found
 
 
-def history(world: Any) -> bytes:
+def history(world: World) -> bytes:
     """What readers of the chunk directory see of the stream, two runs at a time."""
     links = MemoryChunkLinks(world.chunks, 60, world.clock)
     service = HistoryService(world.metadata, links)
@@ -145,14 +149,14 @@ def history(world: Any) -> bytes:
     return data
 
 
-def at_every_call(new_world, run, scenario: Callable[..., Any]) -> None:
+async def at_every_call(new_world, scenario: Callable[..., Any]) -> None:
     """Let the process die before and after each of its calls of tier 2, and lose its volume."""
     tried = 0
     for arrives in (False, True):
         for call in range(1, CALLS_MAX):
             world = new_world()
             calls = Tier2Calls(world)
-            run(scenario(world, calls, call, arrives=arrives))
+            await scenario(world, calls, call, arrives=arrives)
             tried += 1
             if calls.made < call:
                 break
@@ -163,7 +167,7 @@ def at_every_call(new_world, run, scenario: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("told", [False, True], ids=["old snapshot", "new snapshots"])
 @pytest.mark.parametrize("large", [SMALL, LARGE], ids=["one object", "several objects"])
-def test_large_event_is_restored_whole_or_sent_again(new_world, run, large, told):
+async def test_large_event_is_restored_whole_or_sent_again(new_world, large, told):
     events = [[FIRST], large, [LAST]]
     whole = [b"".join(chunks) for chunks in events]
 
@@ -199,12 +203,12 @@ def test_large_event_is_restored_whole_or_sent_again(new_world, run, large, told
             await write_events(client, events, stored + 1)
             assert events_in(await client.read_all(STREAM), whole) == [*found, *range(stored + 1, len(events))]
 
-    at_every_call(new_world, run, scenario)
+    await at_every_call(new_world, scenario)
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["old snapshot", "new snapshots"])
 @pytest.mark.parametrize("flushed", [0, 2, 5, 7], ids=["in memory", "in part", "several moves", "all"])
-def test_merge_is_restored_whole_and_repeated_only_whole(new_world, run, flushed, told):
+async def test_merge_is_restored_whole_and_repeated_only_whole(new_world, flushed, told):
     """A source of whose merge no snapshot knew may lack bytes: it is refused."""
     parts = [b"[txn" + b"0" * 16, *(b"%d" % number * 20 for number in range(1, 6)), b"6" * 19 + b"]"]
     whole = [FIRST, b"".join(parts), LAST]
@@ -253,10 +257,10 @@ def test_merge_is_restored_whole_and_repeated_only_whole(new_world, run, flushed
             await running.flush()
             assert await client.read_all(STREAM) == data
 
-    at_every_call(new_world, run, scenario)
+    await at_every_call(new_world, scenario)
 
 
-def test_restoration_that_dies_at_any_call_goes_on(new_world, run):
+async def test_restoration_that_dies_at_any_call_goes_on(new_world):
     """The first process dies at each of its calls, the second one while it restores what the first has left."""
     parts = [b"[txn" + b"0" * 16, b"1" * 20, b"2" * 20, b"3" * 20, b"4" * 19 + b"]"]
     whole = [FIRST, b"".join(parts)]
@@ -299,7 +303,7 @@ def test_restoration_that_dies_at_any_call_goes_on(new_world, run):
     tried = 0
     for call in range(1, CALLS_MAX):
         for restart in range(1, CALLS_MAX):
-            made, made_again = run(scenario(new_world(), call, restart))
+            made, made_again = await scenario(new_world(), call, restart)
             tried += made_again >= restart
             if made_again < restart:
                 break
@@ -308,56 +312,50 @@ def test_restoration_that_dies_at_any_call_goes_on(new_world, run):
     assert tried > 2 * call
 
 
-def test_writer_number_of_a_lost_merge_is_taken_back(make_world, run):
+async def test_writer_number_of_a_lost_merge_is_taken_back(make_world):
     world = make_world(container_count=1)
 
-    async def scenario():
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.create(STREAM)
-            await write_events(client, [[FIRST]], 0)
-            await running.flush()
-            await append_large(client, 1, SMALL)
-            await write(client, STREAM, [LAST], first=2)
-            await snapshot(running)
-        lose_volume(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(STREAM) == FIRST
-            assert await client.set_up(STREAM, WRITER) == 0
-            await append_large(client, 1, SMALL)
-            assert await client.read_all(STREAM) == FIRST + b"".join(SMALL)
-
-    run(scenario())
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await write_events(client, [[FIRST]], 0)
+        await running.flush()
+        await append_large(client, 1, SMALL)
+        await write(client, STREAM, [LAST], first=2)
+        await snapshot(running)
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(STREAM) == FIRST
+        assert await client.set_up(STREAM, WRITER) == 0
+        await append_large(client, 1, SMALL)
+        assert await client.read_all(STREAM) == FIRST + b"".join(SMALL)
 
 
-def test_merge_behind_lost_bytes_can_be_repeated(make_world, run):
+async def test_merge_behind_lost_bytes_can_be_repeated(make_world):
     """Tier 2 has all of the transaction, but not what was appended to its target before."""
     world = make_world(container_count=1)
 
-    async def scenario():
-        async with killed(world) as running:
-            client = await running.connect()
-            for name in (STREAM, TRANSACTION):
-                await client.create(name)
-            for number in range(5):
-                await write(client, TRANSACTION, [b"%d" % number], writer=CHUNK_WRITER, first=number)
-                await running.flush()
-            await running.store.owned[0].writer.stop()
-            await write(client, STREAM, [FIRST])
-            await client.call(wire.MergeSegments(3, STREAM, TRANSACTION))
-            snapshots = running.store.owned[0].writer._snapshots
-            world.clock.advance(100)
-            await snapshots.advance()
-            await running.store.owned[0].container.log.durable()
-            await snapshots.advance()
-        lose_volume(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(STREAM) == b""
-            merged = await client.call(wire.MergeSegments(3, STREAM, TRANSACTION))
-            assert merged == wire.SegmentsMerged(3, STREAM, TRANSACTION, 5)
+    async with killed(world) as running:
+        client = await running.connect()
+        for name in (STREAM, TRANSACTION):
+            await client.create(name)
+        for number in range(5):
+            await write(client, TRANSACTION, [b"%d" % number], writer=CHUNK_WRITER, first=number)
             await running.flush()
-            assert await client.read_all(STREAM) == b"01234"
-
-    run(scenario())
+        await running.store.owned[0].writer.stop()
+        await write(client, STREAM, [FIRST])
+        await client.call(wire.MergeSegments(3, STREAM, TRANSACTION))
+        snapshots = running.store.owned[0].writer._snapshots
+        world.clock.advance(100)
+        await snapshots.advance()
+        await running.store.owned[0].container.log.durable()
+        await snapshots.advance()
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(STREAM) == b""
+        merged = await client.call(wire.MergeSegments(3, STREAM, TRANSACTION))
+        assert merged == wire.SegmentsMerged(3, STREAM, TRANSACTION, 5)
+        await running.flush()
+        assert await client.read_all(STREAM) == b"01234"

@@ -14,6 +14,8 @@ from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, 
 from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
 from headrace.model.names import transaction_segment_name
 
+pytestmark = pytest.mark.anyio
+
 STREAM = "scope/stream/0.#epoch.0"
 LOST, LATER = transaction_segment_name(STREAM, 1), transaction_segment_name(STREAM, 2)
 STORED, ONLY_IN_LOG = b"stored", b"only in the log"
@@ -58,97 +60,85 @@ def assert_refused(reply, source=LOST):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_transaction_that_lost_bytes_is_not_merged(world, run, caplog, known):
+async def test_a_transaction_that_lost_bytes_is_not_merged(world, caplog, known):
     """Not by a later start on the new volume either; without it the others of its batch are merged."""
 
-    async def scenario():
-        await lose_an_open_transaction(world, known=known)
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(LATER)
-            await write(client, LATER, [b"later"])
-            assert await may_lack_bytes(client, LOST) == 1
-            assert await may_lack_bytes(client, LATER) == wire.NO_ATTRIBUTE_VALUE
-            assert_refused(await merge_batch(client, LOST, LATER))
-            assert_refused(await client.call(wire.MergeSegments(9, STREAM, LOST)))
-            assert await client.read_all(STREAM) == b""
-        async with world.running() as running:
-            client = await running.connect()
-            assert_refused(await merge_batch(client, LATER, LOST))
-            assert await client.call(wire.DeleteSegment(10, LOST)) == wire.SegmentDeleted(10, LOST)
-            assert isinstance(await merge_batch(client, LATER, LOST), wire.SegmentsBatchMerged)
-            assert await client.read_all(STREAM) == b"later"
-        assert "event=merge_refused" in caplog.text
-
-    run(scenario())
+    await lose_an_open_transaction(world, known=known)
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(LATER)
+        await write(client, LATER, [b"later"])
+        assert await may_lack_bytes(client, LOST) == 1
+        assert await may_lack_bytes(client, LATER) == wire.NO_ATTRIBUTE_VALUE
+        assert_refused(await merge_batch(client, LOST, LATER))
+        assert_refused(await client.call(wire.MergeSegments(9, STREAM, LOST)))
+        assert await client.read_all(STREAM) == b""
+    async with world.running() as running:
+        client = await running.connect()
+        assert_refused(await merge_batch(client, LATER, LOST))
+        assert await client.call(wire.DeleteSegment(10, LOST)) == wire.SegmentDeleted(10, LOST)
+        assert isinstance(await merge_batch(client, LATER, LOST), wire.SegmentsBatchMerged)
+        assert await client.read_all(STREAM) == b"later"
+    assert "event=merge_refused" in caplog.text
 
 
-def test_incomplete_source_stays_refused_after_an_eviction(world, run):
+async def test_incomplete_source_stays_refused_after_an_eviction(world):
     usual = world.limits
 
-    async def scenario():
-        await lose_an_open_transaction(world)
-        world.limits = replace(usual, idle_segment_s=IDLE_S, idle_segments_kept=0)
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.call(wire.GetStreamSegmentInfo(3, LOST))
-            await running.flush()
-            await snapshot(running)
-            world.clock.advance(2 * IDLE_S)
-            assert await running.store.owned[0].evictor.sweep() == 2
-            assert_refused(await merge_batch(client, LOST))
-        lose_volume(world)
-        async with world.running() as running:
-            assert_refused(await merge_batch(await running.connect(), LOST))
-
-    run(scenario())
+    await lose_an_open_transaction(world)
+    world.limits = replace(usual, idle_segment_s=IDLE_S, idle_segments_kept=0)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.call(wire.GetStreamSegmentInfo(3, LOST))
+        await running.flush()
+        await snapshot(running)
+        world.clock.advance(2 * IDLE_S)
+        assert await running.store.owned[0].evictor.sweep() == 2
+        assert_refused(await merge_batch(client, LOST))
+    lose_volume(world)
+    async with world.running() as running:
+        assert_refused(await merge_batch(await running.connect(), LOST))
 
 
-def test_source_that_was_merged_whole_is_merged_again(world, run):
+async def test_source_that_was_merged_whole_is_merged_again(world):
     """The target's bytes before the merge are lost, so the snapshot has the source as a whole segment."""
 
-    async def scenario():
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.create(STREAM)
-            await client.create(LOST)
-            await write(client, LOST, [STORED])
-            await running.flush()
-            await write(client, STREAM, [ONLY_IN_LOG])
-            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
-            await snapshot(running)
-        for _ in range(2):  # restored, then restored from the snapshot of that restoration
-            lose_volume(world)
-            async with killed(world) as running:
-                info = await (await running.connect()).call(wire.GetStreamSegmentInfo(3, LOST))
-                assert info.write_offset == len(STORED)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(LOST)
+        await write(client, LOST, [STORED])
+        await running.flush()
+        await write(client, STREAM, [ONLY_IN_LOG])
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        await snapshot(running)
+    for _ in range(2):  # restored, then restored from the snapshot of that restoration
         lose_volume(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
-            assert await client.read_all(STREAM) == STORED
+        async with killed(world) as running:
+            info = await (await running.connect()).call(wire.GetStreamSegmentInfo(3, LOST))
+            assert info.write_offset == len(STORED)
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        assert await client.read_all(STREAM) == STORED
 
-    run(scenario())
 
-
-def test_a_transaction_after_a_clean_shutdown_is_merged(world, run):
+async def test_a_transaction_after_a_clean_shutdown_is_merged(world):
     """Tier 2 had all of it, and said so: the next store starts without the volume."""
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(STREAM)
-            await client.create(LOST)
-            await write(client, LOST, [STORED])
-            await running.flush()
-            await running.store.owned[0].writer.drain()
-        lose_volume(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
-            assert await client.read_all(STREAM) == STORED
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(LOST)
+        await write(client, LOST, [STORED])
+        await running.flush()
+        await running.store.owned[0].writer.drain()
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        assert await client.read_all(STREAM) == STORED
 
 
 def test_state_of_a_segment_without_the_new_fields_is_read():

@@ -13,75 +13,68 @@ from headrace import wire
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
-
-def test_a_deposed_owner_writes_no_pointer(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            await snapshot(running)
-            told, container = pointer(world), running.store.owned[0].container
-            world.claim(0)
-            await client.create(SEGMENTS[1])
-            await passing_time_until(running, lambda: container.failure is not None)
-            assert isinstance(container.failure, FencedError)
-        assert pointer(world) == told
-        late = SnapshotStore(world.metadata, world.chunks, 0, told.epoch)
-        late._written = 100  # names that the owner of this epoch has not used
-        with pytest.raises(FencedError):
-            await late.replace([b"late"], clean=True)
-        assert pointer(world) == told
-        world.chunks.read_now(told.object_name, 0, told.length)
-
-    run(scenario())
+pytestmark = pytest.mark.anyio
 
 
-def test_a_snapshot_waits_for_the_log(world, run):
+async def test_a_deposed_owner_writes_no_pointer(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await snapshot(running)
+        told, container = pointer(world), running.store.owned[0].container
+        world.claim(0)
+        await client.create(SEGMENTS[1])
+        await passing_time_until(running, lambda: container.failure is not None)
+        assert isinstance(container.failure, FencedError)
+    assert pointer(world) == told
+    late = SnapshotStore(world.metadata, world.chunks, 0, told.epoch)
+    late._written = 100  # names that the owner of this epoch has not used
+    with pytest.raises(FencedError):
+        await late.replace([b"late"], clean=True)
+    assert pointer(world) == told
+    world.chunks.read_now(told.object_name, 0, told.length)
+
+
+async def test_a_snapshot_waits_for_the_log(world):
     held = threading.Event()
 
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            disk = world.disk
-            disk.before = lambda step: held.wait(20) if step == "sync" else None
-            client.send(wire.CreateSegment(7, SEGMENTS[0], 0, 0))
-            container = running.store.owned[0].container
-            await running.until(lambda: SEGMENTS[0] in container.metadata.segments)
-            world.clock.advance(100)
-            for _ in range(50):
-                running.store.owned[0].writer.wake()
-                await asyncio.sleep(0.002)
-            assert not container.log.is_durable
-            assert pointer(world) is None
-            held.set()
-            await running.until(lambda: pointer(world) is not None)
-
-    run(scenario())
+    async with world.running() as running:
+        client = await running.connect()
+        disk = world.disk
+        disk.before = lambda step: held.wait(20) if step == "sync" else None
+        client.send(wire.CreateSegment(7, SEGMENTS[0], 0, 0))
+        container = running.store.owned[0].container
+        await running.until(lambda: SEGMENTS[0] in container.metadata.segments)
+        world.clock.advance(100)
+        for _ in range(50):
+            running.store.owned[0].writer.wake()
+            await asyncio.sleep(0.002)
+        assert not container.log.is_durable
+        assert pointer(world) is None
+        held.set()
+        await running.until(lambda: pointer(world) is not None)
 
 
-def test_a_lost_answer_of_the_pointer_write_is_got_over(world, run):
-    async def scenario():
-        async with world.running() as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            honest = world.metadata.write
+async def test_a_lost_answer_of_the_pointer_write_is_got_over(world):
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        honest = world.metadata.write
 
-            def answers_get_lost(*writes):
-                honest(*writes)
-                raise UnavailableError("the answer was lost")
+        def answers_get_lost(*writes):
+            honest(*writes)
+            raise UnavailableError("the answer was lost")
 
-            world.metadata.write = answers_get_lost
-            await passing_time_until(running, lambda: pointer(world) is not None)
-            told = pointer(world)
-            world.metadata.write = honest
-            await running.until(lambda: pointer(world) != told)
-            assert running.store.owned[0].container.failure is None
-        assert pointer(world).clean
-
-    run(scenario())
+        world.metadata.write = answers_get_lost
+        await passing_time_until(running, lambda: pointer(world) is not None)
+        told = pointer(world)
+        world.metadata.write = honest
+        await running.until(lambda: pointer(world) != told)
+        assert running.store.owned[0].container.failure is None
+    assert pointer(world).clean
 
 
-def test_the_number_of_puts_follows_time(world, run):
+async def test_the_number_of_puts_follows_time(world):
     puts = []
     honest = world.chunks.put
 
@@ -96,24 +89,21 @@ def test_the_number_of_puts_follows_time(world, run):
             running.store.owned[0].writer.wake()
             await asyncio.sleep(0.001)
 
-    async def scenario():
-        async with killed(world) as running:
-            client = await running.connect()
-            for segment in SEGMENTS:
-                await client.create(segment)
+    async with killed(world) as running:
+        client = await running.connect()
+        for segment in SEGMENTS:
+            await client.create(segment)
+        await rest(running)
+        assert puts == []
+        await snapshot(running)
+        assert len(puts) == 1  # for six creations
+        await write(client, SEGMENTS[0], [b"data"] * 300)
+        world.clock.advance(world.limits.snapshot_every_s / 2)
+        await rest(running)
+        assert len(puts) == 1
+        await snapshot(running)
+        assert len(puts) == 2  # for three hundred appends
+        for _ in range(5):
+            world.clock.advance(world.limits.snapshot_every_s)
             await rest(running)
-            assert puts == []
-            await snapshot(running)
-            assert len(puts) == 1  # for six creations
-            await write(client, SEGMENTS[0], [b"data"] * 300)
-            world.clock.advance(world.limits.snapshot_every_s / 2)
-            await rest(running)
-            assert len(puts) == 1
-            await snapshot(running)
-            assert len(puts) == 2  # for three hundred appends
-            for _ in range(5):
-                world.clock.advance(world.limits.snapshot_every_s)
-                await rest(running)
-            assert len(puts) == 2  # nothing has changed
-
-    run(scenario())
+        assert len(puts) == 2  # nothing has changed

@@ -10,6 +10,8 @@ from segment_writes import WRITER, write
 
 from headrace import wire
 
+pytestmark = pytest.mark.anyio
+
 
 async def lose_after(world, **segments):
     """The last snapshot is older than these segments, given by name with the bytes of each of their runs."""
@@ -32,89 +34,75 @@ async def lose_after(world, **segments):
 
 
 @pytest.mark.parametrize("asked", ["created", "written to", "read"])
-def test_segment_that_the_snapshot_did_not_know_is_found(world, run, caplog, asked):
-    async def scenario():
-        await lose_after(world, **{SEGMENTS[1]: [b"one", b"two"]})
-        async with world.running() as running:
-            client = await running.connect()
-            if asked == "created":
-                assert isinstance(
-                    await client.call(wire.CreateSegment(7, SEGMENTS[1], 0, 0)), wire.SegmentAlreadyExists
-                )
-            if asked != "read":
-                assert await client.set_up(SEGMENTS[1], WRITER) == NO_NUMBER
-                await client.append(WRITER, 2, b"three, which is longer than what is there")
-                await running.flush()
-            expected = b"onetwo" if asked == "read" else b"onetwothree, which is longer than what is there"
-            assert await client.read_all(SEGMENTS[1]) == expected
-            assert running.store.owned[0].container.failure is None
-        assert "event=segment_found" in caplog.text
-        async with world.running() as running:  # on its volume
-            assert await (await running.connect()).read_all(SEGMENTS[1]) == expected
-
-    run(scenario())
-
-
-def test_a_name_without_runs_is_no_segment(world, run, caplog):
-    async def scenario():
-        await lose_after(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert isinstance(await client.call(wire.SetupAppend(6, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
-            await client.create(SEGMENTS[1])
-            await write(client, SEGMENTS[1], [b"new"])
+async def test_segment_that_the_snapshot_did_not_know_is_found(world, caplog, asked):
+    await lose_after(world, **{SEGMENTS[1]: [b"one", b"two"]})
+    async with world.running() as running:
+        client = await running.connect()
+        if asked == "created":
+            assert isinstance(await client.call(wire.CreateSegment(7, SEGMENTS[1], 0, 0)), wire.SegmentAlreadyExists)
+        if asked != "read":
+            assert await client.set_up(SEGMENTS[1], WRITER) == NO_NUMBER
+            await client.append(WRITER, 2, b"three, which is longer than what is there")
             await running.flush()
-            assert await client.read_all(SEGMENTS[1]) == b"new"
+        expected = b"onetwo" if asked == "read" else b"onetwothree, which is longer than what is there"
+        assert await client.read_all(SEGMENTS[1]) == expected
+        assert running.store.owned[0].container.failure is None
+    assert "event=segment_found" in caplog.text
+    async with world.running() as running:  # on its volume
+        assert await (await running.connect()).read_all(SEGMENTS[1]) == expected
 
-    run(scenario())
+
+async def test_a_name_without_runs_is_no_segment(world, caplog):
+    await lose_after(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert isinstance(await client.call(wire.SetupAppend(6, WRITER, SEGMENTS[1])), wire.NoSuchSegment)
+        await client.create(SEGMENTS[1])
+        await write(client, SEGMENTS[1], [b"new"])
+        await running.flush()
+        assert await client.read_all(SEGMENTS[1]) == b"new"
     assert "event=segment_found" not in caplog.text
 
 
-def test_segment_of_a_container_without_snapshot_is_found(world, run, caplog):
+async def test_segment_of_a_container_without_snapshot_is_found(world, caplog):
     """The store was lost between the first flush of a new container and its first snapshot."""
 
-    async def scenario():
-        usual = world.limits
-        world.limits = replace(usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], [b"one"])
-            await running.flush()
-            assert pointer(world) is None
-        world.limits = usual
-        lose_volume(world)
-        async with world.running() as running:
-            client = await running.connect()
-            assert await client.read_all(SEGMENTS[0]) == b"one"
-            assert await client.set_up(SEGMENTS[0], WRITER) == NO_NUMBER
-            await client.append(WRITER, 2, b"two")
-            await running.flush()
-            assert await client.read_all(SEGMENTS[0]) == b"onetwo"
-        assert "event=segment_found" in caplog.text
-
-    run(scenario())
+    usual = world.limits
+    world.limits = replace(usual, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], [b"one"])
+        await running.flush()
+        assert pointer(world) is None
+    world.limits = usual
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(SEGMENTS[0]) == b"one"
+        assert await client.set_up(SEGMENTS[0], WRITER) == NO_NUMBER
+        await client.append(WRITER, 2, b"two")
+        await running.flush()
+        assert await client.read_all(SEGMENTS[0]) == b"onetwo"
+    assert "event=segment_found" in caplog.text
 
 
-def test_outdated_log_is_discarded_even_without_a_snapshot(world, run):
+async def test_outdated_log_is_discarded_even_without_a_snapshot(world):
     """Another store went on without the log, had served nothing yet, and is gone."""
 
-    async def scenario():
-        world.limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], [b"past"])
-        past = world.disk
-        lose_volume(world)
-        async with killed(world) as running:
-            client = await running.connect()
-            await client.create(SEGMENTS[0])
-            await write(client, SEGMENTS[0], [b"new"])
-            await running.flush()
-        world.disk = past
-        async with world.running() as running:
-            assert await (await running.connect()).read_all(SEGMENTS[0]) == b"new"
-            assert running.store.owned[0].container.failure is None
-
-    run(scenario())
+    world.limits = replace(world.limits, snapshot_every_s=NEVER_S, snapshot_soon_s=NEVER_S)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], [b"past"])
+    past = world.disk
+    lose_volume(world)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(SEGMENTS[0])
+        await write(client, SEGMENTS[0], [b"new"])
+        await running.flush()
+    world.disk = past
+    async with world.running() as running:
+        assert await (await running.connect()).read_all(SEGMENTS[0]) == b"new"
+        assert running.store.owned[0].container.failure is None

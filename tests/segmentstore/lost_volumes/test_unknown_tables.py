@@ -13,6 +13,8 @@ from headrace import wire
 from headrace.model.chunks import ChunkRun, TableMark, chunk_body, chunk_run, chunk_sort
 from headrace.model.errors import CorruptError
 
+pytestmark = pytest.mark.anyio
+
 WRITER = 5
 KEY_LENGTH = 3
 
@@ -42,75 +44,61 @@ def key_of(number):
     return b"%03d" % number
 
 
-def test_a_table_that_the_snapshot_did_not_know_is_a_table(world, run, caplog):
-    async def scenario():
-        await lose_after_tables(world)
-        for number in (20, 21):  # restored, then on its volume
-            async with world.running() as running:
-                client = await running.connect()
-                table = TableClient(client, TABLE)
-                assert (await table.info()).key_length == KEY_LENGTH
-                assert await table.values(key_of(0), key_of(19)) == [b"value" * 10] * 2
-                await table.put((key_of(number), wire.NOT_EXISTS, b"new"))
-                refusal = await table.put((b"too long", wire.NO_VERSION, b""))
-                assert isinstance(refusal, wire.ErrorMessage)
-                assert len(await table.pages(50)) == number + 1
-        assert "event=segment_found" in caplog.text
-
-    run(scenario())
-
-
-def test_its_index_is_found_again(world, run, caplog):
-    """The index is known by the time at which the table was made."""
-    world.table_limits = replace(SMALL, tail_memory_bytes=2_000)
-
-    async def scenario():
-        await lose_after_tables(world, 60)
-        async with world.running() as running:
-            table = TableClient(await running.connect(), TABLE)
-            assert len(await table.pages(100)) == 60
-            found = [resident.table for _, resident in running.store.owned[0].tables._memory.of_container(0)]
-            assert [bool(one.runs) for one in found] == [True]
-
-    run(scenario())
-
-
-def test_it_takes_no_events(world, run):
-    async def scenario():
-        await lose_after_tables(world)
-        async with world.running() as running:
-            client = await running.connect()
-            reply = await client.call(wire.SetupAppend(6, WRITER, TABLE))
-            assert reply == wire.OperationUnsupported(6, "SetupAppend on a table", "")
-            assert isinstance(
-                await client.call(wire.CreateTableSegment(7, TABLE, "", False, 0)), wire.SegmentAlreadyExists
-            )
-
-    run(scenario())
-
-
-def test_merged_runs_of_a_table_keep_its_mark(world, run):
-    world.limits = replace(world.limits, compacted_runs_min=2)
-
-    async def scenario():
+async def test_a_table_that_the_snapshot_did_not_know_is_a_table(world, caplog):
+    await lose_after_tables(world)
+    for number in (20, 21):  # restored, then on its volume
         async with world.running() as running:
             client = await running.connect()
             table = TableClient(client, TABLE)
-            await table.create(key_length=KEY_LENGTH)
-            directory = running.store.owned[0].writer._directory
-            for number in range(8):
-                await table.put((key_of(number), wire.NOT_EXISTS, b"value"))
-                await running.flush()
+            assert (await table.info()).key_length == KEY_LENGTH
+            assert await table.values(key_of(0), key_of(19)) == [b"value" * 10] * 2
+            await table.put((key_of(number), wire.NOT_EXISTS, b"new"))
+            refusal = await table.put((b"too long", wire.NO_VERSION, b""))
+            assert isinstance(refusal, wire.ErrorMessage)
+            assert len(await table.pages(50)) == number + 1
+    assert "event=segment_found" in caplog.text
 
-            def merged():
-                return running.store.owned[0].container.metrics.compacted_bytes > 0
 
-            await running.until(merged)
-            runs = await directory.page(TABLE)
-            assert len(runs) < 8
-            assert {one.table for one in runs} == {TableMark(KEY_LENGTH, runs[0].table.created_ms)}
+async def test_its_index_is_found_again(world, caplog):
+    """The index is known by the time at which the table was made."""
+    world.table_limits = replace(SMALL, tail_memory_bytes=2_000)
 
-    run(scenario())
+    await lose_after_tables(world, 60)
+    async with world.running() as running:
+        table = TableClient(await running.connect(), TABLE)
+        assert len(await table.pages(100)) == 60
+        found = [resident.table for _, resident in running.store.owned[0].tables._memory.of_container(0)]
+        assert [bool(one.runs) for one in found] == [True]
+
+
+async def test_it_takes_no_events(world):
+    await lose_after_tables(world)
+    async with world.running() as running:
+        client = await running.connect()
+        reply = await client.call(wire.SetupAppend(6, WRITER, TABLE))
+        assert reply == wire.OperationUnsupported(6, "SetupAppend on a table", "")
+        assert isinstance(await client.call(wire.CreateTableSegment(7, TABLE, "", False, 0)), wire.SegmentAlreadyExists)
+
+
+async def test_merged_runs_of_a_table_keep_its_mark(world):
+    world.limits = replace(world.limits, compacted_runs_min=2)
+
+    async with world.running() as running:
+        client = await running.connect()
+        table = TableClient(client, TABLE)
+        await table.create(key_length=KEY_LENGTH)
+        directory = running.store.owned[0].writer._directory
+        for number in range(8):
+            await table.put((key_of(number), wire.NOT_EXISTS, b"value"))
+            await running.flush()
+
+        def merged():
+            return running.store.owned[0].container.metrics.compacted_bytes > 0
+
+        await running.until(merged)
+        runs = await directory.page(TABLE)
+        assert len(runs) < 8
+        assert {one.table for one in runs} == {TableMark(KEY_LENGTH, runs[0].table.created_ms)}
 
 
 @pytest.mark.parametrize("stored", [[1], [1, 2, 3], [1, "2"], [True, 2], 7, None])

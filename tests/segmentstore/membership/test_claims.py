@@ -17,7 +17,7 @@ from headrace.model.containers import (
     snapshot_body,
     snapshot_sort,
 )
-from headrace.ports.metadata_store import Create, Key, Replace
+from headrace.ports.metadata_store import Create, Key, Replace, Write
 from segmentstore_fargate.registration import claim_free_container, claim_if_unchanged
 
 GRACE_MS = 60_000
@@ -98,7 +98,7 @@ def test_a_store_that_comes_back_keeps_what_is_being_claimed(cluster: Cluster, f
         cluster.store.write(delete_lease(again))
     honest = cluster.store.write
 
-    def it_comes_back(*writes: Any) -> None:
+    def it_comes_back(*writes: Write) -> None:
         cluster.store.write = honest  # type: ignore[method-assign]
         cluster.put(registered(HOLDER, None if forgotten else ended, cluster.now_ms))
         honest(*writes)

@@ -26,33 +26,29 @@ from headrace.model.cluster import ContainerMap, registered
 from headrace.model.errors import FencedError, UnavailableError
 from segmentstore_fargate import heartbeat as heartbeat_module
 
-
-def test_a_beat_costs_a_write_and_a_read(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            a.metadata.calls.clear()
-            for _ in range(3):
-                await a.beat()
-            await asyncio.sleep(0.01)
-            assert a.metadata.calls == {"write": 3, "get_many": 3}
-
-    run(scenario())
+pytestmark = pytest.mark.anyio
 
 
-def test_returning_store_keeps_containers_that_did_not_move(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            gate = a.running.store.gate
-            world.clock.advance(13)
-            assert not gate.is_open
-            assert look(world).newly_lost == ("a",)
+async def test_a_beat_costs_a_write_and_a_read(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        a.metadata.calls.clear()
+        for _ in range(3):
             await a.beat()
-            assert gate.is_open
-            assert lease(world, "a").lease.incarnation == 2
-            await write(a.running, b"x")
-            assert a.containers == [0, 1, 2, 3]
+        await asyncio.sleep(0.01)
+        assert a.metadata.calls == {"write": 3, "get_many": 3}
 
-    run(scenario())
+
+async def test_returning_store_keeps_containers_that_did_not_move(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        gate = a.running.store.gate
+        world.clock.advance(13)
+        assert not gate.is_open
+        assert look(world).newly_lost == ("a",)
+        await a.beat()
+        assert gate.is_open
+        assert lease(world, "a").lease.incarnation == 2
+        await write(a.running, b"x")
+        assert a.containers == [0, 1, 2, 3]
 
 
 async def everything_in_tier_2(world, owner: Member, container: int) -> None:
@@ -66,142 +62,124 @@ async def everything_in_tier_2(world, owner: Member, container: int) -> None:
     await owner.beat()
 
 
-def test_appends_after_the_lease_are_not_acked_after_a_takeover(world, run):
+async def test_appends_after_the_lease_are_not_acked_after_a_takeover(world):
     """Two owners, both with the append of event 2: one of them acknowledges it."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS), task="task-a") as a, member(world, "b") as b:
+    async with member(world, "a", range(CONTAINERS), task="task-a") as a, member(world, "b") as b:
+        await a.beat()
+        await a.serves(0, 1)
+        await b.serves(2, 3)
+        client = await created_segment(a.running, SEGMENT_OF_CONTAINER_0, b"one", writer=WRITER, first=1)
+        await everything_in_tier_2(world, a, 0)
+        world.clock.advance(9)
+        await b.beat()
+        client.send(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9))
+        await a.running.until(lambda: a.running.store.gate.held > 0)
+        end_lease_of_task(world.metadata, world.clock, CONTAINERS, "task-a")
+        await b.beat()
+        await b.serves(0, 1, 2, 3)
+        other = await b.running.connect()
+        assert await other.set_up(SEGMENT_OF_CONTAINER_0, WRITER) == 1
+        await other.append(WRITER, 2, b"too")
+        await a.beat()
+        assert a.running.store.gate.is_open
+        assert a.containers == []
+        assert await client.closed()
+        assert await other.read_all(SEGMENT_OF_CONTAINER_0) == b"onetoo"
+        assert not a.fatal
+
+
+async def test_lease_expires_and_recovers_with_the_metadata_store(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        honest = world.metadata.write
+
+        def away(*writes):
+            raise UnavailableError("not now")
+
+        world.metadata.write = away
+        world.clock.advance(8.9)
+        assert a.running.store.gate.is_open
+        with pytest.raises(UnavailableError):
             await a.beat()
-            await a.serves(0, 1)
-            await b.serves(2, 3)
-            client = await created_segment(a.running, SEGMENT_OF_CONTAINER_0, b"one", writer=WRITER, first=1)
-            await everything_in_tier_2(world, a, 0)
-            world.clock.advance(9)
-            await b.beat()
-            client.send(wire.AppendBlockEnd(WRITER, 3, b"two", 1, 2, 9))
-            await a.running.until(lambda: a.running.store.gate.held > 0)
-            end_lease_of_task(world.metadata, world.clock, CONTAINERS, "task-a")
-            await b.beat()
-            await b.serves(0, 1, 2, 3)
-            other = await b.running.connect()
-            assert await other.set_up(SEGMENT_OF_CONTAINER_0, WRITER) == 1
-            await other.append(WRITER, 2, b"too")
+        world.clock.advance(0.2)
+        assert not a.running.store.gate.is_open
+        world.metadata.write = honest
+        await a.beat()
+        assert a.running.store.gate.is_open
+        assert lease(world, "a").lease.incarnation == 1
+
+
+async def test_a_renewal_whose_answer_was_lost_is_found(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        honest = world.metadata.write
+
+        def deaf(*writes):
+            honest(*writes)
+            raise UnavailableError("who knows")
+
+        world.metadata.write = deaf
+        with pytest.raises(UnavailableError):
             await a.beat()
-            assert a.running.store.gate.is_open
-            assert a.containers == []
-            assert await client.closed()
-            assert await other.read_all(SEGMENT_OF_CONTAINER_0) == b"onetoo"
-            assert not a.fatal
-
-    run(scenario())
+        world.metadata.write = honest
+        await a.beat()
+        assert lease(world, "a").lease.incarnation == 1
+        assert a.running.store.gate.is_open
 
 
-def test_lease_expires_and_recovers_with_the_metadata_store(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            honest = world.metadata.write
+async def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        honest = world.metadata.write
 
-            def away(*writes):
-                raise UnavailableError("not now")
+        def deaf(*writes):
+            honest(*writes)
+            raise UnavailableError("who knows")
 
-            world.metadata.write = away
-            world.clock.advance(8.9)
-            assert a.running.store.gate.is_open
-            with pytest.raises(UnavailableError):
-                await a.beat()
-            world.clock.advance(0.2)
-            assert not a.running.store.gate.is_open
-            world.metadata.write = honest
+        world.clock.advance(13)
+        assert look(world).newly_lost == ("a",)
+        world.metadata.write = deaf
+        with pytest.raises(UnavailableError):
             await a.beat()
-            assert a.running.store.gate.is_open
-            assert lease(world, "a").lease.incarnation == 1
+        world.metadata.write = honest
+        await a.beat()
+        assert lease(world, "a").lease.incarnation == 2
+        assert a.running.store.gate.is_open
 
-    run(scenario())
 
-
-def test_a_renewal_whose_answer_was_lost_is_found(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            honest = world.metadata.write
-
-            def deaf(*writes):
-                honest(*writes)
-                raise UnavailableError("who knows")
-
-            world.metadata.write = deaf
-            with pytest.raises(UnavailableError):
-                await a.beat()
-            world.metadata.write = honest
+async def test_two_processes_of_one_name_are_told_apart(world):
+    async with member(world, "a", range(CONTAINERS), graceful=False) as a:
+        found = lease(world, "a")
+        world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+        with pytest.raises(FencedError, match="HEADRACE_STORE_ID"):
             await a.beat()
-            assert lease(world, "a").lease.incarnation == 1
-            assert a.running.store.gate.is_open
-
-    run(scenario())
 
 
-def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            honest = world.metadata.write
-
-            def deaf(*writes):
-                honest(*writes)
-                raise UnavailableError("who knows")
-
-            world.clock.advance(13)
-            assert look(world).newly_lost == ("a",)
-            world.metadata.write = deaf
-            with pytest.raises(UnavailableError):
-                await a.beat()
-            world.metadata.write = honest
-            await a.beat()
-            assert lease(world, "a").lease.incarnation == 2
-            assert a.running.store.gate.is_open
-
-    run(scenario())
-
-
-def test_two_processes_of_one_name_are_told_apart(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS), graceful=False) as a:
-            found = lease(world, "a")
-            world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
-            with pytest.raises(FencedError, match="HEADRACE_STORE_ID"):
-                await a.beat()
-
-    run(scenario())
-
-
-def test_a_store_on_another_disk_waits_for_its_former_self(world, run, monkeypatch):
+async def test_a_store_on_another_disk_waits_for_its_former_self(world, monkeypatch):
     waited = []
 
     async def sleep(seconds):
         waited.append(seconds)
         world.clock.advance(seconds + 1)
 
-    async def scenario():
-        disk = MemoryJournalDisk()
-        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
-            pass
-        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
-            assert waited == []
-        honest = asyncio.sleep
-        monkeypatch.setattr(heartbeat_module.asyncio, "sleep", sleep)
-        joining = asyncio.ensure_future(_joined(world))
-        while not waited:
-            await honest(0)
-        monkeypatch.setattr(heartbeat_module.asyncio, "sleep", honest)
-        await joining
-        assert waited[0] == 12.0
-
     async def _joined(world):
         async with member(world, "a", range(CONTAINERS), volume="another", graceful=False) as a:
             assert a.containers == [0, 1, 2, 3]
 
-    run(scenario())
+    disk = MemoryJournalDisk()
+    async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
+        pass
+    async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False):
+        assert waited == []
+    honest = asyncio.sleep
+    monkeypatch.setattr(heartbeat_module.asyncio, "sleep", sleep)
+    joining = asyncio.ensure_future(_joined(world))
+    while not waited:
+        await honest(0)
+    monkeypatch.setattr(heartbeat_module.asyncio, "sleep", honest)
+    await joining
+    assert waited[0] == 12.0
 
 
-def test_wait_for_a_process_of_the_same_name_is_bounded(world, run, monkeypatch):
+async def test_wait_for_a_process_of_the_same_name_is_bounded(world, monkeypatch):
     monkeypatch.setattr(heartbeat_module, "FORMER_SELF_PATIENCE_S", 20.0)
 
     async def slept(seconds: float) -> None:
@@ -210,52 +188,43 @@ def test_wait_for_a_process_of_the_same_name_is_bounded(world, run, monkeypatch)
         found = lease(world, "store-0")
         world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
 
-    async def scenario():
-        # The clock leaves its own lease behind: a stop in good order would wait ten seconds for what it may not write.
-        async with member(world, "store-0", share=range(CONTAINERS), graceful=False):
-            # Only what the membership sleeps: everything else of the store goes on as it does.
-            everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
-            monkeypatch.setattr(heartbeat_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
-            with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
-                async with member(world, "store-0", volume="another disk", graceful=False):
-                    raise AssertionError("two stores have one name")
-
-    run(scenario())
+    # The clock leaves its own lease behind: a stop in good order would wait ten seconds for what it may not write.
+    async with member(world, "store-0", share=range(CONTAINERS), graceful=False):
+        # Only what the membership sleeps: everything else of the store goes on as it does.
+        everything = {name: getattr(asyncio, name) for name in dir(asyncio)}
+        monkeypatch.setattr(heartbeat_module, "asyncio", SimpleNamespace(**everything | {"sleep": slept}))
+        with pytest.raises(UnavailableError, match="HEADRACE_STORE_ID"):
+            async with member(world, "store-0", volume="another disk", graceful=False):
+                raise AssertionError("two stores have one name")
 
 
-def test_a_defect_in_a_heartbeat_does_not_end_it(world, run, monkeypatch, caplog):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            honest, heartbeat = world.metadata.write, a.membership.heartbeat
+async def test_a_defect_in_a_heartbeat_does_not_end_it(world, monkeypatch, caplog):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        honest, heartbeat = world.metadata.write, a.membership.heartbeat
 
-            def defective(*writes):
-                world.metadata.write = honest
-                raise KeyError("a defect")
+        def defective(*writes):
+            world.metadata.write = honest
+            raise KeyError("a defect")
 
-            heartbeat.stop()
-            monkeypatch.setattr(heartbeat_module, "HEARTBEAT_EVERY_S", 0)
-            renewed = lease(world, "a").version + 2
-            world.metadata.write = defective
-            heartbeat.start()
-            await a.running.until(lambda: lease(world, "a").version >= renewed)
-            assert not a.fatal
-
-    run(scenario())
+        heartbeat.stop()
+        monkeypatch.setattr(heartbeat_module, "HEARTBEAT_EVERY_S", 0)
+        renewed = lease(world, "a").version + 2
+        world.metadata.write = defective
+        heartbeat.start()
+        await a.running.until(lambda: lease(world, "a").version >= renewed)
+        assert not a.fatal
     assert "event=heartbeat_failed" in caplog.text
     assert "KeyError" in caplog.text
 
 
-def test_older_container_map_does_not_replace_a_newer_one(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            heartbeat = a.membership.heartbeat
-            newest = heartbeat.map
-            assert newest.version is not None
-            heartbeat.take_map(StoredMap(ContainerMap(), None))
-            assert heartbeat.map is newest
-            newer = StoredMap(newest.map, newest.version + 1)
-            heartbeat.take_map(newer)
-            heartbeat.take_map(newest)
-            assert heartbeat.map is newer
-
-    run(scenario())
+async def test_older_container_map_does_not_replace_a_newer_one(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        heartbeat = a.membership.heartbeat
+        newest = heartbeat.map
+        assert newest.version is not None
+        heartbeat.take_map(StoredMap(ContainerMap(), None))
+        assert heartbeat.map is newest
+        newer = StoredMap(newest.map, newest.version + 1)
+        heartbeat.take_map(newer)
+        heartbeat.take_map(newest)
+        assert heartbeat.map is newer

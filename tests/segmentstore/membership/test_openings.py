@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, content, lease, look, member, write
+from cluster_members import CONTAINERS, GRACE_MS, SEGMENT, Member, content, lease, look, member, write
+from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
@@ -24,6 +25,8 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate import hand_overs
 from segmentstore_fargate.membership import Membership
 
+pytestmark = pytest.mark.anyio
+
 CONTAINER = container_of_segment(SEGMENT, CONTAINERS)
 OTHERS = [each for each in range(CONTAINERS) if each != CONTAINER]
 
@@ -34,45 +37,42 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(container_opening, name, 0.001)
 
 
-def epoch(world: Any, container: int = CONTAINER) -> int:
+def epoch(world: World, container: int = CONTAINER) -> int:
     found = world.metadata.get(Key(CLUSTER_PARTITION, claim_sort(container)))
     return int(found.version)
 
 
-def snapshot_object(world: Any, container: int = CONTAINER) -> str:
+def snapshot_object(world: World, container: int = CONTAINER) -> str:
     found = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
     return snapshot_pointer(found.body).object_name
 
 
-async def in_tier_2(world: Any) -> None:
+async def in_tier_2(world: World) -> None:
     """All containers are in tier 2, with one event, and belong to a store that has left."""
     async with member(world, "a", range(CONTAINERS)) as a:
         await write(a.running, b"kept")
 
 
-def test_failed_request_is_retried_under_the_same_claim(world, run):
-    async def scenario():
-        await in_tier_2(world)
-        claimed, honest, refused = epoch(world), world.chunks.read, []
+async def test_failed_request_is_retried_under_the_same_claim(world):
+    await in_tier_2(world)
+    claimed, honest, refused = epoch(world), world.chunks.read, []
 
-        async def failing(name, position, length):
-            if len(refused) < 3 and name == snapshot_object(world):
-                refused.append(name)
-                raise ThrottledError("slow down")
-            return await honest(name, position, length)
+    async def failing(name, position, length):
+        if len(refused) < 3 and name == snapshot_object(world):
+            refused.append(name)
+            raise ThrottledError("slow down")
+        return await honest(name, position, length)
 
-        world.chunks.read = failing
-        async with member(world, "a") as a:
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"kept"
-            assert not a.fatal
-            assert len(refused) == 3
-            assert epoch(world) == claimed + 1, "claimed once"
-
-    run(scenario())
+    world.chunks.read = failing
+    async with member(world, "a") as a:
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"kept"
+        assert not a.fatal
+        assert len(refused) == 3
+        assert epoch(world) == claimed + 1, "claimed once"
 
 
-def test_failed_step_is_retried_and_the_log_is_read_again(world, run, monkeypatch):
+async def test_failed_step_is_retried_and_the_log_is_read_again(world, monkeypatch):
     from headrace.segmentstore.container_opening import ContainerOpening
 
     done: list[OpeningStep] = []
@@ -89,103 +89,91 @@ def test_failed_step_is_retried_and_the_log_is_read_again(world, run, monkeypatc
                 self.progress = before
                 raise UnavailableError("the answer was lost")
 
-    async def scenario():
-        await in_tier_2(world)
-        monkeypatch.setattr(ContainerOpening, "advance", failing)
-        claimed = epoch(world)
-        async with member(world, "a") as a:
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"kept"
-            await write(a.running, b"more")
-            assert epoch(world) == claimed + 1
-        ledger, restore, checkpoint = OpeningStep.LEDGER, OpeningStep.RESTORE, OpeningStep.CHECKPOINT
-        assert done == [ledger, ledger, restore, restore, checkpoint, ledger, restore, checkpoint]
-        async with member(world, "a") as a:
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"keptmore"
-
-    run(scenario())
+    await in_tier_2(world)
+    monkeypatch.setattr(ContainerOpening, "advance", failing)
+    claimed = epoch(world)
+    async with member(world, "a") as a:
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"kept"
+        await write(a.running, b"more")
+        assert epoch(world) == claimed + 1
+    ledger, restore, checkpoint = OpeningStep.LEDGER, OpeningStep.RESTORE, OpeningStep.CHECKPOINT
+    assert done == [ledger, ledger, restore, restore, checkpoint, ledger, restore, checkpoint]
+    async with member(world, "a") as a:
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"keptmore"
 
 
-def test_damaged_container_is_quarantined_and_others_served(world, run, caplog):
-    async def scenario():
-        await in_tier_2(world)
-        name = snapshot_object(world)
-        kept = world.chunks._objects.pop(name)
-        async with member(world, "a") as a:
-            await a.serves(*OTHERS)
-            opening = a.running.store.openings[CONTAINER]
-            await a.running.until(lambda: opening.progress.failures.get(OpeningStep.RESTORE, 0) >= 2)
-            assert opening.progress.quarantined
-            assert a.membership.missing == [CONTAINER]
-            assert not a.fatal
-            world.chunks._objects[name] = kept
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"kept"
-
-    run(scenario())
+async def test_damaged_container_is_quarantined_and_others_served(world, caplog):
+    await in_tier_2(world)
+    name = snapshot_object(world)
+    kept = world.chunks._objects.pop(name)
+    async with member(world, "a") as a:
+        await a.serves(*OTHERS)
+        opening = a.running.store.openings[CONTAINER]
+        await a.running.until(lambda: opening.progress.failures.get(OpeningStep.RESTORE, 0) >= 2)
+        assert opening.progress.quarantined
+        assert a.membership.missing == [CONTAINER]
+        assert not a.fatal
+        world.chunks._objects[name] = kept
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"kept"
     assert f"event=container_quarantined container={CONTAINER}" in caplog.text
 
 
-def test_hanging_container_does_not_delay_the_others(world, run):
-    async def scenario():
-        await in_tier_2(world)
-        honest, asked, answered = world.chunks.read, asyncio.Event(), asyncio.Event()
+async def test_hanging_container_does_not_delay_the_others(world):
+    await in_tier_2(world)
+    honest, asked, answered = world.chunks.read, asyncio.Event(), asyncio.Event()
 
-        async def silent(name, position, length):
-            if name == snapshot_object(world):
-                asked.set()
-                await answered.wait()
-            return await honest(name, position, length)
+    async def silent(name, position, length):
+        if name == snapshot_object(world):
+            asked.set()
+            await answered.wait()
+        return await honest(name, position, length)
 
-        async def joined() -> None:
-            async with member(world, "a") as a:
-                members.append(a)
-                await a.serves(0, 1, 2, 3)
+    async def joined() -> None:
+        async with member(world, "a") as a:
+            members.append(a)
+            await a.serves(0, 1, 2, 3)
 
-        members: list[Any] = []
-        stores: list[Any] = []
-        join = Membership.join
+    members: list[Any] = []
+    stores: list[Any] = []
+    join = Membership.join
 
-        async def noted(self: Membership) -> None:
-            stores.append(self._store)
-            await join(self)
+    async def noted(self: Membership) -> None:
+        stores.append(self._store)
+        await join(self)
 
-        world.chunks.read = silent
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Membership, "join", noted)
-            joining = asyncio.ensure_future(joined())
-            await asked.wait()
-            while sorted(stores[0].owned) != OTHERS:
-                await asyncio.sleep(0.001)
-            assert not members, "its first attempt is waited for"
-            answered.set()
-            await joining
-
-    run(scenario())
+    world.chunks.read = silent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Membership, "join", noted)
+        joining = asyncio.ensure_future(joined())
+        await asked.wait()
+        while sorted(stores[0].owned) != OTHERS:
+            await asyncio.sleep(0.001)
+        assert not members, "its first attempt is waited for"
+        answered.set()
+        await joining
 
 
-def test_stopped_container_is_reopened_in_the_same_process(world, run):
+async def test_stopped_container_is_reopened_in_the_same_process(world):
     """With everything that was acknowledged, also what only its log has."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            await write(a.running, b"one", b"two")
-            stopped = a.running.store.owned[CONTAINER].container
-            stopped.log.fail(CorruptError("a contradiction"))
-            a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
-            assert a.containers == OTHERS
-            await a.serves(0, 1, 2, 3)
-            assert a.running.store.owned[CONTAINER].container is not stopped
-            assert await content(a.running) == b"onetwo"
-            await write(a.running, b"three")
-            assert await content(a.running) == b"onetwothree"
-            assert not a.fatal
-
-    run(scenario())
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"one", b"two")
+        stopped = a.running.store.owned[CONTAINER].container
+        stopped.log.fail(CorruptError("a contradiction"))
+        a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
+        assert a.containers == OTHERS
+        await a.serves(0, 1, 2, 3)
+        assert a.running.store.owned[CONTAINER].container is not stopped
+        assert await content(a.running) == b"onetwo"
+        await write(a.running, b"three")
+        assert await content(a.running) == b"onetwothree"
+        assert not a.fatal
 
 
-def test_a_log_that_is_read_again_keeps_no_flush_waiting(world, run, monkeypatch):
+async def test_a_log_that_is_read_again_keeps_no_flush_waiting(world, monkeypatch):
     """Reading a full journal again takes minutes, and several containers may have to at the same time."""
     names = (f"scope/stream/{number}.#epoch.0" for number in range(100))
     other = next(name for name in names if container_of_segment(name, CONTAINERS) != CONTAINER)
@@ -197,59 +185,53 @@ def test_a_log_that_is_read_again_keeps_no_flush_waiting(world, run, monkeypatch
             answered.wait()
         honest(self, container)
 
-    async def scenario():
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        async with member(world, "a", range(CONTAINERS)) as a:
-            await write(a.running, b"one")
-            monkeypatch.setattr(JournalLedgers, "prepare", slow)
-            a.running.store.owned[CONTAINER].container.log.fail(CorruptError("a contradiction"))
-            a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
-            await a.running.until(asked.is_set)
-            try:
-                client = await a.running.connect()
-                await client.create(other)
-                await client.set_up(other, 1)
-                await client.append(1, 1, b"two")
-                await a.running.flush()
-            finally:
-                answered.set()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"one")
+        monkeypatch.setattr(JournalLedgers, "prepare", slow)
+        a.running.store.owned[CONTAINER].container.log.fail(CorruptError("a contradiction"))
+        a.membership.container_failed(CONTAINER, CorruptError("a contradiction"))
+        await a.running.until(asked.is_set)
+        try:
+            client = await a.running.connect()
+            await client.create(other)
+            await client.set_up(other, 1)
+            await client.append(1, 1, b"two")
+            await a.running.flush()
+        finally:
+            answered.set()
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"one"
+
+
+async def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, monkeypatch):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"one")
+        monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
+        honest, refused = world.chunks.put, []
+
+        async def away(name, parts):
+            refused.append(name)
+            raise UnavailableError("not now")
+
+        world.chunks.put = away
+        async with member(world, "b") as b:
+            await a.beat()
+            await a.running.until(lambda: epoch(world, 2) > 0 or epoch(world, 3) > 0)
             await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"one"
-
-    run(scenario())
-
-
-def test_a_hand_over_that_fails_is_repeated_in_the_same_process(world, run, monkeypatch):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            await write(a.running, b"one")
-            monkeypatch.setattr(hand_overs, "DEADLINE_S", 0.05)
-            honest, refused = world.chunks.put, []
-
-            async def away(name, parts):
-                refused.append(name)
-                raise UnavailableError("not now")
-
-            world.chunks.put = away
-            async with member(world, "b") as b:
-                await a.beat()
-                await a.running.until(lambda: epoch(world, 2) > 0 or epoch(world, 3) > 0)
-                await a.serves(0, 1, 2, 3)
-                monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
-                world.chunks.put = honest
-                world.clock.advance(hand_overs.RETRY_FIRST_S)
-                await a.beat()
-                await b.beat()
-                await b.serves(2, 3)
-                await a.serves(0, 1)
-                assert refused
-                assert not a.fatal
-                await a.beat()
-
-    run(scenario())
+            monkeypatch.setattr(hand_overs, "DEADLINE_S", 20)
+            world.chunks.put = honest
+            world.clock.advance(hand_overs.RETRY_FIRST_S)
+            await a.beat()
+            await b.beat()
+            await b.serves(2, 3)
+            await a.serves(0, 1)
+            assert refused
+            assert not a.fatal
+            await a.beat()
 
 
-def test_container_is_served_between_failed_hand_over_attempts(world, run, monkeypatch):
+async def test_container_is_served_between_failed_hand_over_attempts(world, monkeypatch):
     """While S3 is away it would be without a store otherwise: each attempt takes as long as its deadline."""
     attempts: list[int] = []
     honest = SegmentStore.hand_over
@@ -258,7 +240,7 @@ def test_container_is_served_between_failed_hand_over_attempts(world, run, monke
         attempts.append(container)
         return await honest(self, container, 0.0)
 
-    async def attempted(a: Any, count: int) -> None:
+    async def attempted(a: Member, count: int) -> None:
         """Look at the map often; the moved containers are handed over so often, and served again."""
         await a.beat()
         for _ in range(3):
@@ -267,25 +249,22 @@ def test_container_is_served_between_failed_hand_over_attempts(world, run, monke
             await a.serves(0, 1, 2, 3)
         assert sorted(attempts) == sorted([2, 3] * count)
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            await write(a.running, b"one")
-            monkeypatch.setattr(SegmentStore, "hand_over", failing)
-            async with member(world, "b", graceful=False) as b:
-                await a.beat()
-                await attempted(a, 1)
-                for failures, pause_s in enumerate((60, 120, 240, 480, 600, 600), 1):
-                    world.clock.advance(pause_s - 1)
-                    await attempted(a, failures)
-                    world.clock.advance(1)
-                    await attempted(a, failures + 1)
-                assert await content(a.running) == b"one"
-                assert b.containers == []
-
-    run(scenario())
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"one")
+        monkeypatch.setattr(SegmentStore, "hand_over", failing)
+        async with member(world, "b", graceful=False) as b:
+            await a.beat()
+            await attempted(a, 1)
+            for failures, pause_s in enumerate((60, 120, 240, 480, 600, 600), 1):
+                world.clock.advance(pause_s - 1)
+                await attempted(a, failures)
+                world.clock.advance(1)
+                await attempted(a, failures + 1)
+            assert await content(a.running) == b"one"
+            assert b.containers == []
 
 
-async def lapse(world: Any, a: Any) -> None:
+async def lapse(world: World, a: Member) -> None:
     """Time passes in which the store renews its lease as long as it may."""
     for _ in range(2 * UNSERVED_MAX_MS // 9_000):
         world.clock.advance(9)
@@ -296,123 +275,108 @@ async def lapse(world: Any, a: Any) -> None:
     raise AssertionError("the lease was kept")
 
 
-def test_a_store_that_serves_nothing_lets_others_take_over(world, run):
-    async def scenario():
-        await in_tier_2(world)
-        honest = world.chunks.read
+async def test_a_store_that_serves_nothing_lets_others_take_over(world):
+    await in_tier_2(world)
+    honest = world.chunks.read
 
-        async def damaged(*_: Any) -> bytes:
-            raise CorruptError("damaged")
+    async def damaged(*_: object) -> bytes:
+        raise CorruptError("damaged")
 
-        world.chunks.read = damaged
-        async with member(world, "a", graceful=False) as a:
-            assert a.containers == []
-            await lapse(world, a)
-            assert not a.running.store.gate.is_open
-            world.clock.advance(13)
-            assert look(world).newly_lost == ("a",)
-            with pytest.raises(UnavailableError, match="served nothing"):
-                await a.beat()
-            assert lease(world, "a").lease.state is StoreState.LOST
-        world.chunks.read = honest
-        async with member(world, "b") as b:
-            await b.serves(0, 1, 2, 3)
-            assert await content(b.running) == b"kept"
-
-    run(scenario())
+    world.chunks.read = damaged
+    async with member(world, "a", graceful=False) as a:
+        assert a.containers == []
+        await lapse(world, a)
+        assert not a.running.store.gate.is_open
+        world.clock.advance(13)
+        assert look(world).newly_lost == ("a",)
+        with pytest.raises(UnavailableError, match="served nothing"):
+            await a.beat()
+        assert lease(world, "a").lease.state is StoreState.LOST
+    world.chunks.read = honest
+    async with member(world, "b") as b:
+        await b.serves(0, 1, 2, 3)
+        assert await content(b.running) == b"kept"
 
 
-def test_superseded_store_keeps_its_gate_closed_without_a_lease(world, run, monkeypatch):
+async def test_superseded_store_keeps_its_gate_closed_without_a_lease(world, monkeypatch):
     """The tick that ended its lease came late: others may still take over when the store thinks that they had time."""
     from headrace.segmentstore.container_opening import ContainerOpening
 
     async def damaged(self):
         raise CorruptError("damaged")
 
-    async def scenario():
-        disk, honest = MemoryJournalDisk(), ContainerOpening.advance
-        async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False) as a:
-            await write(a.running, b"one")
-        monkeypatch.setattr(ContainerOpening, "advance", damaged)
-        async with member(world, "a", disk=disk, graceful=False) as a:
-            await lapse(world, a)
-            world.clock.advance(100)
-            assert look(world).newly_lost == ("a",)
-            world.clock.advance(GRACE_MS / 1000 + 1)
-            with pytest.raises(UnavailableError, match="served nothing"):
-                await a.beat()
-            monkeypatch.setattr(ContainerOpening, "advance", honest)
-            await a.running.until(lambda: CONTAINER in a.containers)
-            assert lease(world, "a").lease.state is StoreState.LOST
-            assert not a.running.store.gate.is_open
+    disk, honest = MemoryJournalDisk(), ContainerOpening.advance
+    async with member(world, "a", range(CONTAINERS), disk=disk, graceful=False) as a:
+        await write(a.running, b"one")
+    monkeypatch.setattr(ContainerOpening, "advance", damaged)
+    async with member(world, "a", disk=disk, graceful=False) as a:
+        await lapse(world, a)
+        world.clock.advance(100)
+        assert look(world).newly_lost == ("a",)
+        world.clock.advance(GRACE_MS / 1000 + 1)
+        with pytest.raises(UnavailableError, match="served nothing"):
             await a.beat()
-            assert lease(world, "a").lease.state is StoreState.SERVING
-            assert a.running.store.gate.is_open
-            assert await content(a.running) == b"one"
-
-    run(scenario())
-
-
-def test_a_store_that_has_nothing_to_open_keeps_its_lease(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
-            b.running.store.gate.close()
-            for _ in range(2 * UNSERVED_MAX_MS // 9_000):
-                world.clock.advance(9)
-                await b.beat()
-            assert b.containers == []
-            assert lease(world, "b").lease.unserved_since_ms is None
-            await a.membership.heartbeat.beat()
-
-    run(scenario())
+        monkeypatch.setattr(ContainerOpening, "advance", honest)
+        await a.running.until(lambda: CONTAINER in a.containers)
+        assert lease(world, "a").lease.state is StoreState.LOST
+        assert not a.running.store.gate.is_open
+        await a.beat()
+        assert lease(world, "a").lease.state is StoreState.SERVING
+        assert a.running.store.gate.is_open
+        assert await content(a.running) == b"one"
 
 
-def held_by(world: Any, container: int = CONTAINER) -> str | None:
+async def test_a_store_that_has_nothing_to_open_keeps_its_lease(world):
+    async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
+        b.running.store.gate.close()
+        for _ in range(2 * UNSERVED_MAX_MS // 9_000):
+            world.clock.advance(9)
+            await b.beat()
+        assert b.containers == []
+        assert lease(world, "b").lease.unserved_since_ms is None
+        await a.membership.heartbeat.beat()
+
+
+def held_by(world: World, container: int = CONTAINER) -> str | None:
     (state,) = ClusterRecords(world.metadata).containers([container])
     return None if state.hold is None else state.hold.store_id
 
 
 @pytest.mark.parametrize("same_disk", [True, False])
-def test_what_a_store_is_about_to_serve_is_its_own(world, run, same_disk):
+async def test_what_a_store_is_about_to_serve_is_its_own(world, same_disk):
     """After a clean shutdown tier 2 has everything, until the container is served again: from its log, or without."""
 
-    async def scenario():
-        disk = MemoryJournalDisk()
-        async with member(world, "a", range(CONTAINERS), disk=disk) as a:
-            await write(a.running, b"one")
-        assert held_by(world) is None
-        async with member(world, "a", disk=disk if same_disk else None, graceful=False) as a:
-            await a.serves(0, 1, 2, 3)
-            assert held_by(world) == "a"
-            await write(a.running, b"two")
+    disk = MemoryJournalDisk()
+    async with member(world, "a", range(CONTAINERS), disk=disk) as a:
+        await write(a.running, b"one")
+    assert held_by(world) is None
+    async with member(world, "a", disk=disk if same_disk else None, graceful=False) as a:
+        await a.serves(0, 1, 2, 3)
         assert held_by(world) == "a"
+        await write(a.running, b"two")
+    assert held_by(world) == "a"
 
-    run(scenario())
 
-
-def test_a_store_that_dies_before_it_restores_keeps_no_container(world, run, monkeypatch):
+async def test_a_store_that_dies_before_it_restores_keeps_no_container(world, monkeypatch):
     from headrace.segmentstore.container_opening import ContainerOpening
 
-    async def scenario():
-        await in_tier_2(world)
-        honest, claimed = ContainerOpening.advance, asyncio.Event()
+    await in_tier_2(world)
+    honest, claimed = ContainerOpening.advance, asyncio.Event()
 
-        async def dies(self):
-            claimed.set()
-            raise UnavailableError("it dies here")
+    async def dies(self):
+        claimed.set()
+        raise UnavailableError("it dies here")
 
-        monkeypatch.setattr(ContainerOpening, "advance", dies)
-        async with member(world, "b", graceful=False) as b:
-            await claimed.wait()
-            assert b.containers == []
-        assert epoch(world) == 1
-        monkeypatch.setattr(ContainerOpening, "advance", honest)
-        async with member(world, "a") as a:
-            world.clock.advance(13)
-            await a.beat()
-            assert look(world).newly_lost == ("b",)
-            await a.beat()
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"kept"
-
-    run(scenario())
+    monkeypatch.setattr(ContainerOpening, "advance", dies)
+    async with member(world, "b", graceful=False) as b:
+        await claimed.wait()
+        assert b.containers == []
+    assert epoch(world) == 1
+    monkeypatch.setattr(ContainerOpening, "advance", honest)
+    async with member(world, "a") as a:
+        world.clock.advance(13)
+        await a.beat()
+        assert look(world).newly_lost == ("b",)
+        await a.beat()
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"kept"

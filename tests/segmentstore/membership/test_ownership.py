@@ -9,6 +9,7 @@ import pytest
 from cluster_members import CONTAINERS, GRACE_MS, WRITER, Member, lease, look, member
 from cluster_members import SEGMENT_OF_CONTAINER_0 as SEGMENT
 from segment_writes import created_segment
+from store_world import WireClient, World
 
 from headrace import wire
 from headrace.controller.ticks.assign_containers import assign_containers
@@ -18,10 +19,12 @@ from headrace.model.containers import CLUSTER_PARTITION, claim_sort
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 
+pytestmark = pytest.mark.anyio
+
 ACKNOWLEDGED, HELD = b"one", b"two"
 
 
-async def silenced(world: Any, a: Member) -> Any:
+async def silenced(world: World, a: Member) -> WireClient:
     """A client of `a`, whose first append is acknowledged and in tier 2, and whose second one `a` holds back."""
     client = await created_segment(a.running, SEGMENT, ACKNOWLEDGED, writer=WRITER, first=1)
     await a.running.flush()
@@ -32,12 +35,12 @@ async def silenced(world: Any, a: Member) -> Any:
     return client
 
 
-async def told(client: Any) -> bytes:
+async def told(client: WireClient) -> bytes:
     """What a client still gets before its connection ends."""
     return bytes(await asyncio.wait_for(client._reader.read(), 20))
 
 
-async def give_up(world: Any, *others: Member) -> None:
+async def give_up(world: World, *others: Member) -> None:
     """The silent store's time is over, and the map names its logs as given up."""
     world.clock.advance(4)
     for other in others:
@@ -57,203 +60,173 @@ async def taken_over(b: Member) -> None:
     await other.append(WRITER, 2, b"too")
 
 
-def test_a_changed_map_does_not_free_what_was_held(world, run):
+async def test_a_changed_map_does_not_free_what_was_held(world):
     """A third store joins after the takeover: the map no longer says that the log was given up."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
-            client = await silenced(world, a)
-            await give_up(world, b)
-            await taken_over(b)
-            async with member(world, "c") as c:
-                await c.beat()
-                assert not ClusterRecords(world.metadata).container_map().map.discarded_logs
-                await a.beat()
-                assert a.running.store.gate.is_open
-                assert 0 not in a.containers
-                assert await told(client) == b"", "nothing is acknowledged"
-                assert not a.fatal
-
-    run(scenario())
+    async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
+        client = await silenced(world, a)
+        await give_up(world, b)
+        await taken_over(b)
+        async with member(world, "c") as c:
+            await c.beat()
+            assert not ClusterRecords(world.metadata).container_map().map.discarded_logs
+            await a.beat()
+            assert a.running.store.gate.is_open
+            assert 0 not in a.containers
+            assert await told(client) == b"", "nothing is acknowledged"
+            assert not a.fatal
 
 
-def test_a_map_written_after_the_new_lease_frees_nothing(world, run):
+async def test_a_map_written_after_the_new_lease_frees_nothing(world):
     """The tick writes the map between the new lease of the store and its look at the map."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
-            client = await silenced(world, a)
-            await give_up(world, b)
-            await taken_over(b)
-            honest = world.metadata.write
+    async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
+        client = await silenced(world, a)
+        await give_up(world, b)
+        await taken_over(b)
+        honest = world.metadata.write
 
-            def tick_follows(*writes):
-                honest(*writes)
-                if writes[0].key == lease_key("a"):
-                    world.metadata.write = honest
-                    assign_containers(ClusterRecords(world.metadata), CONTAINERS, world.clock.now_ms())
+        def tick_follows(*writes):
+            honest(*writes)
+            if writes[0].key == lease_key("a"):
+                world.metadata.write = honest
+                assign_containers(ClusterRecords(world.metadata), CONTAINERS, world.clock.now_ms())
 
-            world.metadata.write = tick_follows
-            await a.beat()
-            assert lease(world, "a").lease.incarnation == 2
-            assert await told(client) == b"", "nothing is acknowledged"
-
-    run(scenario())
+        world.metadata.write = tick_follows
+        await a.beat()
+        assert lease(world, "a").lease.incarnation == 2
+        assert await told(client) == b"", "nothing is acknowledged"
 
 
-def test_a_store_that_is_back_is_not_taken_over(world, run):
+async def test_a_store_that_is_back_is_not_taken_over(world):
     """The map says that the log was given up, and no store had claimed the container: its owner hands it over."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
-            client = await silenced(world, a)
-            await give_up(world, b)
-            await a.beat()
-            reply = await client.receive()
-            assert isinstance(reply, wire.DataAppended)
-            assert reply.event_number == 2
-            await b.beat()
-            await a.beat()
-            await b.serves(0, 1, 2, 3)
-            other = await b.running.connect()
-            assert await other.set_up(SEGMENT, WRITER) == 2
-            assert await other.read_all(SEGMENT) == ACKNOWLEDGED + HELD
-
-    run(scenario())
+    async with member(world, "a", range(CONTAINERS)) as a, member(world, "b") as b:
+        client = await silenced(world, a)
+        await give_up(world, b)
+        await a.beat()
+        reply = await client.receive()
+        assert isinstance(reply, wire.DataAppended)
+        assert reply.event_number == 2
+        await b.beat()
+        await a.beat()
+        await b.serves(0, 1, 2, 3)
+        other = await b.running.connect()
+        assert await other.set_up(SEGMENT, WRITER) == 2
+        assert await other.read_all(SEGMENT) == ACKNOWLEDGED + HELD
 
 
 @pytest.mark.parametrize("lapse_s", [8.9, 9.1])
-def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world, run, lapse_s):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            client = await silenced(world, a)
-            honest = world.metadata.get_many
+async def test_a_lease_that_ends_while_claims_are_read_opens_no_gate(world, lapse_s):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        client = await silenced(world, a)
+        honest = world.metadata.get_many
 
-            def slow(keys):
-                found = honest(keys)
-                world.clock.advance(lapse_s)
-                return found
+        def slow(keys):
+            found = honest(keys)
+            world.clock.advance(lapse_s)
+            return found
 
-            world.metadata.get_many = slow
+        world.metadata.get_many = slow
+        await a.beat()
+        world.metadata.get_many = honest
+        assert a.running.store.gate.is_open == (lapse_s < 9)
+        assert bool(a.running.store.gate.held) == (lapse_s > 9)
+        await a.beat()
+        assert isinstance(await client.receive(), wire.DataAppended)
+
+
+async def test_store_acknowledges_nothing_without_confirmed_claims(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        client = await silenced(world, a)
+        honest = world.metadata.get_many
+
+        def refused(keys):
+            raise UnavailableError("not now")
+
+        world.metadata.get_many = refused
+        with pytest.raises(UnavailableError):
             await a.beat()
-            world.metadata.get_many = honest
-            assert a.running.store.gate.is_open == (lapse_s < 9)
-            assert bool(a.running.store.gate.held) == (lapse_s > 9)
-            await a.beat()
-            assert isinstance(await client.receive(), wire.DataAppended)
-
-    run(scenario())
+        assert not a.running.store.gate.is_open
+        assert a.containers == [0, 1, 2, 3]
+        world.metadata.get_many = honest
+        await a.beat()
+        assert isinstance(await client.receive(), wire.DataAppended)
 
 
-def test_store_acknowledges_nothing_without_confirmed_claims(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            client = await silenced(world, a)
-            honest = world.metadata.get_many
-
-            def refused(keys):
-                raise UnavailableError("not now")
-
-            world.metadata.get_many = refused
-            with pytest.raises(UnavailableError):
-                await a.beat()
-            assert not a.running.store.gate.is_open
-            assert a.containers == [0, 1, 2, 3]
-            world.metadata.get_many = honest
-            await a.beat()
-            assert isinstance(await client.receive(), wire.DataAppended)
-
-    run(scenario())
+async def test_claims_are_read_after_the_lease_and_with_the_map(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        asked: list[Any] = []
+        honest_read, honest_write = world.metadata.get_many, world.metadata.write
+        world.metadata.get_many = lambda keys: (asked.append(list(keys)), honest_read(keys))[1]
+        world.metadata.write = lambda *writes: (asked.append("lease"), honest_write(*writes))[1]
+        await a.beat()
+        world.metadata.get_many, world.metadata.write = honest_read, honest_write
+        claims = [Key(CLUSTER_PARTITION, claim_sort(each)) for each in range(CONTAINERS)]
+        assert asked == ["lease", [MAP_KEY, *claims]]
 
 
-def test_claims_are_read_after_the_lease_and_with_the_map(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            asked: list[Any] = []
-            honest_read, honest_write = world.metadata.get_many, world.metadata.write
-            world.metadata.get_many = lambda keys: (asked.append(list(keys)), honest_read(keys))[1]
-            world.metadata.write = lambda *writes: (asked.append("lease"), honest_write(*writes))[1]
-            await a.beat()
-            world.metadata.get_many, world.metadata.write = honest_read, honest_write
-            claims = [Key(CLUSTER_PARTITION, claim_sort(each)) for each in range(CONTAINERS)]
-            assert asked == ["lease", [MAP_KEY, *claims]]
-
-    run(scenario())
-
-
-def test_a_claim_that_came_while_others_were_read_is_read_too(world, run):
+async def test_a_claim_that_came_while_others_were_read_is_read_too(world):
     """Its write may have been done long ago, under a lease that was ended since."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            lost = a.running.store.owned.pop(0)  # its claim's answer is on its way
-            honest = world.metadata.get_many
+    async with member(world, "a", range(CONTAINERS)) as a:
+        lost = a.running.store.owned.pop(0)  # its claim's answer is on its way
+        honest = world.metadata.get_many
 
-            def answer_comes(keys):
-                found = honest(keys)
-                if Key(CLUSTER_PARTITION, claim_sort(0)) not in keys:
-                    a.running.store.owned[0] = lost
-                return found
+        def answer_comes(keys):
+            found = honest(keys)
+            if Key(CLUSTER_PARTITION, claim_sort(0)) not in keys:
+                a.running.store.owned[0] = lost
+            return found
 
-            world.claim(0)  # another store has it by now
-            world.metadata.get_many = answer_comes
-            a.running.store.gate.close()
-            await a.beat()
-            assert a.running.store.gate.is_open
-            assert 0 not in a.containers
-            assert lost.container.failure is not None
-
-    run(scenario())
+        world.claim(0)  # another store has it by now
+        world.metadata.get_many = answer_comes
+        a.running.store.gate.close()
+        await a.beat()
+        assert a.running.store.gate.is_open
+        assert 0 not in a.containers
+        assert lost.container.failure is not None
 
 
-def test_a_store_whose_claim_is_gone_stops_that_container_only(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            client = await created_segment(a.running, SEGMENT, writer=WRITER)
-            world.claim(0)
-            await a.beat()
-            assert 0 not in a.containers
-            assert {1, 2, 3} <= set(a.containers)
-            assert await client.call(wire.AppendBlockEnd(WRITER, 1, b"x", 1, 1, 9)) == wire.WrongHost(9, SEGMENT)
-            await asyncio.sleep(0)
-            assert not a.fatal
-
-    run(scenario())
+async def test_a_store_whose_claim_is_gone_stops_that_container_only(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        client = await created_segment(a.running, SEGMENT, writer=WRITER)
+        world.claim(0)
+        await a.beat()
+        assert 0 not in a.containers
+        assert {1, 2, 3} <= set(a.containers)
+        assert await client.call(wire.AppendBlockEnd(WRITER, 1, b"x", 1, 1, 9)) == wire.WrongHost(9, SEGMENT)
+        await asyncio.sleep(0)
+        assert not a.fatal
 
 
-def test_hand_over_is_not_acknowledged_without_its_claim(world, run):
+async def test_hand_over_is_not_acknowledged_without_its_claim(world):
     """The claim was lost while tier 2 was waited for."""
 
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS), graceful=False) as a:
-            client = await silenced(world, a)
-            handed_over = asyncio.ensure_future(a.running.store.hand_over(0, 1e6))
-            await asyncio.sleep(0)
-            assert 0 not in a.containers
-            world.claim(0)
-            await a.beat()
-            assert a.running.store.gate.is_open
-            assert not await handed_over
-            assert await told(client) == b"", "nothing is acknowledged"
-
-    run(scenario())
+    async with member(world, "a", range(CONTAINERS), graceful=False) as a:
+        client = await silenced(world, a)
+        handed_over = asyncio.ensure_future(a.running.store.hand_over(0, 1e6))
+        await asyncio.sleep(0)
+        assert 0 not in a.containers
+        world.claim(0)
+        await a.beat()
+        assert a.running.store.gate.is_open
+        assert not await handed_over
+        assert await told(client) == b"", "nothing is acknowledged"
 
 
-def test_container_claimed_by_another_store_is_not_served(world, run):
-    async def scenario():
-        async with member(world, "a", (1, 2, 3)) as a:
-            store = a.running.store
-            opening = store.begin_opening(0)
-            opening.claimed(world.claim(0))
-            while opening.progress.step is not OpeningStep.CONFIRM:
-                await opening.advance()
-            world.claim(0)
-            with pytest.raises(FencedError, match="taken over"):
-                await a.membership.heartbeat.confirm(0, opening.epoch)
-            store.cancel_opening(opening)
-            await store.retired(0)
-            assert 0 not in a.containers
-            assert 0 not in store.claims
-            assert store.is_free(0)
-
-    run(scenario())
+async def test_container_claimed_by_another_store_is_not_served(world):
+    async with member(world, "a", (1, 2, 3)) as a:
+        store = a.running.store
+        opening = store.begin_opening(0)
+        opening.claimed(world.claim(0))
+        while opening.progress.step is not OpeningStep.CONFIRM:
+            await opening.advance()
+        world.claim(0)
+        with pytest.raises(FencedError, match="taken over"):
+            await a.membership.heartbeat.confirm(0, opening.epoch)
+        store.cancel_opening(opening)
+        await store.retired(0)
+        assert 0 not in a.containers
+        assert 0 not in store.claims
+        assert store.is_free(0)

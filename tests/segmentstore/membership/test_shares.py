@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from cluster_members import (
     CONTAINERS,
     GRACE_MS,
@@ -26,54 +27,47 @@ from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers
 
-
-def test_single_store_takes_all_containers_without_a_tick(world, run):
-    async def scenario():
-        disk = MemoryJournalDisk()
-        for incarnation in (1, 2):
-            async with member(world, "a", range(CONTAINERS), disk=disk) as a:
-                assert a.containers == [0, 1, 2, 3]
-                assert lease(world, "a").lease.incarnation == incarnation
-                await write(a.running, b"x")
-            assert lease(world, "a").lease.state is StoreState.LEFT
-
-    run(scenario())
+pytestmark = pytest.mark.anyio
 
 
-def test_second_store_gets_a_share_and_returns_it_at_shutdown(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            await write(a.running, b"one")
-            async with member(world, "b") as b:  # its map came from itself: it had nothing
-                assert b.containers == []
-                await a.beat()
-                await a.serves(0, 1)
-                await b.serves(2, 3)
-                await write((await owner(a, b)).running, b"two")
+async def test_single_store_takes_all_containers_without_a_tick(world):
+    disk = MemoryJournalDisk()
+    for incarnation in (1, 2):
+        async with member(world, "a", range(CONTAINERS), disk=disk) as a:
+            assert a.containers == [0, 1, 2, 3]
+            assert lease(world, "a").lease.incarnation == incarnation
+            await write(a.running, b"x")
+        assert lease(world, "a").lease.state is StoreState.LEFT
+
+
+async def test_second_store_gets_a_share_and_returns_it_at_shutdown(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        await write(a.running, b"one")
+        async with member(world, "b") as b:  # its map came from itself: it had nothing
+            assert b.containers == []
             await a.beat()
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"onetwo"
-            assert not a.fatal
+            await a.serves(0, 1)
+            await b.serves(2, 3)
+            await write((await owner(a, b)).running, b"two")
+        await a.beat()
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"onetwo"
+        assert not a.fatal
 
-    run(scenario())
 
-
-def test_killed_store_resumes_its_containers_from_its_disk(world, run):
-    async def scenario():
-        disk = MemoryJournalDisk()
-        async with member(world, "a", (0, 2)) as a:
-            async with member(world, "b", (1, 3), disk=disk, graceful=False) as b:
-                await write((await owner_of_new(a, b)).running, b"kept")
-            world.clock.advance(13)
-            await a.beat()
-            assert look(world).newly_lost == ("b",)
-            await a.beat()
-            assert a.containers == [0, 2]
-            async with member(world, "b", (1, 3), disk=disk) as b:
-                assert b.containers == [1, 3]
-                assert await content((await owner(a, b)).running) == b"kept"
-
-    run(scenario())
+async def test_killed_store_resumes_its_containers_from_its_disk(world):
+    disk = MemoryJournalDisk()
+    async with member(world, "a", (0, 2)) as a:
+        async with member(world, "b", (1, 3), disk=disk, graceful=False) as b:
+            await write((await owner_of_new(a, b)).running, b"kept")
+        world.clock.advance(13)
+        await a.beat()
+        assert look(world).newly_lost == ("b",)
+        await a.beat()
+        assert a.containers == [0, 2]
+        async with member(world, "b", (1, 3), disk=disk) as b:
+            assert b.containers == [1, 3]
+            assert await content((await owner(a, b)).running) == b"kept"
 
 
 async def owner_of_new(*members: Member) -> Member:
@@ -84,34 +78,31 @@ async def owner_of_new(*members: Member) -> Member:
     raise AssertionError("nobody serves it")
 
 
-def test_absent_store_loses_untiered_bytes_and_discards_its_log(world, run):
-    async def scenario():
-        disk = MemoryJournalDisk()
-        async with member(world, "b", range(CONTAINERS), disk=disk, graceful=False) as b:
-            await write(b.running, b"stored")
-            await b.running.flush()
-            await b.beat()
-            await write(b.running, b"not stored")
-            assert await content(b.running) == b"storednot stored"
-        async with member(world, "a") as a:
-            world.clock.advance(13)
+async def test_absent_store_loses_untiered_bytes_and_discards_its_log(world):
+    disk = MemoryJournalDisk()
+    async with member(world, "b", range(CONTAINERS), disk=disk, graceful=False) as b:
+        await write(b.running, b"stored")
+        await b.running.flush()
+        await b.beat()
+        await write(b.running, b"not stored")
+        assert await content(b.running) == b"storednot stored"
+    async with member(world, "a") as a:
+        world.clock.advance(13)
+        await a.beat()
+        look(world)
+        await a.beat()
+        assert a.containers == []
+        world.clock.advance(GRACE_MS / 1000)
+        await a.beat()
+        assert look(world).discarded_logs
+        await a.beat()
+        await a.serves(0, 1, 2, 3)
+        assert await content(a.running) == b"stored"
+        async with member(world, "b", disk=disk) as b:
             await a.beat()
-            look(world)
-            await a.beat()
-            assert a.containers == []
-            world.clock.advance(GRACE_MS / 1000)
-            await a.beat()
-            assert look(world).discarded_logs
-            await a.beat()
-            await a.serves(0, 1, 2, 3)
-            assert await content(a.running) == b"stored"
-            async with member(world, "b", disk=disk) as b:
-                await a.beat()
-                await b.serves(2, 3)
-                assert await content((await owner(a, b)).running) == b"stored"
-                assert b.running.store.logs_at_rest == []
-
-    run(scenario())
+            await b.serves(2, 3)
+            assert await content((await owner(a, b)).running) == b"stored"
+            assert b.running.store.logs_at_rest == []
 
 
 async def log_on(disk, container, epoch):
@@ -125,42 +116,36 @@ async def log_on(disk, container, epoch):
     await asyncio.to_thread(journal.close)
 
 
-def test_resting_log_is_checked_while_the_map_is_unchanged(world, run):
+async def test_resting_log_is_checked_while_the_map_is_unchanged(world):
     """It keeps files until tier 2 has what came after it, which may be long after the map has changed."""
 
-    async def scenario():
-        disk = MemoryJournalDisk()
-        await log_on(disk, 0, epoch=50)
-        async with member(world, "a", range(CONTAINERS)) as a, member(world, "b", disk=disk) as b:
-            for each in (a, b, a, b):
-                await each.beat()
-            await a.serves(0, 1)
-            await b.serves(2, 3)
-            assert b.running.store.logs_at_rest == [0]
-            key, body = Key(CLUSTER_PARTITION, snapshot_sort(0)), snapshot_body(SnapshotPointer("x", 1, 0, 51, False))
-            found = world.metadata.get(key)
-            world.metadata.write(Create(key, body) if found is None else Replace(key, body, found.version))
-            await b.beat()
-            await b.running.until(lambda: b.running.store.logs_at_rest == [])
-            await b.running.until(lambda: 0 not in b.running.journal.oldest_needed_bytes)
-
-    run(scenario())
+    disk = MemoryJournalDisk()
+    await log_on(disk, 0, epoch=50)
+    async with member(world, "a", range(CONTAINERS)) as a, member(world, "b", disk=disk) as b:
+        for each in (a, b, a, b):
+            await each.beat()
+        await a.serves(0, 1)
+        await b.serves(2, 3)
+        assert b.running.store.logs_at_rest == [0]
+        key, body = Key(CLUSTER_PARTITION, snapshot_sort(0)), snapshot_body(SnapshotPointer("x", 1, 0, 51, False))
+        found = world.metadata.get(key)
+        world.metadata.write(Create(key, body) if found is None else Replace(key, body, found.version))
+        await b.beat()
+        await b.running.until(lambda: b.running.store.logs_at_rest == [])
+        await b.running.until(lambda: 0 not in b.running.journal.oldest_needed_bytes)
 
 
-def test_a_container_is_not_given_to_a_store_that_is_gone(world, run):
-    async def scenario():
-        async with member(world, "a", range(CONTAINERS)) as a:
-            async with member(world, "b", graceful=False):
-                pass
-            found = lease(world, "b")
-            world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
-            await a.beat()
-            await asyncio.sleep(0.02)
-            assert a.containers == [0, 1, 2, 3]
-            look(world)
-            await a.beat()
-            await asyncio.sleep(0.02)
-            assert a.containers == [0, 1, 2, 3]
-            assert a.membership.missing == []
-
-    run(scenario())
+async def test_a_container_is_not_given_to_a_store_that_is_gone(world):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        async with member(world, "b", graceful=False):
+            pass
+        found = lease(world, "b")
+        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        await a.beat()
+        await asyncio.sleep(0.02)
+        assert a.containers == [0, 1, 2, 3]
+        look(world)
+        await a.beat()
+        await asyncio.sleep(0.02)
+        assert a.containers == [0, 1, 2, 3]
+        assert a.membership.missing == []

@@ -4,92 +4,83 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from small_tables import ANY, NONE, SMALL, TABLE, fill, key, resident, tiering, upkeep_done
 from table_client import TableClient
 
 from headrace import wire
 
-
-def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world, run):
-    async def scenario():
-        names = [f"scope/_tables/{number}.#epoch.0" for number in range(60)]
-        async with small_world.running() as running:
-            client = await running.connect()
-            for name in names:
-                tables = TableClient(client, name)
-                await tables.create()
-                await tables.put(*((key(number), ANY, name.encode()) for number in range(10)))
-                assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
-            assert len(running.store.table_memory._residents) < len(names)
-            for name in names:
-                assert await TableClient(client, name).values(key(3)) == [name.encode()]
-                assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
-
-    run(scenario())
+pytestmark = pytest.mark.anyio
 
 
-def test_slow_look_up_delays_only_later_updates_of_its_table(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            client, other = await running.connect(), await running.connect()
-            tables = TableClient(client, TABLE)
+async def test_unused_tables_are_evicted_beyond_the_memory_limit(small_world):
+    names = [f"scope/_tables/{number}.#epoch.0" for number in range(60)]
+    async with small_world.running() as running:
+        client = await running.connect()
+        for name in names:
+            tables = TableClient(client, name)
             await tables.create()
-            async with tiering(running):
-                known = await fill(running, tables, 300)
-            await upkeep_done(running)
-            old = next(each for each in sorted(known) if resident(running).table.peek(each) is None)
-            await tables.put((b"fresh", ANY, b"1"))
-            running.store.table_memory.index._blocks._values.clear()
-            held = asyncio.Event()
-            small_world.chunks.held = held
-            client.send(wire.ReadTable(20, TABLE, "", (wire.TableKey(old),)))
-            client.send(wire.UpdateTableEntries(21, TABLE, "", (wire.TableEntry(old, NONE, b"x"),)))
-            client.send(wire.UpdateTableEntries(22, TABLE, "", (wire.TableEntry(b"new", NONE, b"x"),)))
-            quick = TableClient(other, TABLE)
-            assert await quick.values(b"fresh") == [b"1"]
-            elsewhere = TableClient(other, "scope/_tables/5.#epoch.0")
-            await elsewhere.create()
-            assert isinstance(await elsewhere.put((b"a", NONE, b"1")), wire.TableEntriesUpdated)
-            held.set()
-            replies = {(reply := await client.receive()).request_id: reply for _ in range(3)}
-            assert [bytes(entry.value) for entry in replies[20].entries] == [known[old][1]]
-            assert replies[21] == wire.TableKeyBadVersion(21, TABLE)
-            assert isinstance(replies[22], wire.TableEntriesUpdated)
-
-    run(scenario())
+            await tables.put(*((key(number), ANY, name.encode()) for number in range(10)))
+            assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
+        assert len(running.store.table_memory._residents) < len(names)
+        for name in names:
+            assert await TableClient(client, name).values(key(3)) == [name.encode()]
+            assert running.store.table_memory.used_bytes <= SMALL.all_tails_memory_bytes
 
 
-def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            tables = TableClient(await running.connect(), TABLE)
-            await tables.create()
-            pool, memory = running.store.pool, running.listener.receive_memory
-            frame = wire.encode(wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(b"k", ANY, bytes(900_000)),)))
-            clients = [await running.connect() for _ in range(12)]
-            for each in clients:
-                each.send_raw(frame[:-1])  # all but its end: what came must be kept somewhere
-            await running.until(lambda: memory.used_bytes > len(clients) * 900_000)
-            assert pool.untiered_bytes == 0
-            assert memory.used_bytes <= memory.total_bytes
-            assert isinstance(await tables.put((b"j", ANY, b"v")), wire.TableEntriesUpdated)
-            for each in clients:
-                each.close()
-            await running.until(lambda: not memory.used_bytes)
-            assert isinstance(await tables.put((b"k", ANY, b"v")), wire.TableEntriesUpdated)
-
-    run(scenario())
-
-
-def test_full_table_is_flushed_before_the_next_interval(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            tables = TableClient(await running.connect(), TABLE)
-            await tables.create()
+async def test_slow_look_up_delays_only_later_updates_of_its_table(small_world):
+    async with small_world.running() as running:
+        client, other = await running.connect(), await running.connect()
+        tables = TableClient(client, TABLE)
+        await tables.create()
+        async with tiering(running):
             known = await fill(running, tables, 300)
-            assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
-            table = resident(running).table
-            assert table.runs
-            assert table.segment.storage_length < table.segment.length
+        await upkeep_done(running)
+        old = next(each for each in sorted(known) if resident(running).table.peek(each) is None)
+        await tables.put((b"fresh", ANY, b"1"))
+        running.store.table_memory.index._blocks._values.clear()
+        held = asyncio.Event()
+        small_world.chunks.held = held
+        client.send(wire.ReadTable(20, TABLE, "", (wire.TableKey(old),)))
+        client.send(wire.UpdateTableEntries(21, TABLE, "", (wire.TableEntry(old, NONE, b"x"),)))
+        client.send(wire.UpdateTableEntries(22, TABLE, "", (wire.TableEntry(b"new", NONE, b"x"),)))
+        quick = TableClient(other, TABLE)
+        assert await quick.values(b"fresh") == [b"1"]
+        elsewhere = TableClient(other, "scope/_tables/5.#epoch.0")
+        await elsewhere.create()
+        assert isinstance(await elsewhere.put((b"a", NONE, b"1")), wire.TableEntriesUpdated)
+        held.set()
+        replies = {(reply := await client.receive()).request_id: reply for _ in range(3)}
+        assert [bytes(entry.value) for entry in replies[20].entries] == [known[old][1]]
+        assert replies[21] == wire.TableKeyBadVersion(21, TABLE)
+        assert isinstance(replies[22], wire.TableEntriesUpdated)
 
-    run(scenario())
+
+async def test_batches_that_have_not_arrived_take_nothing_of_the_cache(small_world):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        pool, memory = running.store.pool, running.listener.receive_memory
+        frame = wire.encode(wire.UpdateTableEntries(3, TABLE, "", (wire.TableEntry(b"k", ANY, bytes(900_000)),)))
+        clients = [await running.connect() for _ in range(12)]
+        for each in clients:
+            each.send_raw(frame[:-1])  # all but its end: what came must be kept somewhere
+        await running.until(lambda: memory.used_bytes > len(clients) * 900_000)
+        assert pool.untiered_bytes == 0
+        assert memory.used_bytes <= memory.total_bytes
+        assert isinstance(await tables.put((b"j", ANY, b"v")), wire.TableEntriesUpdated)
+        for each in clients:
+            each.close()
+        await running.until(lambda: not memory.used_bytes)
+        assert isinstance(await tables.put((b"k", ANY, b"v")), wire.TableEntriesUpdated)
+
+
+async def test_full_table_is_flushed_before_the_next_interval(small_world):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        known = await fill(running, tables, 300)
+        assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
+        table = resident(running).table
+        assert table.runs
+        assert table.segment.storage_length < table.segment.length

@@ -12,113 +12,100 @@ from headrace import wire
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key, Replace
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.mark.parametrize("refused", ["put", "read", "delete"])
-def test_table_recovers_when_index_objects_are_unavailable(small_world, run, refused):
-    async def scenario():
-        async with small_world.running() as running:
-            tables = TableClient(await running.connect(), TABLE)
-            await tables.create()
-            async with tiering(running):
-                known = await fill(running, tables, 100)
-                await upkeep_done(running)
-                small_world.chunks.refused = refused
-                task = asyncio.ensure_future(fill(running, tables, 300, seed=2))
-                await running.until(lambda: refused in small_world.chunks.calls or task.done())
-                await asyncio.sleep(0.01)
-                small_world.chunks.refused = ""
-                known |= await task
-                await upkeep_done(running)
-                assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
-
-    run(scenario())
-
-
-def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            client = await running.connect()
-            tables = TableClient(client, TABLE)
-            await tables.create()
-            async with tiering(running):
-                await fill(running, tables, 300)
-                assert small_world.chunks.table_objects()
-                reply = await client.call(wire.DeleteTableSegment(2, TABLE, True))
-                assert reply == wire.TableSegmentNotEmpty(2, TABLE)
-                assert await client.call(wire.DeleteTableSegment(2, TABLE, False)) == wire.SegmentDeleted(2, TABLE)
-                assert not small_world.chunks.table_objects()
-                await tables.create()
-                assert small_world.metadata.query(f"chunks/{TABLE}", limit=9).records == []
-                assert await tables.pages(10) == []
-                assert await tables.values(key(5)) == [b""]
-                known = await fill(running, tables, 200, value=b"new")
-                await upkeep_done(running)
-                assert await tables.pages(64) == [(each, *known[each]) for each in sorted(known)]
-
-    run(scenario())
-
-
-def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world, run):
-    async def scenario():
-        async with small_world.running(graceful=False) as running:
-            tables = TableClient(await running.connect(), TABLE)
-            await tables.create()
-            async with tiering(running):
-                known = await fill(running, tables, 200)
+async def test_table_recovers_when_index_objects_are_unavailable(small_world, refused):
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 100)
             await upkeep_done(running)
-            record = resident(running).table.record
-            await resident(running).upkeep._store.put(record, [b"never named"])
-            named = {each.name for each_run in record.index.runs for each in each_run}
-            assert len(small_world.chunks.table_objects()) == len(named) + 1
-        async with small_world.running() as running:
-            tables = TableClient(await running.connect(), TABLE)
-            some = next(iter(known))
-            assert await tables.values(some) == [known[some][1]]
-            assert small_world.chunks.table_objects() == named
-
-    run(scenario())
-
-
-def test_a_damaged_index_object_is_an_error_and_no_answer(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            client = await running.connect()
-            tables = TableClient(client, TABLE)
-            await tables.create()
-            async with tiering(running):
-                known = await fill(running, tables, 200)
+            small_world.chunks.refused = refused
+            task = asyncio.ensure_future(fill(running, tables, 300, seed=2))
+            await running.until(lambda: refused in small_world.chunks.calls or task.done())
+            await asyncio.sleep(0.01)
+            small_world.chunks.refused = ""
+            known |= await task
             await upkeep_done(running)
-            held = resident(running).table
-            old = next(each for each in sorted(known) if held.peek(each) is None)
-            running.store.table_memory.index._blocks._values.clear()
-            running.store.table_memory.index._sparse._values.clear()
-            for name in small_world.chunks.table_objects():
-                stored = small_world.chunks._objects[name]
-                small_world.chunks._objects[name] = type(stored)(b"\0" * len(stored.data), stored.last_modified_ms)
-            reply = await client.call(wire.ReadTable(5, TABLE, "", (wire.TableKey(old),)))
-            assert isinstance(reply, wire.ErrorMessage)
-            await tables.put((b"fresh", ANY, b"1"))
-            assert await tables.values(b"fresh") == [b"1"]
-
-    run(scenario())
+            assert await tables.pages(100) == [(each, *known[each]) for each in sorted(known)]
 
 
-def test_a_table_whose_index_is_lost_can_be_removed(small_world, run):
-    async def scenario():
-        async with small_world.running() as running:
-            client = await running.connect()
-            tables = TableClient(client, TABLE)
-            await tables.create()
-            async with tiering(running):
-                await fill(running, tables, 200)
-            await upkeep_done(running)
-            record = small_world.metadata.get(Key(f"chunks/{TABLE}", "table-index"))
-            small_world.metadata.write(Replace(record.key, {**record.body, "runs": 5}, record.version))
-            running.store.table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
-            assert isinstance(await client.call(wire.ReadTableKeys(3, TABLE, "", 5)), wire.ErrorMessage)
-            assert isinstance(await client.call(wire.DeleteTableSegment(3, TABLE, True)), wire.ErrorMessage)
-            assert await client.call(wire.DeleteTableSegment(3, TABLE, False)) == wire.SegmentDeleted(3, TABLE)
+async def test_removed_table_leaves_no_objects_and_new_one_is_empty(small_world):
+    async with small_world.running() as running:
+        client = await running.connect()
+        tables = TableClient(client, TABLE)
+        await tables.create()
+        async with tiering(running):
+            await fill(running, tables, 300)
+            assert small_world.chunks.table_objects()
+            reply = await client.call(wire.DeleteTableSegment(2, TABLE, True))
+            assert reply == wire.TableSegmentNotEmpty(2, TABLE)
+            assert await client.call(wire.DeleteTableSegment(2, TABLE, False)) == wire.SegmentDeleted(2, TABLE)
             assert not small_world.chunks.table_objects()
-            assert small_world.metadata.get(record.key) is None
+            await tables.create()
+            assert small_world.metadata.query(f"chunks/{TABLE}", limit=9).records == []
+            assert await tables.pages(10) == []
+            assert await tables.values(key(5)) == [b""]
+            known = await fill(running, tables, 200, value=b"new")
+            await upkeep_done(running)
+            assert await tables.pages(64) == [(each, *known[each]) for each in sorted(known)]
 
-    run(scenario())
+
+async def test_objects_left_by_a_crash_are_removed_at_the_next_load(small_world):
+    async with small_world.running(graceful=False) as running:
+        tables = TableClient(await running.connect(), TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+        await upkeep_done(running)
+        record = resident(running).table.record
+        await resident(running).upkeep._store.put(record, [b"never named"])
+        named = {each.name for each_run in record.index.runs for each in each_run}
+        assert len(small_world.chunks.table_objects()) == len(named) + 1
+    async with small_world.running() as running:
+        tables = TableClient(await running.connect(), TABLE)
+        some = next(iter(known))
+        assert await tables.values(some) == [known[some][1]]
+        assert small_world.chunks.table_objects() == named
+
+
+async def test_a_damaged_index_object_is_an_error_and_no_answer(small_world):
+    async with small_world.running() as running:
+        client = await running.connect()
+        tables = TableClient(client, TABLE)
+        await tables.create()
+        async with tiering(running):
+            known = await fill(running, tables, 200)
+        await upkeep_done(running)
+        held = resident(running).table
+        old = next(each for each in sorted(known) if held.peek(each) is None)
+        running.store.table_memory.index._blocks._values.clear()
+        running.store.table_memory.index._sparse._values.clear()
+        for name in small_world.chunks.table_objects():
+            stored = small_world.chunks._objects[name]
+            small_world.chunks._objects[name] = type(stored)(b"\0" * len(stored.data), stored.last_modified_ms)
+        reply = await client.call(wire.ReadTable(5, TABLE, "", (wire.TableKey(old),)))
+        assert isinstance(reply, wire.ErrorMessage)
+        await tables.put((b"fresh", ANY, b"1"))
+        assert await tables.values(b"fresh") == [b"1"]
+
+
+async def test_a_table_whose_index_is_lost_can_be_removed(small_world):
+    async with small_world.running() as running:
+        client = await running.connect()
+        tables = TableClient(client, TABLE)
+        await tables.create()
+        async with tiering(running):
+            await fill(running, tables, 200)
+        await upkeep_done(running)
+        record = small_world.metadata.get(Key(f"chunks/{TABLE}", "table-index"))
+        small_world.metadata.write(Replace(record.key, {**record.body, "runs": 5}, record.version))
+        running.store.table_memory.drop(container_of_segment(TABLE, small_world.container_count), TABLE)
+        assert isinstance(await client.call(wire.ReadTableKeys(3, TABLE, "", 5)), wire.ErrorMessage)
+        assert isinstance(await client.call(wire.DeleteTableSegment(3, TABLE, True)), wire.ErrorMessage)
+        assert await client.call(wire.DeleteTableSegment(3, TABLE, False)) == wire.SegmentDeleted(3, TABLE)
+        assert not small_world.chunks.table_objects()
+        assert small_world.metadata.get(record.key) is None
