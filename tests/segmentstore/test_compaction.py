@@ -105,7 +105,7 @@ def test_bytes_reach_a_large_chunk_after_few_rewrites(length):
                 hints.look_again("segment")
     assert written <= 4 * offset
     assert len(runs) <= 3 * RUNS_MIN + offset / COMPACTED_CHUNK_BYTES_MIN
-    small = sum(each.length for each in runs if run.length < COMPACTED_CHUNK_BYTES_MIN)
+    small = sum(each.length for each in runs if each.length < COMPACTED_CHUNK_BYTES_MIN)
     assert small < 3 * COMPACTED_CHUNK_BYTES_MIN
 
 
