@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import schemathesis
+from api_in_memory import ApiInMemory
+from fuzz_world import FuzzWorld, GoodBodies
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import CHECKS
+from schemathesis.core.result import Ok
 
 from functions.openapi import DOCUMENT
 
 EXAMPLES = 25
 BASE = "http://api"
 SCHEMA = schemathesis.openapi.from_dict(json.loads(DOCUMENT.read_text()))
-ANSWER_CHECKS = CHECKS.get_by_names(  # They are known once a document is loaded.
+ANSWER_CHECKS: Any = CHECKS.get_by_names(  # They are known once a document is loaded.
     ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 )
-OPERATIONS = {operation.label: operation for operation in (found.ok() for found in SCHEMA.get_all_operations())}
+OPERATIONS = {
+    operation.label: operation for operation in (cast("Ok[Any]", found).ok() for found in SCHEMA.get_all_operations())
+}
 
 _SCALARS = (
     st.none()
@@ -61,8 +66,8 @@ def _with(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @st.composite
-def _requests(draw: st.DrawFn, operation: Any, names: dict[str, list[str]], good: list[Any]) -> Case:
-    case: Case = draw(
+def _requests(draw: st.DrawFn, operation: Any, names: dict[str, list[str]], good: list[Any]) -> Case[Any]:
+    case: Case[Any] = draw(
         st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]).flatmap(
             lambda mode: operation.as_strategy(generation_mode=mode)
         )
@@ -73,7 +78,8 @@ def _requests(draw: st.DrawFn, operation: Any, names: dict[str, list[str]], good
             for name, value in (case.path_parameters or {}).items()
         }
         case.path_parameters = known
-    if good and draw(st.integers(0, 3)):
+    sends_good_body: bool = bool(good) and draw(st.integers(0, 3)) > 0
+    if sends_good_body:
         body = draw(st.sampled_from(good))
         if draw(st.booleans()):
             body = _with(body, draw(st.sampled_from(_paths(body))), draw(_VALUES))
@@ -82,7 +88,7 @@ def _requests(draw: st.DrawFn, operation: Any, names: dict[str, list[str]], good
     return case
 
 
-def _send(api: Any, case: Case) -> httpx.Response:
+def _send(api: ApiInMemory, case: Case[Any]) -> httpx.Response:
     wanted = case.as_transport_kwargs(base_url=BASE)
     content = wanted.get("data")
     if "json" in wanted:
@@ -100,7 +106,7 @@ def _send(api: Any, case: Case) -> httpx.Response:
 
 
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_an_endpoint(fuzz_world: Any, good_bodies: Any, label: str):
+def test_an_endpoint(fuzz_world: FuzzWorld, good_bodies: GoodBodies, label: str):
     operation = OPERATIONS[label]
 
     @settings(
@@ -113,7 +119,7 @@ def test_an_endpoint(fuzz_world: Any, good_bodies: Any, label: str):
         suppress_health_check=list(HealthCheck),
     )
     @given(case=_requests(operation, fuzz_world.names, good_bodies(label)))
-    def check(case: Case) -> None:
+    def check(case: Case[Any]) -> None:
         fuzz_world.reset()
         before = fuzz_world.api.contents()
         answer = _send(fuzz_world.api, case)
@@ -130,7 +136,7 @@ def test_every_operation_of_the_document_is_tried():
     assert set(OPERATIONS) == wanted
 
 
-def test_good_bodies_are_good(fuzz_world: Any, good_bodies: Any):
+def test_good_bodies_are_good(fuzz_world: FuzzWorld, good_bodies: GoodBodies):
     """Otherwise nothing nearly right would ever be tried."""
     for label, operation in OPERATIONS.items():
         bodies = good_bodies(label)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from bridge_in_memory import Bridge
-from stream_world_fixtures import stream_world, world
+from stream_world_fixtures import world
 
-__all__ = ["stream_world", "world"]
+__all__ = ["world"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration
@@ -35,7 +36,7 @@ def _info(group_id: str = ID, name: str = "g") -> pb.ReaderGroupInfo:
 
 
 @pytest.fixture
-def groups_bridge(bridge):
+def groups_bridge(bridge: Bridge):
     """The streams `t` and `u` are there."""
     bridge.world.create("t")
     bridge.world.create("u")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
+from stream_world import segment
 
 from headrace import topology
 from headrace.bridge import controller_pb2 as pb
@@ -20,15 +22,15 @@ def ids(ranges: pb.SegmentRanges) -> list[int]:
 
 
 @pytest.fixture
-def scaled(bridge, stream_world):
+def scaled(bridge: Bridge) -> list[int]:
     """A stream of two segments whose first was split."""
     bridge.world.create()
     bridge.world.append(0, 100)
     bridge.world.scale([0], [0.0, 0.25, 0.5])
-    return [stream_world.segment(2, 1), stream_world.segment(3, 1)]
+    return [segment(2, 1), segment(3, 1)]
 
 
-def test_the_ends_and_epochs_of_a_stream(bridge, scaled):
+def test_the_ends_and_epochs_of_a_stream(bridge: Bridge, scaled: list[int]):
     current = bridge.call("getCurrentSegments", INFO)
     assert sorted(ids(current)) == sorted([*scaled, 1])
     assert max(one.maxKey for one in current.segmentRanges) == 1.0
@@ -41,12 +43,12 @@ def test_the_ends_and_epochs_of_a_stream(bridge, scaled):
     assert [(one.segmentId.segmentId, one.offset) for one in head.segments] == [(0, 0), (1, 0)]
 
 
-def test_a_stream_being_created_is_asked_about_again_later(bridge):
+def test_a_stream_being_created_is_asked_about_again_later(bridge: Bridge):
     bridge.world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     assert bridge.refused("getCurrentSegments", INFO) is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_sealed_stream_has_no_current_segments(bridge):
+def test_a_sealed_stream_has_no_current_segments(bridge: Bridge):
     bridge.world.create()
     bridge.world.seal()
     assert ids(bridge.call("getCurrentSegments", INFO)) == []
@@ -55,7 +57,7 @@ def test_a_sealed_stream_has_no_current_segments(bridge):
 
 
 @pytest.mark.parametrize("rpc", ["getSegmentsImmediatlyFollowing", "getSegmentsImmediatelyFollowing"])
-def test_successors_name_the_segment_among_their_predecessors(bridge, scaled, rpc):
+def test_successors_name_the_segment_among_their_predecessors(bridge: Bridge, scaled: list[int], rpc):
     found = bridge.call(rpc, pb.SegmentId(streamInfo=INFO, segmentId=0))
     assert [(one.segment.segmentId.segmentId, list(one.value)) for one in found.segments] == [
         (scaled[0], [0]),
@@ -63,7 +65,7 @@ def test_successors_name_the_segment_among_their_predecessors(bridge, scaled, rp
     ]
 
 
-def test_no_successors_are_told_only_where_the_stream_ends(bridge):
+def test_no_successors_are_told_only_where_the_stream_ends(bridge: Bridge):
     """A client takes an empty list for the end of the stream, so an active segment must not have one."""
     bridge.world.create()
     asked = pb.SegmentId(streamInfo=INFO, segmentId=0)
@@ -76,7 +78,7 @@ def test_no_successors_are_told_only_where_the_stream_ends(bridge):
     assert bridge.refused("getSegmentsImmediatelyFollowing", never) is grpc.StatusCode.NOT_FOUND
 
 
-def test_segments_between_cuts_and_whether_a_cut_is_one(bridge, scaled):
+def test_segments_between_cuts_and_whether_a_cut_is_one(bridge: Bridge, scaled: list[int]):
     everything = bridge.call("getSegmentsBetween", pb.StreamCutRange(streamInfo=INFO))
     assert [one.segmentId for one in everything.segments] == [0, 1, *scaled]
     behind = pb.StreamCutRange(streamInfo=INFO)
@@ -90,7 +92,7 @@ def test_segments_between_cuts_and_whether_a_cut_is_one(bridge, scaled):
     assert bridge.refused("getSegmentsBetween", torn) is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_whether_a_segment_is_active(bridge, scaled):
+def test_whether_a_segment_is_active(bridge: Bridge, scaled: list[int]):
     def active(number: int, stream: str = "t") -> bool:
         asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream=stream), segmentId=number)
         answer: bool = bridge.call("isSegmentValid", asked).response
@@ -101,7 +103,7 @@ def test_whether_a_segment_is_active(bridge, scaled):
 
 
 @pytest.mark.parametrize("stream", ["t", "group_kvtable", "_RGgroup", "none"])
-def test_any_name_has_an_endpoint_which_follows_the_container(bridge, stream):
+def test_any_name_has_an_endpoint_which_follows_the_container(bridge: Bridge, stream):
     """Reader groups of the Rust client keep their state in tables that no controller has heard of."""
     container = container_of_segment(f"s/{stream}/0.#epoch.0", topology.CONTAINER_COUNT)
     key = Key(CLUSTER_PARTITION, claim_sort(container))
@@ -113,13 +115,13 @@ def test_any_name_has_an_endpoint_which_follows_the_container(bridge, stream):
     assert bridge.call("getURI", asked) == pb.NodeUri(endpoint="host-b", port=1235)
 
 
-def test_names_that_no_segment_can_have_have_no_endpoint(bridge):
+def test_names_that_no_segment_can_have_have_no_endpoint(bridge: Bridge):
     for scope, stream, number in (("s", "a/b", 0), ("", "t", 0), ("s", "", 0), ("s", "t", -1)):
         asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope=scope, stream=stream), segmentId=number)
         assert bridge.refused("getURI", asked) is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_tokens_are_empty_and_the_bridge_names_itself(bridge):
+def test_tokens_are_empty_and_the_bridge_names_itself(bridge: Bridge):
     assert bridge.call("getDelegationToken", INFO).delegationToken == ""
     controllers = bridge.call("getControllerServerList", pb.ServerRequest()).nodeURI
     assert [(one.endpoint, one.port) for one in controllers] == [("bridge.test", bridge.port)]

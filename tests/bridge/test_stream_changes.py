@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.stream_state import StreamState
@@ -27,7 +28,7 @@ def cut(offsets: dict[int, int], stream: str = "t") -> pb.StreamCut:
 
 
 @pytest.fixture
-def scaled(bridge: Any) -> Any:
+def scaled(bridge: Bridge) -> Bridge:
     """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
     bridge.world.create()
     bridge.world.append(0, 10)
@@ -36,7 +37,7 @@ def scaled(bridge: Any) -> Any:
     return bridge
 
 
-def test_an_update_is_in_force_when_it_is_answered(scaled: Any):
+def test_an_update_is_in_force_when_it_is_answered(scaled: Bridge):
     assert scaled.call("updateStream", config(tags=pb.Tags(tag=["a"]))).status == pb.UpdateStreamStatus.SUCCESS
     assert scaled.world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert list(scaled.call("getStreamConfiguration", info()).tags.tag) == ["a"]
@@ -46,13 +47,13 @@ def test_an_update_is_in_force_when_it_is_answered(scaled: Any):
     assert scaled.call("updateStream", config()).status == pb.UpdateStreamStatus.STREAM_SEALED
 
 
-def test_an_update_waits_for_the_operation_that_runs(scaled: Any):
+def test_an_update_waits_for_the_operation_that_runs(scaled: Bridge):
     scaled.world.streams.truncate_stream("s", "t", {S2: 0, S3: 0, 1: 1})
     assert scaled.call("updateStream", config(tags=pb.Tags(tag=["b"]))).status == pb.UpdateStreamStatus.SUCCESS
     assert scaled.world.streams.get_stream("s", "t").configuration.tags == ("b",)
 
 
-def test_a_truncation_is_done_when_it_is_answered(scaled: Any):
+def test_a_truncation_is_done_when_it_is_answered(scaled: Bridge):
     for _ in range(2):
         assert scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 7})).status == pb.UpdateStreamStatus.SUCCESS
         assert scaled.world.segments.stream_cut("s", "t", "head").offsets == {S2: 0, S3: 0, 1: 7}
@@ -63,7 +64,7 @@ def test_a_truncation_is_done_when_it_is_answered(scaled: Any):
     assert scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 8})).status == pb.UpdateStreamStatus.STREAM_SEALED
 
 
-def test_clients_find_their_way_out_of_truncated_segments(scaled: Any):
+def test_clients_find_their_way_out_of_truncated_segments(scaled: Bridge):
     scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 7}))
     found = scaled.call("getSegmentsImmediatlyFollowing", pb.SegmentId(streamInfo=info(), segmentId=0))
     assert [one.segment.segmentId.segmentId for one in found.segments] == [S2, S3]
@@ -76,15 +77,15 @@ def test_clients_find_their_way_out_of_truncated_segments(scaled: Any):
 @pytest.mark.parametrize(
     ("offsets", "valid"), [({0: 10, 1: 20}, True), ({0: 10, 1: 21}, False), ({0: 1}, False), ({}, False)]
 )
-def test_whether_a_cut_is_valid(scaled: Any, offsets: dict[int, int], valid: bool):
+def test_whether_a_cut_is_valid(scaled: Bridge, offsets: dict[int, int], valid: bool):
     assert scaled.call("isStreamCutValid", cut(offsets)).response is valid
 
 
-def test_no_cut_of_a_stream_that_is_not_there_is_valid(bridge: Any):
+def test_no_cut_of_a_stream_that_is_not_there_is_valid(bridge: Bridge):
     assert not bridge.call("isStreamCutValid", cut({0: 0})).response
 
 
-def test_a_scope_is_gone_when_its_recursive_deletion_is_answered(scaled: Any):
+def test_a_scope_is_gone_when_its_recursive_deletion_is_answered(scaled: Bridge):
     status = pb.DeleteScopeStatus
     assert scaled.call("deleteScope", pb.ScopeInfo(scope="s")).status == status.SCOPE_NOT_EMPTY
     assert scaled.call("deleteScopeRecursive", pb.ScopeInfo(scope="s")).status == status.SUCCESS

@@ -6,6 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
+from stream_world import ranges
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.stream_configuration import (
@@ -29,7 +31,7 @@ def config(stream: str = "t", scope: str = "s", segments: int = 2, **fields: Any
     return pb.StreamConfig(streamInfo=info(stream, scope), scalingPolicy=scaling, **fields)
 
 
-def test_scopes(bridge):
+def test_scopes(bridge: Bridge):
     status = pb.CreateScopeStatus
     assert bridge.call("createScope", pb.ScopeInfo(scope="new")).status == status.SUCCESS
     assert bridge.call("createScope", pb.ScopeInfo(scope="new")).status == status.SCOPE_EXISTS
@@ -44,7 +46,7 @@ def test_scopes(bridge):
     assert bridge.call("deleteScope", pb.ScopeInfo(scope="s")).status == pb.DeleteScopeStatus.SCOPE_NOT_EMPTY
 
 
-def test_creation_and_deletion_are_complete_when_answered(bridge):
+def test_creation_and_deletion_are_complete_when_answered(bridge: Bridge):
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.SUCCESS
     assert bridge.world.streams.get_stream("s", "t").state is StreamState.ACTIVE
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.STREAM_EXISTS
@@ -68,30 +70,30 @@ def test_creation_and_deletion_are_complete_when_answered(bridge):
         (config(stream=""), pb.CreateStreamStatus.INVALID_STREAM_NAME),
     ],
 )
-def test_streams_that_cannot_be_created(bridge, request_, status):
+def test_streams_that_cannot_be_created(bridge: Bridge, request_, status):
     assert bridge.call("createStream", request_).status == status
 
 
-def test_a_configuration_out_of_range_is_refused_for_good(bridge):
+def test_a_configuration_out_of_range_is_refused_for_good(bridge: Bridge):
     assert bridge.refused("createStream", config(segments=0)) is grpc.StatusCode.INVALID_ARGUMENT
     assert bridge.refused("createStream", config(segments=1_000_000)) is grpc.StatusCode.INVALID_ARGUMENT
     assert not bridge.call("checkStreamExists", info()).exists
 
 
-def test_who_finds_a_stream_being_created_waits_for_it_too(bridge):
+def test_who_finds_a_stream_being_created_waits_for_it_too(bridge: Bridge):
     bridge.world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.STREAM_EXISTS
     assert bridge.world.streams.get_stream("s", "t").state is StreamState.ACTIVE
 
 
-def test_sealing_waits_for_a_scale_under_way(bridge, stream_world):
+def test_sealing_waits_for_a_scale_under_way(bridge: Bridge):
     bridge.world.create()
-    bridge.world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    bridge.world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     assert bridge.call("sealStream", info()).status == pb.UpdateStreamStatus.SUCCESS
     assert bridge.world.streams.get_stream("s", "t").epoch == 1
 
 
-def test_a_wait_ends_at_its_deadline_and_the_operation_goes_on(bridge):
+def test_a_wait_ends_at_its_deadline_and_the_operation_goes_on(bridge: Bridge):
     bridge.work = lambda: None
     bridge.waits._deadline_s = 0
     assert bridge.refused("createStream", config()) is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -103,7 +105,7 @@ def test_a_wait_ends_at_its_deadline_and_the_operation_goes_on(bridge):
     )
 
 
-def test_rolled_back_creation_may_be_repeated(bridge):
+def test_rolled_back_creation_may_be_repeated(bridge: Bridge):
     def undo() -> None:
         bridge.world.drain()
         bridge.world.seal()
@@ -116,7 +118,7 @@ def test_rolled_back_creation_may_be_repeated(bridge):
     assert bridge.call("createStream", config()).status == pb.CreateStreamStatus.SUCCESS
 
 
-def test_a_configuration_comes_back_whole(bridge):
+def test_a_configuration_comes_back_whole(bridge: Bridge):
     sent = config(
         retentionPolicy=pb.RetentionPolicy(
             retentionType=pb.RetentionPolicy.TIME, retentionParam=2 * DAY_MS, retentionMax=INT64_MAX
@@ -134,7 +136,7 @@ def test_a_configuration_comes_back_whole(bridge):
     assert bridge.call("getStreamConfiguration", info()) == sent
 
 
-def test_every_inner_message_of_a_configuration_is_set(bridge):
+def test_every_inner_message_of_a_configuration_is_set(bridge: Bridge):
     """The Rust client takes an absent one for a broken server."""
     bridge.call("createStream", config(segments=3))
     found = bridge.call("getStreamConfiguration", info())
@@ -149,27 +151,27 @@ def test_every_inner_message_of_a_configuration_is_set(bridge):
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
-        (pb.RetentionPolicy(retentionType=1, retentionParam=1), RetentionPolicy(RetentionType.LIMITED_TIME_MS, 1)),
+        (pb.RetentionPolicy(retentionType="TIME", retentionParam=1), RetentionPolicy(RetentionType.LIMITED_TIME_MS, 1)),
         (
-            pb.RetentionPolicy(retentionType=1, retentionParam=DAY_MS + 1, retentionMax=3 * DAY_MS),
+            pb.RetentionPolicy(retentionType="TIME", retentionParam=DAY_MS + 1, retentionMax=3 * DAY_MS),
             RetentionPolicy(RetentionType.LIMITED_TIME_MS, DAY_MS + 1, 3 * DAY_MS),
         ),
         (
-            pb.RetentionPolicy(retentionType=1, retentionParam=DAY_MS, retentionMax=3 * DAY_MS),
+            pb.RetentionPolicy(retentionType="TIME", retentionParam=DAY_MS, retentionMax=3 * DAY_MS),
             RetentionPolicy(RetentionType.LIMITED_DAYS, 1, 3),
         ),
         (
-            pb.RetentionPolicy(retentionType=2, retentionParam=5 << 20, retentionMax=INT64_MAX),
+            pb.RetentionPolicy(retentionType="SIZE", retentionParam=5 << 20, retentionMax=INT64_MAX),
             RetentionPolicy(RetentionType.LIMITED_SIZE_MB, 5),
         ),
         (
-            pb.RetentionPolicy(retentionType=2, retentionParam=INT64_MAX - 1, retentionMax=INT64_MAX),
+            pb.RetentionPolicy(retentionType="SIZE", retentionParam=INT64_MAX - 1, retentionMax=INT64_MAX),
             RetentionPolicy(RetentionType.LIMITED_SIZE_BYTES, INT64_MAX - 1),
         ),
-        (pb.RetentionPolicy(retentionType=0, retentionMax=INT64_MAX), None),
+        (pb.RetentionPolicy(retentionType="UNKNOWN", retentionMax=INT64_MAX), None),
     ],
 )
-def test_retention_is_kept_exactly_as_it_was_asked_for(bridge, sent, kept):
+def test_retention_is_kept_exactly_as_it_was_asked_for(bridge: Bridge, sent, kept):
     bridge.call("createStream", config(retentionPolicy=sent))
     assert bridge.world.streams.get_stream("s", "t").configuration.retention == kept
     answered = bridge.call("getStreamConfiguration", info()).retentionPolicy
@@ -179,7 +181,7 @@ def test_retention_is_kept_exactly_as_it_was_asked_for(bridge, sent, kept):
     assert answered == expected
 
 
-def test_lists_come_in_pages_that_end_with_an_empty_one(bridge, monkeypatch):
+def test_lists_come_in_pages_that_end_with_an_empty_one(bridge: Bridge, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.bridge.service.PAGE_ITEMS_MAX", 2)
     for name in ("a", "b", "c"):
         bridge.world.create(name, tags=("x",) if name != "b" else ())
@@ -209,12 +211,12 @@ def _list_request(rpc: str, token: pb.ContinuationToken, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("scope", ["none", "", "_system", "a/b"])
-def test_list_of_a_missing_scope_is_empty_with_its_status(bridge, scope):
+def test_list_of_a_missing_scope_is_empty_with_its_status(bridge: Bridge, scope):
     found = bridge.call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope)))
     assert (list(found.streams), found.status) == ([], pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
 
 
-def test_scale(bridge):
+def test_scale(bridge: Bridge):
     bridge.call("createStream", config(segments=1))
     halves = [pb.ScaleRequest.KeyRangeEntry(start=0.0, end=0.5), pb.ScaleRequest.KeyRangeEntry(start=0.5, end=1.0)]
     wrong = bridge.call("scale", pb.ScaleRequest(streamInfo=info(), sealedSegments=[7], newKeyRanges=halves))

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.controller.services.subscribers import SubscriberService
@@ -16,7 +17,7 @@ Status = pb.UpdateSubscriberStatus
 
 
 @pytest.fixture
-def subscribers(bridge: Any) -> SubscriberService:
+def subscribers(bridge: Bridge) -> SubscriberService:
     """Of stream `t` of two segments with 100 bytes each; `s/group` is subscribed in generation 2."""
     bridge.world.create(segments=2)
     bridge.world.append(0, 100)
@@ -31,7 +32,7 @@ def _info(stream: str = "t") -> pb.StreamInfo:
 
 
 def _publish(
-    bridge: Any,
+    bridge: Bridge,
     cut: dict[int, int],
     subscriber: str = "s/group",
     generation: int = 2,
@@ -49,7 +50,7 @@ def _publish(
     ).status
 
 
-def test_they_are_listed(bridge: Any, subscribers: SubscriberService, monkeypatch: pytest.MonkeyPatch):
+def test_they_are_listed(bridge: Bridge, subscribers: SubscriberService, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.bridge.subscriber_rpcs.PAGE_ITEMS_MAX", 2)
     for name in ("s/a", "s/b", "other/c", "d"):
         subscribers.register("s", "t", name, 0)
@@ -59,20 +60,20 @@ def test_they_are_listed(bridge: Any, subscribers: SubscriberService, monkeypatc
     assert bridge.call("listSubscribers", _info("a/b")).status == pb.SubscribersResponse.STREAM_NOT_FOUND
 
 
-def test_cuts_are_published(bridge: Any, subscribers: SubscriberService):
+def test_cuts_are_published(bridge: Bridge, subscribers: SubscriberService):
     assert _publish(bridge, {0: 10, 1: 20}) == Status.SUCCESS
     assert _publish(bridge, {0: 10, 1: 20}) == Status.SUCCESS
     assert subscribers.get_subscriber("s", "t", "s/group").position.cut.offsets == {0: 10, 1: 20}
 
 
-def test_a_segment_that_is_not_reached_yet_may_be_named(bridge: Any, subscribers: SubscriberService):
+def test_a_segment_that_is_not_reached_yet_may_be_named(bridge: Bridge, subscribers: SubscriberService):
     bridge.world.scale([0, 1], [0.0, 1.0])
     merged = 1 << 32 | 2
     assert _publish(bridge, {1: 5, merged: -1}) == Status.SUCCESS
     assert subscribers.get_subscriber("s", "t", "s/group").position.cut.offsets == {0: 100, 1: 5}
 
 
-def test_each_refusal_has_its_status(bridge: Any, subscribers: SubscriberService):
+def test_each_refusal_has_its_status(bridge: Bridge, subscribers: SubscriberService):
     _publish(bridge, {0: 10, 1: 20})
     assert _publish(bridge, {0: 9, 1: 20}) == Status.STREAM_CUT_NOT_VALID
     assert _publish(bridge, {0: 50}) == Status.STREAM_CUT_NOT_VALID
@@ -84,7 +85,7 @@ def test_each_refusal_has_its_status(bridge: Any, subscribers: SubscriberService
     assert bridge.refused("updateSubscriberStreamCut", request) is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_readers_of_a_group_that_was_made_anew_publish_nothing(bridge: Any):
+def test_readers_of_a_group_that_was_made_anew_publish_nothing(bridge: Bridge):
     """Both groups are in generation 0: only the id tells them apart."""
     world = bridge.world
     world.create(segments=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from bridge_in_memory import Bridge
 
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.key_value_tables import TableConfiguration
@@ -18,7 +19,7 @@ def _info(name: str = "k", scope: str = "s") -> pb.KeyValueTableInfo:
     return pb.KeyValueTableInfo(scope=scope, kvtName=name)
 
 
-def test_a_table_can_be_used_when_its_creation_is_answered(bridge):
+def test_a_table_can_be_used_when_its_creation_is_answered(bridge: Bridge):
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.SUCCESS
     found = bridge.call("getKeyValueTableConfiguration", _info())
     assert (found.status, found.config) == (pb.KeyValueTableConfigResponse.SUCCESS, _config())
@@ -28,13 +29,13 @@ def test_a_table_can_be_used_when_its_creation_is_answered(bridge):
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.TABLE_EXISTS
 
 
-def test_creation_waits_for_a_concurrent_one(bridge):
+def test_creation_waits_for_a_concurrent_one(bridge: Bridge):
     bridge.world.tables.create_table("s", "k", TableConfiguration(2, 4))
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.TABLE_EXISTS
     assert len(bridge.call("getCurrentSegmentsKeyValueTable", _info()).segmentRanges) == 2
 
 
-def test_a_table_is_gone_when_its_deletion_is_answered(bridge):
+def test_a_table_is_gone_when_its_deletion_is_answered(bridge: Bridge):
     bridge.call("createKeyValueTable", _config())
     assert bridge.call("deleteKeyValueTable", _info()).status == pb.DeleteKVTableStatus.SUCCESS
     assert bridge.world.bare_segment_stores.names() == []
@@ -44,7 +45,7 @@ def test_a_table_is_gone_when_its_deletion_is_answered(bridge):
     assert bridge.refused("getCurrentSegmentsKeyValueTable", _info()) is grpc.StatusCode.NOT_FOUND
 
 
-def test_the_tables_of_a_scope_end_with_an_empty_page(bridge):
+def test_the_tables_of_a_scope_end_with_an_empty_page(bridge: Bridge):
     for name in ("b", "a"):
         bridge.call("createKeyValueTable", _config(name))
     asked = pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope="s"))
@@ -64,12 +65,12 @@ def test_the_tables_of_a_scope_end_with_an_empty_page(bridge):
         (_config("_k"), pb.CreateKeyValueTableStatus.INVALID_TABLE_NAME),
     ],
 )
-def test_what_creation_refuses(bridge, config, status):
+def test_what_creation_refuses(bridge: Bridge, config, status):
     before = bridge.world.everything()
     assert bridge.call("createKeyValueTable", config).status == status
     assert bridge.world.everything() == before
 
 
-def test_bad_configurations_and_names(bridge):
+def test_bad_configurations_and_names(bridge: Bridge):
     assert bridge.refused("createKeyValueTable", _config(partitionCount=0)) is grpc.StatusCode.INVALID_ARGUMENT
     assert bridge.call("deleteKeyValueTable", _info("a/b")).status == pb.DeleteKVTableStatus.TABLE_NOT_FOUND

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import grpc
 import pytest
+from bridge_in_memory import Bridge
 from watermark_world import WatermarkWorld
 
 from headrace.bridge import controller_pb2 as pb
@@ -18,12 +17,12 @@ def info(stream: str = "t", scope: str = "s") -> pb.StreamInfo:
 
 
 @pytest.fixture
-def with_stream(bridge: Any) -> Any:
+def with_stream(bridge: Bridge) -> Bridge:
     bridge.world.create()
     return bridge
 
 
-def _note(bridge: Any, time: int, offsets: dict[int, int], stream: str = "t", writer: str = "w") -> int:
+def _note(bridge: Bridge, time: int, offsets: dict[int, int], stream: str = "t", writer: str = "w") -> int:
     position = pb.StreamCut(streamInfo=info(stream), cut=offsets)
     reply = bridge.call(
         "noteTimestampFromWriter", pb.TimestampFromWriter(writer=writer, position=position, timestamp=time)
@@ -32,7 +31,7 @@ def _note(bridge: Any, time: int, offsets: dict[int, int], stream: str = "t", wr
     return result
 
 
-def test_notes_become_watermarks(with_stream: Any):
+def test_notes_become_watermarks(with_stream: Bridge):
     status = pb.TimestampResponse
     assert _note(with_stream, 5, {0: 10, 1: 0}) == status.SUCCESS
     assert _note(with_stream, 4, {0: 10}) == status.INVALID_TIME
@@ -45,14 +44,14 @@ def test_notes_become_watermarks(with_stream: Any):
     assert marks.bounds() == [(5, 5)]
 
 
-def test_notes_that_are_no_notes(with_stream: Any):
+def test_notes_that_are_no_notes(with_stream: Bridge):
     note = pb.TimestampFromWriter(writer="w", position=pb.StreamCut(streamInfo=info("none"), cut={0: 1}), timestamp=1)
     assert with_stream.refused("noteTimestampFromWriter", note) == grpc.StatusCode.NOT_FOUND
     note = pb.TimestampFromWriter(writer="_", position=pb.StreamCut(streamInfo=info(), cut={0: 1}), timestamp=1)
     assert with_stream.refused("noteTimestampFromWriter", note) == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_writer_is_removed(with_stream: Any):
+def test_a_writer_is_removed(with_stream: Bridge):
     def remove(stream: str = "t") -> int:
         result: int = with_stream.call("removeWriter", pb.RemoveWriterRequest(writer="w", stream=info(stream))).result
         return result
@@ -65,7 +64,7 @@ def test_a_writer_is_removed(with_stream: Any):
     assert remove("a/b") == status.STREAM_DOES_NOT_EXIST
 
 
-def test_mark_stream_has_one_segment_created_on_request(with_stream: Any):
+def test_mark_stream_has_one_segment_created_on_request(with_stream: Bridge):
     stores = with_stream.world.bare_segment_stores
     assert MARK_SEGMENT not in stores.names()
     for _ in range(2):
@@ -81,14 +80,14 @@ def test_mark_stream_has_one_segment_created_on_request(with_stream: Any):
     assert (location.segmentId.segmentId, location.offset) == (0, 4)
 
 
-def test_other_streams_are_answered_as_ever(with_stream: Any):
+def test_other_streams_are_answered_as_ever(with_stream: Bridge):
     assert len(with_stream.call("getCurrentSegments", info()).segmentRanges) == 2
     assert len(with_stream.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info())).segmentRanges) == 2
     assert len(with_stream.call("getSegments", pb.GetSegmentsRequest(streamInfo=info())).segments) == 2
 
 
 @pytest.mark.parametrize("rpc", ["getCurrentSegments", "getSegments", "getEpochSegments"])
-def test_there_is_no_mark_stream_without_a_stream(with_stream: Any, rpc: str):
+def test_there_is_no_mark_stream_without_a_stream(with_stream: Bridge, rpc: str):
     request = {
         "getCurrentSegments": lambda stream: info(stream),
         "getSegments": lambda stream: pb.GetSegmentsRequest(streamInfo=info(stream)),
@@ -102,7 +101,7 @@ def test_there_is_no_mark_stream_without_a_stream(with_stream: Any, rpc: str):
     assert MARK_SEGMENT not in with_stream.world.bare_segment_stores.names()
 
 
-def test_mark_segment_created_during_a_deletion_is_deleted(with_stream: Any):
+def test_mark_segment_created_during_a_deletion_is_deleted(with_stream: Bridge):
     def delete_first() -> None:
         with_stream.world.seal()
         with_stream.world.delete()

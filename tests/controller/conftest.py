@@ -1,5 +1,5 @@
 """The control plane in memory."""
 
-from stream_world_fixtures import stream_world, world
+from stream_world_fixtures import world
 
-__all__ = ["stream_world", "world"]
+__all__ = ["world"]

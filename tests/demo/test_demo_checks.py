@@ -22,7 +22,7 @@ def _flights(rows: list[dict[str, object]]) -> pd.DataFrame:
     return pd.DataFrame([columns | row for row in rows])
 
 
-def test_events_carry_whole_numbers_and_nulls_and_fall_back_to_the_carrier_as_key():
+def test_events_keep_whole_numbers_and_nulls_and_have_a_key():
     flights = _flights([{"tailnum": "N1", "dep_delay": -3.0}, {"tailnum": float("nan"), "carrier": "UA"}])
     first, second = flight_events(flights)
     assert first.routing_key == "N1"
@@ -32,7 +32,7 @@ def test_events_carry_whole_numbers_and_nulls_and_fall_back_to_the_carrier_as_ke
     assert json.loads(second.payload)["tailnum"] is None
 
 
-def test_expected_delays_leave_missing_values_out_of_the_mean_but_count_the_flight():
+def test_a_flight_without_delay_is_counted_but_not_averaged():
     flights = _flights([{"dep_delay": 10.0, "arr_delay": 1.0}, {"dep_delay": 20.0}, {"carrier": "ZZ"}])
     assert expected_delays(flights, "carrier") == {"AA": Delays(2, 15.0, 1.0), "ZZ": Delays(1, None, None)}
 

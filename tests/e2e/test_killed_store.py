@@ -41,8 +41,8 @@ def test_nothing_is_lost_doubled_or_reordered(running: dict[str, Any]):
         read: dict[bytes, list[int]] = defaultdict(list)
         with headrace.reader("crash", "events", start="head", end=tail) as reader:
             for event in reader:
-                key, number = event.event.split()
-                read[key].append(int(number))
+                key, position = event.event.split()
+                read[key].append(int(position))
     assert read == {b"%d" % key: list(range(key, EVENTS, KEYS)) for key in range(KEYS)}
     assert not stores
 

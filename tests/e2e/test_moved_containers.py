@@ -19,7 +19,7 @@ WAIT_S = 90.0
 POLL_S = 0.2
 
 
-def test_nothing_is_lost_doubled_or_reordered_when_containers_move(running: dict[str, Any]):
+def test_moving_containers_loses_doubles_and_reorders_no_event(running: dict[str, Any]):
     stores = {store["id"]: store["pid"] for store in running["segmentStores"]}
     read: dict[bytes, list[int]] = defaultdict(list)
     with connect(running["endpoints"]["http"]) as headrace:

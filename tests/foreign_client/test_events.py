@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import foreign_client
 import pytest
 from foreign_client import numbered, numbers_by_key
 
-from headrace.client import ScalingPolicy
+from headrace.client import Headrace, ScalingPolicy
 
 pytestmark = pytest.mark.xdist_group("foreign_client")
 
@@ -23,20 +24,20 @@ def in_order(count: int) -> dict[str, list[int]]:
     return {str(key): list(range(key, count, KEYS)) for key in range(KEYS)}
 
 
-def read_by_ours(ours: Any, stream: str) -> list[Any]:
+def read_by_ours(ours: Headrace, stream: str) -> list[Any]:
     tail = ours.admin.stream_cut("s", stream, at="tail")
     with ours.reader("s", stream, start="head", end=tail) as reader:
         return list(reader)
 
 
-def test_what_they_write_we_read(foreign, ours):
+def test_what_they_write_we_read(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "theirs", scaling=ScalingPolicy.fixed(4))
     foreign(foreign_client.write_events, "s", "theirs", numbered(KEYS, range(1000)))
     read = read_by_ours(ours, "theirs")
     assert numbers_by_key(one.event for one in read) == in_order(1000)
 
 
-def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign, ours):
+def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "keys", scaling=ScalingPolicy.fixed(8))
     keys = [f"key-{number}" for number in range(200)]
     foreign(foreign_client.write_events, "s", "keys", [(key.encode(), key) for key in keys])
@@ -48,7 +49,7 @@ def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign, ours):
     assert len(set(theirs.values())) == 8
 
 
-def test_what_we_write_they_read(foreign, ours):
+def test_what_we_write_they_read(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "ours", scaling=ScalingPolicy.fixed(3))
     events = numbered(KEYS, range(1000))
     with ours.writer("s", "ours") as writer:
@@ -57,14 +58,14 @@ def test_what_we_write_they_read(foreign, ours):
     assert numbers_by_key(read) == in_order(1000)
 
 
-def test_their_large_event_is_one_event_between_the_others(foreign, ours):
+def test_their_large_event_is_one_event_between_the_others(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "large", scaling=ScalingPolicy.fixed(1))
     large = os.urandom(1 << 20) * 9
     foreign(foreign_client.write_events, "s", "large", [(b"1", "k"), (large, "k"), (b"2", "k"), (b"3", "k")])
     assert foreign(foreign_client.read_events, "s", "large", "group-large", 4) == [b"1", large, b"2", b"3"]
 
 
-def test_our_large_event_is_one_event_between_the_others(foreign, ours):
+def test_our_large_event_is_one_event_between_the_others(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "our-large", scaling=ScalingPolicy.fixed(1))
     large = os.urandom(1 << 20) * 17
     events = [b"1", large, b"2", large, b"3"]
@@ -74,7 +75,7 @@ def test_our_large_event_is_one_event_between_the_others(foreign, ours):
     assert foreign(foreign_client.read_events, "s", "our-large", "group-our-large", len(events)) == events
 
 
-def test_a_reader_hands_over_to_another(foreign, ours):
+def test_a_reader_hands_over_to_another(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "handed", scaling=ScalingPolicy.fixed(2))
     events = numbered(KEYS, range(400))
     with ours.writer("s", "handed") as writer:
@@ -85,7 +86,7 @@ def test_a_reader_hands_over_to_another(foreign, ours):
     assert seen["cut"] == ours.admin.stream_cut("s", "handed", at="tail").offsets
 
 
-def test_readers_in_two_processes_share_a_stream(start, ours):
+def test_readers_in_two_processes_share_a_stream(start: Callable[..., foreign_client.Child], ours: Headrace):
     ours.admin.create_stream("s", "shared", scaling=ScalingPolicy.fixed(4))
     readers = [start(foreign_client.read_for_ever, "s", "shared", "group-shared", name) for name in ("a", "b")]
     events = numbered(KEYS, range(600))
@@ -103,7 +104,7 @@ def test_readers_in_two_processes_share_a_stream(start, ours):
         assert all(numbers == sorted(numbers) for numbers in numbers_by_key(its).values())
 
 
-def test_their_reader_at_the_tail_gets_what_comes(start, ours):
+def test_their_reader_at_the_tail_gets_what_comes(start: Callable[..., foreign_client.Child], ours: Headrace):
     ours.admin.create_stream("s", "tail", scaling=ScalingPolicy.fixed(1))
     with ours.writer("s", "tail") as writer:
         writer.write(b"before")
@@ -116,7 +117,9 @@ def test_their_reader_at_the_tail_gets_what_comes(start, ours):
     assert child.hear() == [b"%d" % number for number in range(20)]
 
 
-def test_their_writer_and_reader_follow_a_scale(start, foreign, ours):
+def test_their_writer_and_reader_follow_a_scale(
+    start: Callable[..., foreign_client.Child], foreign: Callable[..., Any], ours: Headrace
+):
     ours.admin.create_stream("s", "scaled", scaling=ScalingPolicy.fixed(1))
     child = start(foreign_client.write_on_demand, "s", "scaled")
     for first in range(0, 600, 100):
@@ -131,7 +134,9 @@ def test_their_writer_and_reader_follow_a_scale(start, foreign, ours):
     assert numbers_by_key(read) == in_order(600)
 
 
-def test_stores_killed_under_their_writer_and_reader_lose_and_double_nothing(stack, start, foreign, ours):
+def test_killed_stores_lose_and_double_no_event_of_their_client(
+    stack: dict[str, Any], start: Callable[..., foreign_client.Child], foreign: Callable[..., Any], ours: Headrace
+):
     """They wait up to 10 s between attempts, so all stores die at once.
 
     Their reader makes a fixed number of attempts, and on a busy machine the stores may take longer to come back. Then
@@ -158,7 +163,9 @@ def test_stores_killed_under_their_writer_and_reader_lose_and_double_nothing(sta
     assert numbers_by_key(read) == in_order(2000)
 
 
-def test_a_store_stopped_under_their_writer_loses_and_doubles_nothing(stack, start, foreign, ours):
+def test_a_stopped_store_loses_and_doubles_no_event_of_theirs(
+    stack: dict[str, Any], start: Callable[..., foreign_client.Child], foreign: Callable[..., Any], ours: Headrace
+):
     """Its containers move to the other store, and some come back.
 
     A reader group of theirs keeps the address of its state for its life: one that is made afterwards reads everything.
@@ -174,7 +181,10 @@ def test_a_store_stopped_under_their_writer_loses_and_doubles_nothing(stack, sta
         assert writer.hear() == "flushed"
     writer.say(None)
     writer.hear()
-    assert ours.admin.cluster.containers().map_version > before.map_version
+    after = ours.admin.cluster.containers()
+    assert after.map_version is not None
+    assert before.map_version is not None
+    assert after.map_version > before.map_version
     assert numbers_by_key(one.event for one in read_by_ours(ours, "moved")) == in_order(2000)
     read = foreign(foreign_client.read_events, "s", "moved", "group-moved", 2000)
     assert numbers_by_key(read) == in_order(2000)

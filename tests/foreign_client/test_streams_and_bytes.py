@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import foreign_client
 import pytest
 
-from headrace.client import ScalingPolicy
+from headrace.client import Headrace, ScalingPolicy
 
 pytestmark = pytest.mark.xdist_group("foreign_client")
 
 
-def test_life_of_streams(foreign, ours):
+def test_life_of_streams(foreign: Callable[..., Any], ours: Headrace):
     seen = foreign(foreign_client.life_of_streams, "life")
     assert seen["scope"] == [True, False]
     assert seen["listed"]
@@ -25,7 +28,7 @@ def test_life_of_streams(foreign, ours):
     assert seen["scope ended"] == [True, False, False]
 
 
-def test_updates_of_a_stream(start, ours):
+def test_updates_of_a_stream(start: Callable[..., foreign_client.Child], ours: Headrace):
     child = start(foreign_client.updates_of_a_stream, "s", "updated")
     assert child.hear() == "updated"
     view = ours.admin.get_stream("s", "updated")
@@ -39,7 +42,7 @@ def test_updates_of_a_stream(start, ours):
     assert (view.scaling, view.retention, view.configuration_version) == (ScalingPolicy.fixed(2), None, 2)
 
 
-def test_a_byte_stream(foreign, ours):
+def test_a_byte_stream(foreign: Callable[..., Any], ours: Headrace):
     seen = foreign(foreign_client.byte_stream, "s", "bytes")
     length = 256 * 4096
     assert seen["ends"] == [0, length]
@@ -49,7 +52,7 @@ def test_a_byte_stream(foreign, ours):
     assert seen["behind"] == bytes(number % 256 for number in range(5000, 5003))
 
 
-def test_a_sealed_stream_refuses_their_events_and_keeps_those_before(foreign, ours):
+def test_a_sealed_stream_refuses_events_and_keeps_older_ones(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "sealed", scaling=ScalingPolicy.fixed(2))
     refused = foreign(foreign_client.write_to_a_sealed_stream, "s", "sealed")
     assert refused[1]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import foreign_client
 import pytest
 
-from headrace.client import ScalingPolicy
+from headrace.client import Headrace, ScalingPolicy
 
 pytestmark = pytest.mark.xdist_group("foreign_client")
 
 EVENTS = 200
 
 
-def test_transactions(start, ours):
+def test_transactions(start: Callable[..., foreign_client.Child], ours: Headrace):
     ours.admin.create_stream("s", "transactional", scaling=ScalingPolicy.fixed(2))
     child = start(foreign_client.life_of_transactions, "s", "transactional", EVENTS)
     assert child.hear() == "begun"
@@ -34,7 +37,7 @@ def test_transactions(start, ours):
     }
 
 
-def test_their_reader_reads_what_our_transactions_committed(foreign, ours):
+def test_their_reader_reads_what_our_transactions_committed(foreign: Callable[..., Any], ours: Headrace):
     """Three of ours, of which a scale overtakes two; one is never committed."""
     ours.admin.create_stream("s", "our-transactions", scaling=ScalingPolicy.fixed(1))
     with ours.transactional_writer("s", "our-transactions") as writer:

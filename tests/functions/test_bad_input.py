@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ CASES = {
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "code"), CASES.values(), ids=CASES.keys())
 def test_bad_input(
-    call: Any, world: Any, active_stream: str, method: str, path: str, body: Any, status: int, code: str
+    call: Call, world: FunctionWorld, active_stream: str, method: str, path: str, body: Any, status: int, code: str
 ):
     before = world.contents()
     answer = call(method, path, body)
@@ -152,17 +153,17 @@ QUERIES = {
 
 
 @pytest.mark.parametrize(("path", "query"), QUERIES.values(), ids=QUERIES.keys())
-def test_bad_query(call: Any, active_stream: str, path: str, query: dict[str, str]):
+def test_bad_query(call: Call, active_stream: str, path: str, query: dict[str, str]):
     assert call("GET", path, **query).status == 400
 
 
-def test_unknown_field_is_named(call: Any):
+def test_unknown_field_is_named(call: Call):
     answer = call("POST", "/v1/scopes", {"scopeName": "s", "owner": "me"})
     assert "owner" in answer.body["error"]["message"]
     assert answer.body["error"]["details"]["problems"][0]["field"] == "body.owner"
 
 
-def test_sealing_a_sealed_stream_has_its_own_error_code(call: Any, world: Any, active_stream: str):
+def test_sealing_a_sealed_stream_has_its_own_error_code(call: Call, world: FunctionWorld, active_stream: str):
     call("PUT", f"{active_stream}/state", {"streamState": "SEALED"})
     world.work()
     before = world.contents()
@@ -171,7 +172,7 @@ def test_sealing_a_sealed_stream_has_its_own_error_code(call: Any, world: Any, a
     assert world.contents() == before
 
 
-def test_body_sent_as_a_form_is_read_as_json(call: Any):
+def test_body_sent_as_a_form_is_read_as_json(call: Call):
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert call("POST", "/v1/scopes", {"scopeName": "s"}, headers=headers).status == 201
 
@@ -210,7 +211,7 @@ _FIELDS = st.sampled_from(
         ]
     ),
 )
-def test_bad_body_is_never_an_internal_error(call: Any, active_or_any: Any, body: str, route: tuple[str, str]):
+def test_bad_body_is_never_an_internal_error(call: Call, active_or_any: str, body: str, route: tuple[str, str]):
     answer = call(route[0], route[1], body)
     assert answer.status < 500
 
@@ -222,6 +223,6 @@ def active_or_any(active_stream: str) -> str:
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "multipart/form-data", ";;", "é"])
-def test_missing_body_is_refused_for_any_content_type(call: Any, active_stream: str, content_type: str):
+def test_missing_body_is_refused_for_any_content_type(call: Call, active_stream: str, content_type: str):
     answer = call("POST", f"{active_stream}/scale", headers={"Content-Type": content_type})
     assert (answer.status, answer.code) == (400, "invalid_request")

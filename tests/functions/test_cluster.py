@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import store_tasks
@@ -24,7 +25,7 @@ LEASE_OVER_MS = 12_001
 
 
 @pytest.fixture
-def clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+def clock(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """Two stores have just registered."""
     made = ManualClock()
     monkeypatch.setattr(wiring, "clock", lambda: made)
@@ -38,7 +39,7 @@ def tick() -> None:
     assert TICK_WORK["failed-stores"](0) is False
 
 
-def claim(world: Any, container: int, store_id: str) -> None:
+def claim(world: FunctionWorld, container: int, store_id: str) -> None:
     body = claim_body(ContainerClaim(store_id, "10.0.0.1", 9, "use1-az1"))
     world.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), body))
 
@@ -65,7 +66,7 @@ def test_the_tick_has_one_bucket():
     assert (declared.every_s, declared.buckets) == (10, 1)
 
 
-def test_a_cluster_that_is_not_there_yet(call: Any):
+def test_a_cluster_that_is_not_there_yet(call: Call):
     assert call("GET", "/v1/cluster").body == {"mapVersion": None, "containerCount": 8, "stores": []}
     containers = call("GET", "/v1/cluster/containers").body
     assert containers["mapVersion"] is None
@@ -81,7 +82,7 @@ def test_a_cluster_that_is_not_there_yet(call: Any):
     }
 
 
-def test_stores_and_containers_through_a_loss(call: Any, world: Any, clock: ManualClock):
+def test_stores_and_containers_through_a_loss(call: Call, world: FunctionWorld, clock: ManualClock):
     tick()
     claim(world, 0, "store-0")
     claim(world, 1, "store-1")
@@ -128,7 +129,7 @@ def test_stores_and_containers_through_a_loss(call: Any, world: Any, clock: Manu
 
 
 def test_an_event_of_a_stopped_task_moves_its_containers_at_once(
-    call: Any, world: Any, clock: ManualClock, context: Any
+    call: Call, world: FunctionWorld, clock: ManualClock, context: FunctionContext
 ):
     tick()
     claim(world, 1, "store-1")
@@ -144,21 +145,22 @@ def test_an_event_of_a_stopped_task_moves_its_containers_at_once(
 @pytest.mark.parametrize(
     "event", [{}, {"detail": None}, stopped(7), stopped(TASK) | {"detail": {"taskArn": TASK, "lastStatus": "RUNNING"}}]
 )
-def test_what_is_no_event_of_a_stopped_task_is_refused(event: dict[str, Any], context: Any):
+def test_what_is_no_event_of_a_stopped_task_is_refused(event: dict[str, Any], context: FunctionContext):
     with pytest.raises(InvalidRequestError):
         store_tasks.handler(event, context)
 
 
-def test_the_client_reads_what_the_api_says(call: Any, world: Any, clock: ManualClock):
+@pytest.mark.anyio
+async def test_the_client_reads_what_the_api_says(call: Call, world: FunctionWorld, clock: ManualClock):
     class Api:
         async def request(self, method: str, path: str) -> Any:
             return call(method, path).body
 
     admin = AsyncClusterAdmin(Api())  # type: ignore[arg-type]
-    assert asyncio.run(admin.get()).map_version is None
+    assert (await admin.get()).map_version is None
     tick()
     claim(world, 3, "store-1")
-    cluster, containers = asyncio.run(admin.get()), asyncio.run(admin.containers())
+    cluster, containers = await admin.get(), await admin.containers()
     assert [(each.store_id, each.state, each.task, len(each.containers)) for each in cluster.stores] == [
         ("store-0", "SERVING", None, 4),
         ("store-1", "SERVING", TASK, 4),

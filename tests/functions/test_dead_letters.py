@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import dead_letters, stream_requests, ticks
@@ -33,7 +35,7 @@ def record(body: Any, queue: Queue, *, dead: bool = False, received: int = 1) ->
     }
 
 
-def failures(handler: Any, context: Any, one: dict[str, Any]) -> int:
+def failures(handler: Any, context: FunctionContext, one: dict[str, Any]) -> int:
     return len(handler({"Records": [one]}, context)["batchItemFailures"])
 
 
@@ -43,7 +45,7 @@ class DownProcessor:
 
 
 @pytest.fixture
-def scaling(active_stream: str, call: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def scaling(active_stream: str, call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The message of a scale of s/t that no processor can do."""
     assert call("POST", f"{active_stream}/scale", SCALE).status == 202
     (message,) = world.queue.receive()
@@ -53,12 +55,12 @@ def scaling(active_stream: str, call: Any, world: Any, monkeypatch: pytest.Monke
     return message.body
 
 
-def die(body: Any, context: Any) -> None:
+def die(body: Any, context: FunctionContext) -> None:
     last = record(body, REQUESTS_QUEUE, received=REQUESTS_QUEUE.max_receive_count)
     assert failures(stream_requests.handler, context, last) == 1
 
 
-def test_the_last_delivery_writes_the_letter(call: Any, context: Any, scaling: Any, active_stream: str):
+def test_the_last_delivery_writes_the_letter(call: Call, context: FunctionContext, scaling: Any, active_stream: str):
     die(scaling, context)
     (letter,) = call("GET", LETTERS).body["letters"]
     assert letter["cause"] == {"code": "unavailable", "message": "no segment store answers"}
@@ -69,14 +71,16 @@ def test_the_last_delivery_writes_the_letter(call: Any, context: Any, scaling: A
     assert call("GET", active_stream).body["state"] == "ACTIVE"
 
 
-def test_dead_letter_queue_does_not_change_a_letter(call: Any, context: Any, scaling: Any):
+def test_dead_letter_queue_does_not_change_a_letter(call: Call, context: FunctionContext, scaling: Any):
     die(scaling, context)
     before = call("GET", LETTERS).body
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE, dead=True, received=11)) == 0
     assert call("GET", LETTERS).body == before
 
 
-def test_dead_letter_queue_writes_a_missing_letter(call: Any, context: Any, scaling: Any, active_stream: str):
+def test_dead_letter_queue_writes_a_missing_letter(
+    call: Call, context: FunctionContext, scaling: Any, active_stream: str
+):
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE, dead=True, received=11)) == 0
     (letter,) = call("GET", LETTERS).body["letters"]
     assert (letter["cause"]["code"], letter["status"]) == ("processor_died", "UNDONE")
@@ -84,26 +88,26 @@ def test_dead_letter_queue_writes_a_missing_letter(call: Any, context: Any, scal
 
 
 @pytest.mark.parametrize("body", ["not json", "[]", "[" * 50_000])
-def test_unreadable_message_is_kept(call: Any, context: Any, scaling: Any, body: str):
+def test_unreadable_message_is_kept(call: Call, context: FunctionContext, scaling: Any, body: str):
     die(body, context)
     (letter,) = call("GET", LETTERS).body["letters"]
     assert (letter["status"], letter["cause"]["code"]) == ("UNPROCESSED", "invalid_request")
     assert letter["message"] == body[: 16 * 1024]
 
 
-def test_a_tick_that_fails_for_the_last_time_is_kept(call: Any, context: Any, scaling: Any):
+def test_a_tick_that_fails_for_the_last_time_is_kept(call: Call, context: FunctionContext, scaling: Any):
     last = record({"kind": "none"}, TICKS_QUEUE, received=TICKS_QUEUE.max_receive_count)
     assert failures(ticks.handler, context, last) == 1
     (letter,) = call("GET", LETTERS).body["letters"]
     assert (letter["queue"], letter["status"]) == (TICKS_QUEUE.name, "UNPROCESSED")
 
 
-def test_message_of_an_unknown_queue_is_kept(context: Any, scaling: Any):
+def test_message_of_an_unknown_queue_is_kept(context: FunctionContext, scaling: Any):
     assert failures(dead_letters.handler, context, record(scaling, REQUESTS_QUEUE)) == 1
 
 
 def test_dead_letter_queue_keeps_message_while_store_is_down(
-    world: Any, context: Any, scaling: Any, monkeypatch: pytest.MonkeyPatch
+    world: FunctionWorld, context: FunctionContext, scaling: Any, monkeypatch: pytest.MonkeyPatch
 ):
     class Away:
         def get(self, key: Any) -> None:
@@ -116,7 +120,7 @@ def test_dead_letter_queue_keeps_message_while_store_is_down(
     assert world.contents() == before
 
 
-def test_replay_and_drop(call: Any, context: Any, scaling: Any, world: Any, active_stream: str):
+def test_replay_and_drop(call: Call, context: FunctionContext, scaling: Any, world: FunctionWorld, active_stream: str):
     die(scaling, context)
     path = f"{LETTERS}/{call('GET', LETTERS).body['letters'][0]['letter']}"
     replayed = call("POST", f"{path}/replay")
@@ -129,11 +133,11 @@ def test_replay_and_drop(call: Any, context: Any, scaling: Any, world: Any, acti
 
 
 @pytest.mark.parametrize(("method", "suffix"), [("GET", ""), ("DELETE", ""), ("POST", "/replay")])
-def test_bad_ids(call: Any, method: str, suffix: str):
+def test_bad_ids(call: Call, method: str, suffix: str):
     assert call(method, f"{LETTERS}/{NOWHERE}{suffix}").code == "not_found"
     assert call(method, f"{LETTERS}/not-an-id{suffix}").code == "invalid_request"
 
 
-def test_bad_pages(call: Any):
+def test_bad_pages(call: Call):
     assert call("GET", LETTERS, continuationToken="a/b").status == 400
     assert call("GET", LETTERS, limit="0").status == 400

@@ -7,6 +7,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 from stream_world import Calls, WatchedStore
 
 from functions import wiring
@@ -16,7 +18,7 @@ from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 
 
 @pytest.fixture
-def calls(world: Any, monkeypatch: pytest.MonkeyPatch) -> Calls:
+def calls(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Counts the requests of functions to the metadata store."""
     calls = Calls()
     watched = WatchedStore(world.store, calls)
@@ -26,14 +28,14 @@ def calls(world: Any, monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 @pytest.fixture
-def recorded(world: Any) -> None:
+def recorded(world: FunctionWorld) -> None:
     """The deployment has begun with its present settings."""
     check_fixed_setting(world.store, FixedSetting.CONTAINERS, topology.CONTAINER_COUNT)
     check_fixed_setting(world.store, FixedSetting.BUCKETS, topology.BUCKET_COUNT)
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_process_asks_once(call: Any, calls: Calls):
+def test_a_process_asks_once(call: Call, calls: Calls):
     counts = []
     for _ in range(3):
         assert call("GET", "/v1/scopes").status == 200
@@ -57,7 +59,9 @@ def _change(setting: FixedSetting, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("setting", FixedSetting)
-def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch, setting: FixedSetting):
+def test_a_changed_setting_is_refused(
+    call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch, setting: FixedSetting
+):
     began_with = _change(setting, monkeypatch)
     before = world.contents()
     for _ in range(2):
@@ -68,7 +72,7 @@ def test_a_changed_setting_is_refused(call: Any, world: Any, monkeypatch: pytest
     monkeypatch.undo()
 
 
-def test_a_setting_that_is_recorded_later_is_found(call: Any, world: Any, calls: Calls):
+def test_a_setting_that_is_recorded_later_is_found(call: Call, world: FunctionWorld, calls: Calls):
     """A function that may only read records nothing: ticks and stores do."""
     assert call("GET", "/v1/scopes").status == 200
     assert set(calls.counts) == {"read", "query"}
@@ -109,14 +113,16 @@ def test_a_message_stays_in_the_queue_while_a_setting_is_changed(
     processor: ModuleType,
     message: dict[str, Any],
     setting: FixedSetting,
-    world: Any,
-    context: Any,
+    world: FunctionWorld,
+    context: FunctionContext,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Also at its last delivery: no letter is written, and nothing is undone."""
     logged: list[str] = []
     monkeypatch.setattr(batches, "_try_again_soon", lambda _records: None)
-    monkeypatch.setattr(batches.logger, "error", lambda text, *values, **_: logged.append(text % values))
+    monkeypatch.setattr(
+        "functions.processors.batches.logger.error", lambda text, *values, **_: logged.append(text % values)
+    )
     began_with = _change(setting, monkeypatch)
     before = world.contents()
     for _ in range(2):
@@ -132,7 +138,7 @@ def test_a_message_stays_in_the_queue_while_a_setting_is_changed(
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_queue_processor_asks_once(context: Any, calls: Calls):
+def test_a_queue_processor_asks_once(context: FunctionContext, calls: Calls):
     counts = []
     message = _message(topology.REQUESTS_QUEUE, _REQUEST)
     for _ in range(3):

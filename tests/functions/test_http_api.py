@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from lambda_context import FunctionContext
 
 from functions.http_api import REQUEST_BODY_BYTES_MAX, http_api, lambda_handler
 
@@ -31,7 +32,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
 
 
-def test_unexpected_exception_is_answered_without_its_text(context: Any):
+def test_unexpected_exception_is_answered_without_its_text(context: FunctionContext):
     api = http_api()
 
     @api.get("/fails")
@@ -44,7 +45,7 @@ def test_unexpected_exception_is_answered_without_its_text(context: Any):
     assert "hunter2" not in answer["body"]
 
 
-def test_invalid_response_is_an_internal_error(context: Any):
+def test_invalid_response_is_an_internal_error(context: FunctionContext):
     api = http_api()
 
     @api.get("/wrong")
@@ -54,7 +55,7 @@ def test_invalid_response_is_an_internal_error(context: Any):
     assert lambda_handler(api)(event("GET", "/wrong"), context)["statusCode"] == 500
 
 
-def test_unknown_route_has_the_error_shape_of_the_api(context: Any):
+def test_unknown_route_has_the_error_shape_of_the_api(context: FunctionContext):
     answer = lambda_handler(http_api())(event("GET", "/nowhere"), context)
     assert answer["statusCode"] == 404
     assert json.loads(answer["body"])["error"]["code"] == "no_such_route"
@@ -70,20 +71,20 @@ def _echo() -> Any:
     return lambda_handler(api)
 
 
-def test_a_body_in_base64_is_decoded(context: Any):
+def test_a_body_in_base64_is_decoded(context: FunctionContext):
     body = base64.b64encode(b'{"a": 1}').decode()
     answer = _echo()(event("POST", "/echo", body=body, isBase64Encoded=True), context)
     assert json.loads(answer["body"]) == {"a": 1}
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"a": "\xc3"}'])
-def test_body_that_is_not_utf8_is_refused(context: Any, body: bytes):
+def test_body_that_is_not_utf8_is_refused(context: FunctionContext, body: bytes):
     answer = _echo()(event("POST", "/echo", body=base64.b64encode(body).decode(), isBase64Encoded=True), context)
     assert answer["statusCode"] == 400
 
 
 @pytest.mark.parametrize("encoded", [True, False])
-def test_the_limit_of_a_body_is_exact(context: Any, encoded: bool):
+def test_the_limit_of_a_body_is_exact(context: FunctionContext, encoded: bool):
     for size, status in ((REQUEST_BODY_BYTES_MAX, 200), (REQUEST_BODY_BYTES_MAX + 1, 413)):
         text = json.dumps({"a": ""})
         text = text.replace('""', '"' + "x" * (size - len(text)) + '"')
@@ -93,7 +94,7 @@ def test_the_limit_of_a_body_is_exact(context: Any, encoded: bool):
         assert answer["statusCode"] == status
 
 
-def test_requests_at_the_same_time_do_not_see_each_other(context: Any):
+def test_requests_at_the_same_time_do_not_see_each_other(context: FunctionContext):
     api = http_api()
     both_inside = threading.Barrier(2, timeout=30)
 

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import tables
@@ -27,12 +29,12 @@ ASKED = {
 
 
 @pytest.fixture
-def scope(call: Any) -> None:
+def scope(call: Call) -> None:
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).status == 201
 
 
 @pytest.mark.usefixtures("scope")
-def test_create_get_and_delete_a_table(call: Any, world: Any):
+def test_create_get_and_delete_a_table(call: Call, world: FunctionWorld):
     created = call("POST", TABLES, ASKED)
     assert (created.status, created.body["state"]) == (201, "CREATING")
     assert call("GET", f"{TABLES}/k/segments").status == 404
@@ -59,7 +61,7 @@ def test_create_get_and_delete_a_table(call: Any, world: Any):
 
 
 @pytest.mark.usefixtures("scope")
-def test_tables_by_page(call: Any):
+def test_tables_by_page(call: Call):
     for name in ("c", "a", "b"):
         assert call("POST", TABLES, ASKED | {"tableName": name}).status == 201
     first = call("GET", TABLES, limit="2").body
@@ -70,7 +72,7 @@ def test_tables_by_page(call: Any):
 
 
 @pytest.mark.usefixtures("scope")
-def test_where_a_segment_is(call: Any, world: Any):
+def test_where_a_segment_is(call: Call, world: FunctionWorld):
     assert call("GET", f"{TABLES}/k/segments/0/endpoint").status == 503
     container = container_of_segment("s/k_kvtable/0.#epoch.0", CONTAINER_COUNT)
     claim = claim_body(ContainerClaim("store-0", "store.test", 12345, "local"))
@@ -96,14 +98,14 @@ def test_where_a_segment_is(call: Any, world: Any):
         ({"colour": "red"}, "invalid_request"),
     ],
 )
-def test_bad_input_changes_nothing(call: Any, world: Any, wrong: dict[str, Any], code: str):
+def test_bad_input_changes_nothing(call: Call, world: FunctionWorld, wrong: dict[str, Any], code: str):
     before = world.contents()
     answer = call("POST", TABLES, ASKED | wrong)
     assert (answer.status, answer.code) == (400, code)
     assert world.contents() == before
 
 
-def _deliver(world: Any, context: Any, received: int) -> int:
+def _deliver(world: FunctionWorld, context: FunctionContext, received: int) -> int:
     """How many messages are to come again."""
     (message,) = world.queue.receive()
     record = {
@@ -118,7 +120,7 @@ def _deliver(world: Any, context: Any, received: int) -> int:
 
 
 @pytest.mark.usefixtures("scope")
-def test_processor_executes_queued_requests(call: Any, world: Any, context: Any):
+def test_processor_executes_queued_requests(call: Call, world: FunctionWorld, context: FunctionContext):
     call("POST", TABLES, ASKED)
     assert _deliver(world, context, 1) == 0
     assert call("GET", f"{TABLES}/k").body["state"] == "ACTIVE"
@@ -132,7 +134,9 @@ class DownStores(MemorySegmentStores):
 
 
 @pytest.mark.usefixtures("scope")
-def test_dead_letter_of_a_table_keeps_the_request(call: Any, world: Any, context: Any, monkeypatch: pytest.MonkeyPatch):
+def test_dead_letter_of_a_table_keeps_the_request(
+    call: Call, world: FunctionWorld, context: FunctionContext, monkeypatch: pytest.MonkeyPatch
+):
     call("POST", TABLES, ASKED)
     wiring.forget_services()
     monkeypatch.setattr(wiring, "segment_stores", DownStores)

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import stream_requests
@@ -38,7 +40,7 @@ def stores_down(active_stream: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return active_stream
 
 
-def deliver(world: Any, context: Any, body: Any = None, *, received: int) -> int:
+def deliver(world: FunctionWorld, context: FunctionContext, body: Any = None, *, received: int) -> int:
     """Deliver the one queued message, or `body`; how many messages are to come again."""
     if body is None:
         (message,) = world.queue.receive()
@@ -55,7 +57,9 @@ def deliver(world: Any, context: Any, body: Any = None, *, received: int) -> int
     return len(stream_requests.handler({"Records": [record]}, context)["batchItemFailures"])
 
 
-def test_dead_letter_rolls_back_a_scale_that_never_started(stores_down: str, world: Any, call: Any, context: Any):
+def test_dead_letter_rolls_back_a_scale_that_never_started(
+    stores_down: str, world: FunctionWorld, call: Call, context: FunctionContext
+):
     assert call("POST", f"{stores_down}/scale", SCALE).status == 202
     assert deliver(world, context, received=LAST) == 1
     assert call("GET", stores_down).body["state"] == "ACTIVE"
@@ -63,13 +67,17 @@ def test_dead_letter_rolls_back_a_scale_that_never_started(stores_down: str, wor
     assert call("PUT", f"{stores_down}/state", {"streamState": "SEALED"}).status == 202
 
 
-def test_before_the_last_delivery_a_scale_is_tried_again(stores_down: str, world: Any, call: Any, context: Any):
+def test_before_the_last_delivery_a_scale_is_tried_again(
+    stores_down: str, world: FunctionWorld, call: Call, context: FunctionContext
+):
     assert call("POST", f"{stores_down}/scale", SCALE).status == 202
     assert deliver(world, context, received=LAST - 1) == 1
     assert call("GET", stores_down).body["state"] == "SCALING"
 
 
-def test_the_dead_letter_of_one_scale_does_not_end_another(stores_down: str, world: Any, call: Any, context: Any):
+def test_the_dead_letter_of_one_scale_does_not_end_another(
+    stores_down: str, world: FunctionWorld, call: Call, context: FunctionContext
+):
     assert call("POST", f"{stores_down}/scale", SCALE).status == 202
     (message,) = world.queue.receive()
     world.queue.acknowledge(message.receipt)
@@ -80,7 +88,9 @@ def test_the_dead_letter_of_one_scale_does_not_end_another(stores_down: str, wor
     assert call("GET", stores_down).body["state"] == "SCALING"
 
 
-def test_request_without_rollback_stays_for_the_sweeper(stores_down: str, world: Any, call: Any, context: Any):
+def test_request_without_rollback_stays_for_the_sweeper(
+    stores_down: str, world: FunctionWorld, call: Call, context: FunctionContext
+):
     assert call("PUT", f"{stores_down}/state", {"streamState": "SEALED"}).status == 202
     before = {name: repr(partition) for name, partition in world.store._partitions.items()}
     assert deliver(world, context, received=LAST) == 1
@@ -89,7 +99,7 @@ def test_request_without_rollback_stays_for_the_sweeper(stores_down: str, world:
     assert call("GET", stores_down).body["state"] == "SEALING"
 
 
-def test_malformed_message_becomes_a_dead_letter(stores_down: str, world: Any, context: Any):
+def test_malformed_message_becomes_a_dead_letter(stores_down: str, world: FunctionWorld, context: FunctionContext):
     assert deliver(world, context, {"kind": "other"}, received=LAST) == 1
 
 

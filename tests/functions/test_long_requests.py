@@ -7,10 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld, StreamBody
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import aborts, commits, stream_requests
@@ -73,7 +74,7 @@ class SlowStore:
 class Processor:
     """The function behind the queue of requests, stopped by Lambda when its time is over."""
 
-    def __init__(self, world: Any, clock: ManualClock) -> None:
+    def __init__(self, world: FunctionWorld, clock: ManualClock) -> None:
         self._queue: MemoryRequestQueue = world.queue
         self._clock = clock
         self.invocations = 0
@@ -115,14 +116,8 @@ class HangingStore:
         return getattr(self._inner, name)
 
 
-def _context(clock: ManualClock, end_s: float) -> Any:
-    return SimpleNamespace(
-        function_name="f",
-        memory_limit_in_mb=512,
-        invoked_function_arn="arn:aws:lambda:f",
-        aws_request_id="r-1",
-        get_remaining_time_in_millis=lambda: round((end_s - clock.monotonic_s()) * 1000),
-    )
+def _context(clock: ManualClock, end_s: float) -> FunctionContext:
+    return FunctionContext(lambda: round((end_s - clock.monotonic_s()) * 1000))
 
 
 def _record(identifier: str, group: str, body: Any, queue: str = "headrace-requests.fifo") -> dict[str, Any]:
@@ -147,14 +142,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 
 @pytest.fixture
-def stores(world: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SlowStores:
+def stores(world: FunctionWorld, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SlowStores:
     made = SlowStores(world.segment_stores, clock)
     monkeypatch.setattr(wiring, "segment_stores", lambda: made)
     return made
 
 
 @pytest.fixture
-def slow_metadata(world: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_metadata(world: FunctionWorld, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "metadata_store", lambda: SlowStore(world.store, clock))
     wiring.forget_services()
 
@@ -170,7 +165,7 @@ def _epochs(first: Epoch) -> list[Epoch]:
 
 
 def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
-    world: Any, clock: ManualClock, stores: SlowStores, active_stream: str, call: Any, slow_metadata: None
+    world: FunctionWorld, clock: ManualClock, stores: SlowStores, active_stream: str, call: Call, slow_metadata: None
 ):
     stored = StreamRecords(world.store).find("s", "t")
     assert stored is not None
@@ -195,7 +190,7 @@ def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
 
 
 def test_sealing_aborts_2_000_transactions_of_1_000_segments(
-    world: Any, clock: ManualClock, stores: SlowStores, call: Any, fixed_stream: Any
+    world: FunctionWorld, clock: ManualClock, stores: SlowStores, call: Call, fixed_stream: StreamBody
 ):
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).status == 201
     assert call("POST", "/v1/scopes/s/streams", fixed_stream(segments=SEGMENTS)).status == 201
@@ -213,7 +208,7 @@ def test_sealing_aborts_2_000_transactions_of_1_000_segments(
 
 
 def test_a_busy_stream_is_no_failure_of_its_commits(
-    world: Any, active_stream: str, clock: ManualClock, call: Any, monkeypatch: pytest.MonkeyPatch
+    world: FunctionWorld, active_stream: str, clock: ManualClock, call: Call, monkeypatch: pytest.MonkeyPatch
 ):
     """As many runs as marks, as if one came during each: the message goes on in others when its time is over."""
     monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 1)
@@ -242,7 +237,7 @@ def test_a_busy_stream_is_no_failure_of_its_commits(
     assert messages > 1
 
 
-def _aborts(world: Any, count: int) -> list[dict[str, Any]]:
+def _aborts(world: FunctionWorld, count: int) -> list[dict[str, Any]]:
     """Transactions that are marked for abort, and the records of their messages: a group each."""
     records = []
     for identifier in range(count):
@@ -255,7 +250,12 @@ def _aborts(world: Any, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("groups", "share"), [(10, GROUP_SHARE), (1, 1.0)])
 def test_a_hanging_store_takes_the_time_of_its_group_only(
-    world: Any, active_stream: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, groups: int, share: float
+    world: FunctionWorld,
+    active_stream: str,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: int,
+    share: float,
 ):
     """The batch is reported when the share of the hanging group is over; a group by itself has all of the time."""
     records = _aborts(world, groups)
@@ -297,7 +297,7 @@ class OneStoreAway:
 
 
 def test_a_dead_store_does_not_stall_unrelated_aborts(
-    world: Any, active_stream: str, context: Any, monkeypatch: pytest.MonkeyPatch
+    world: FunctionWorld, active_stream: str, context: FunctionContext, monkeypatch: pytest.MonkeyPatch
 ):
     records = _aborts(world, 10)
     stores = OneStoreAway(world.segment_stores, f"{0:032x}", others=9)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from functions_in_memory import FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import stream_requests, tick_work
@@ -43,14 +45,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 
 @pytest.fixture
-def client(world: Any, monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> Client:
     """Behind the real adapter."""
     made = Client()
     monkeypatch.setattr(wiring, "request_queue", lambda: SqsRequestQueue("url", made))  # type: ignore[arg-type]
     return made
 
 
-def test_a_tick_sends_what_waits_for_its_message(world: Any, clock: ManualClock, client: Client):
+def test_a_tick_sends_what_waits_for_its_message(world: FunctionWorld, clock: ManualClock, client: Client):
     world.store.write(create_intent_write(INTENT))
     clock.advance(tick_work.RESEND_AFTER_MS + 1)
     assert tick_work.TICK_WORK["resend-intents"](bucket_of_stream("s/t", topology.BUCKET_COUNT)) is False
@@ -76,15 +78,9 @@ def test_what_is_left_over_is_queued(
     assert [json.loads(one["MessageBody"]) for one in client.sent] == [body]
 
 
-def _context(clock: ManualClock) -> Any:
+def _context(clock: ManualClock) -> FunctionContext:
     end_s = clock.monotonic_s() + FUNCTION_S
-    return SimpleNamespace(
-        function_name="f",
-        memory_limit_in_mb=512,
-        invoked_function_arn="arn:aws:lambda:f",
-        aws_request_id="r-1",
-        get_remaining_time_in_millis=lambda: round((end_s - clock.monotonic_s()) * 1000),
-    )
+    return FunctionContext(lambda: round((end_s - clock.monotonic_s()) * 1000))
 
 
 def _record(body: Any) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld, StreamBody
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import schedule_ticks, stream_requests, ticks
@@ -105,14 +107,16 @@ def failed(response: dict[str, Any]) -> list[str]:
     return [one["itemIdentifier"] for one in response["batchItemFailures"]]
 
 
-def test_a_failure_stops_its_stream_and_no_other(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+def test_a_failure_stops_its_stream_and_no_other(processor: FakeProcessor, sqs: FakeSqs, context: FunctionContext):
     processor.failures["bad"] = UnavailableError("store restarts")
     event = {"Records": [record("1", "bad"), record("2", "good"), record("3", "bad"), record("4", "good")]}
     assert failed(stream_requests.handler(event, context)) == ["1", "3"]
     assert processor.worked == ["2", "4"]
 
 
-def test_failed_messages_of_a_group_get_one_short_delay(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+def test_failed_messages_of_a_group_get_one_short_delay(
+    processor: FakeProcessor, sqs: FakeSqs, context: FunctionContext
+):
     processor.failures["bad"] = UnavailableError("store restarts")
     event = {"Records": [record("1", "bad", received=4), record("2", "bad", received=1)]}
     stream_requests.handler(event, context)
@@ -120,18 +124,22 @@ def test_failed_messages_of_a_group_get_one_short_delay(processor: FakeProcessor
 
 
 @pytest.mark.parametrize("body", ["not json", "[]", "[" * 100_000])
-def test_malformed_message_fails_alone(processor: FakeProcessor, context: Any, body: str):
+def test_malformed_message_fails_alone(processor: FakeProcessor, context: FunctionContext, body: str):
     event = {"Records": [record("1", "x", body=body), record("2", "good")]}
     assert failed(stream_requests.handler(event, context)) == ["1"]
 
 
 @pytest.mark.parametrize("error", [CorruptError("bits"), RuntimeError("bug")])
-def test_batch_of_failures_is_reported_and_not_raised(processor: FakeProcessor, context: Any, error: Exception):
+def test_batch_of_failures_is_reported_and_not_raised(
+    processor: FakeProcessor, context: FunctionContext, error: Exception
+):
     processor.failures["bad"] = error
     assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
 
 
-def test_report_is_complete_if_the_queue_does_not_answer(processor: FakeProcessor, sqs: FakeSqs, context: Any):
+def test_report_is_complete_if_the_queue_does_not_answer(
+    processor: FakeProcessor, sqs: FakeSqs, context: FunctionContext
+):
     processor.failures["bad"] = UnavailableError("store restarts")
     sqs.refuse = True
     assert failed(stream_requests.handler({"Records": [record("1", "bad")]}, context)) == ["1"]
@@ -148,7 +156,7 @@ def _ticks_of_a_minute(sqs: FakeSqs) -> Counter[tuple[str, int]]:
     return Counter(parse_tick(json.loads(one["MessageBody"])) for one in sqs.sent)
 
 
-def test_a_minute_has_all_ticks_that_are_due_in_it(sqs: FakeSqs, context: Any):
+def test_a_minute_has_all_ticks_that_are_due_in_it(sqs: FakeSqs, context: FunctionContext):
     assert schedule_ticks.handler({}, context) == {"sent": len(sqs.sent)}
     assert len({one["Id"] for one in sqs.sent}) == len(sqs.sent)
     assert all(0 <= one["DelaySeconds"] <= SQS_DELAY_MAX_S for one in sqs.sent)
@@ -181,7 +189,7 @@ def test_lease_is_longer_than_the_time_out_of_its_function():
 
 @pytest.mark.parametrize("more", [True, False])
 def test_a_tick_that_left_work_undone_is_queued_again(
-    sqs: FakeSqs, context: Any, monkeypatch: pytest.MonkeyPatch, more: bool
+    sqs: FakeSqs, context: FunctionContext, monkeypatch: pytest.MonkeyPatch, more: bool
 ):
     worked: list[int] = []
 
@@ -197,7 +205,7 @@ def test_a_tick_that_left_work_undone_is_queued_again(
 
 
 def test_a_changed_number_of_buckets_fails_every_tick(
-    world: Any, sqs: FakeSqs, context: Any, monkeypatch: pytest.MonkeyPatch
+    world: FunctionWorld, sqs: FakeSqs, context: FunctionContext, monkeypatch: pytest.MonkeyPatch
 ):
     """Also those of the processes that follow; with the former number the work goes on."""
     worked: list[int] = []
@@ -211,14 +219,19 @@ def test_a_changed_number_of_buckets_fails_every_tick(
     assert worked == [3, 3]
 
 
-def test_ticks_that_were_refused_fail_the_schedule(sqs: FakeSqs, context: Any):
+def test_ticks_that_were_refused_fail_the_schedule(sqs: FakeSqs, context: FunctionContext):
     sqs.refuse = True
     with pytest.raises(UnavailableError, match="refused"):
         schedule_ticks.handler({}, context)
 
 
 def test_a_tick_sends_lost_intents_of_its_bucket_again(
-    sqs: FakeSqs, world: Any, call: Any, fixed_stream: Any, context: Any, monkeypatch: pytest.MonkeyPatch
+    sqs: FakeSqs,
+    world: FunctionWorld,
+    call: Call,
+    fixed_stream: StreamBody,
+    context: FunctionContext,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     call("POST", "/v1/scopes", {"scopeName": "s"})
     call("POST", "/v1/scopes/s/streams", fixed_stream())

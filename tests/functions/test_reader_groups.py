@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
 
 GROUPS = "/v1/scopes/s/reader-groups"
 GROUP = f"{GROUPS}/g"
@@ -23,14 +24,14 @@ pytestmark = pytest.mark.usefixtures("active_stream")
 
 
 @pytest.fixture
-def group(call: Any, world: Any, active_stream: str) -> dict[str, Any]:
+def group(call: Call, world: FunctionWorld, active_stream: str) -> dict[str, Any]:
     """The ACTIVE group `g`, a subscriber of the stream s/t, as the API shows it."""
     assert call("POST", GROUPS, ASKED).status == 201
     world.work()
     return dict(call("GET", GROUP).body)
 
 
-def test_a_life(call: Any, world: Any):
+def test_a_life(call: Call, world: FunctionWorld):
     created = call("POST", GROUPS, ASKED)
     assert (created.status, created.body["state"]) == (201, "CREATING")
     world.work()
@@ -69,16 +70,16 @@ def test_a_life(call: Any, world: Any):
     assert call("GET", GROUPS).body["readerGroups"] == []
 
 
-def test_a_group_that_exists_is_answered_as_it_is(call: Any, group: dict[str, Any]):
+def test_a_group_that_exists_is_answered_as_it_is(call: Call, group: dict[str, Any]):
     assert call("POST", GROUPS, ASKED | {"readerGroupId": OTHER_ID, "retentionType": "NONE"}).body == group
 
 
-def test_an_id_is_made_for_who_has_none(call: Any):
+def test_an_id_is_made_for_who_has_none(call: Call):
     created = call("POST", GROUPS, {key: value for key, value in ASKED.items() if key != "readerGroupId"})
     assert UUID(created.body["readerGroupId"]).version == 4
 
 
-def test_groups_by_page(call: Any):
+def test_groups_by_page(call: Call):
     for name in ("c", "a", "b"):
         assert call("POST", GROUPS, ASKED | {"readerGroupName": name}).status == 201
     first = call("GET", GROUPS, limit="2").body
@@ -87,7 +88,7 @@ def test_groups_by_page(call: Any):
     assert call("GET", "/v1/scopes/none/reader-groups").status == 404
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "name with a slash": ({"readerGroupName": "a/b"}, 400, "invalid_name"),
     "name of the system": ({"readerGroupName": "_g"}, 400, "invalid_name"),
     "no streams": ({"streams": []}, 400, "invalid_request"),
@@ -119,7 +120,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_changes_nothing(call: Any, world: Any, name: str):
+def test_bad_input_changes_nothing(call: Call, world: FunctionWorld, name: str):
     wrong, status, code = BAD[name]
     before = world.contents()
     answer = call("POST", GROUPS, ASKED | wrong)
@@ -127,7 +128,7 @@ def test_bad_input_changes_nothing(call: Any, world: Any, name: str):
     assert world.contents() == before
 
 
-def test_changes_by_who_does_not_know_the_group(call: Any, world: Any, group: dict[str, Any]):
+def test_changes_by_who_does_not_know_the_group(call: Call, world: FunctionWorld, group: dict[str, Any]):
     before = world.contents()
     change = {"readerGroupId": ID, "generation": 0, "streams": STREAMS}
     for answer in (

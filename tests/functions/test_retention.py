@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from functions_in_memory import FunctionWorld
 
 from functions import wiring
 from functions.processors.tick_work import TICK_WORK
@@ -17,7 +18,7 @@ BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
 
 
 @pytest.fixture
-def retained_stream(world: Any, call: Call, fixed_stream: Callable[..., dict[str, Any]]) -> str:
+def retained_stream(world: FunctionWorld, call: Call, fixed_stream: Callable[..., dict[str, Any]]) -> str:
     """Path of the stream s/t of one segment of which 100 bytes are to stay."""
     call("POST", "/v1/scopes", {"scopeName": "s"})
     policy = {"type": "LIMITED_SIZE_BYTES", "value": 100, "maxValue": 150}
@@ -40,7 +41,7 @@ class Later:
 
 
 @pytest.fixture
-def tick(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def tick(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Half an hour goes by, and retention has its tick."""
     ahead_ms = 0
 
@@ -56,7 +57,9 @@ def tick(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return run
 
 
-def test_from_a_policy_to_a_truncation(world: Any, call: Call, retained_stream: str, tick: Callable[[], None]):
+def test_from_a_policy_to_a_truncation(
+    world: FunctionWorld, call: Call, retained_stream: str, tick: Callable[[], None]
+):
     world.segment_stores.extend("s/t/0.#epoch.0", 60)
     tick()
     world.segment_stores.extend("s/t/0.#epoch.0", 120)
@@ -73,7 +76,7 @@ def test_from_a_policy_to_a_truncation(world: Any, call: Call, retained_stream: 
     assert told.body["oldestEventAfter"] > 0
 
 
-def test_the_next_truncation_is_told(world: Any, call: Call, retained_stream: str, tick: Callable[[], None]):
+def test_the_next_truncation_is_told(world: FunctionWorld, call: Call, retained_stream: str, tick: Callable[[], None]):
     call("PUT", f"{retained_stream}/subscribers/group", {})
     for length in (60, 80, 10):
         world.segment_stores.extend("s/t/0.#epoch.0", length)
@@ -87,7 +90,7 @@ def test_the_next_truncation_is_told(world: Any, call: Call, retained_stream: st
     assert "subscribers have read" in following["why"]
 
 
-def test_a_subscriber_from_beginning_to_end(world: Any, call: Call, active_stream: str):
+def test_a_subscriber_from_beginning_to_end(world: FunctionWorld, call: Call, active_stream: str):
     path = f"{active_stream}/subscribers"
     world.segment_stores.extend("s/t/0.#epoch.0", 60)
     made = call("PUT", f"{path}/s%2Fgroup", {"generation": 1})
@@ -127,7 +130,7 @@ def test_a_subscriber_from_beginning_to_end(world: Any, call: Call, active_strea
     ],
 )
 def test_what_is_wrong_is_refused_and_changes_nothing(
-    world: Any, call: Call, active_stream: str, method: str, rest: str, body: Any, status: int, code: str
+    world: FunctionWorld, call: Call, active_stream: str, method: str, rest: str, body: Any, status: int, code: str
 ):
     call("PUT", f"{active_stream}/subscribers/known", {"generation": 3})
     before = world.contents()

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import scaling_reports
@@ -84,7 +86,9 @@ def _report(segment: str, kind: Any = "hot") -> str:
     return json.dumps(report_message(ScalingReport(segment, kind, 5, 2)))
 
 
-def test_each_report_is_worked_on_and_only_the_failed_come_again(service: FakeService, sqs: FakeSqs, context: Any):
+def test_each_report_is_worked_on_and_only_the_failed_come_again(
+    service: FakeService, sqs: FakeSqs, context: FunctionContext
+):
     records = [
         _record("1", _report("s/t/0")),
         _record("2", _report("s/busy/0"), received=3),
@@ -103,7 +107,7 @@ def test_report_expires_before_it_becomes_a_dead_letter():
     assert REPORT_VALID_MS / 1000 <= COOLDOWN_S
 
 
-def test_the_service_scales_the_stream(world: Any, call: Any, sqs: FakeSqs, context: Any):
+def test_the_service_scales_the_stream(world: FunctionWorld, call: Call, sqs: FakeSqs, context: FunctionContext):
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).status == 201
     policy = {"type": "BY_RATE_IN_EVENTS_PER_SEC", "targetRate": 10, "scaleFactor": 2, "minSegments": 1}
     assert call("POST", "/v1/scopes/s/streams", {"streamName": "t", "scalingPolicy": policy}).status == 201

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functions_in_memory import Call, FunctionWorld, StreamBody
 
 
-def test_life_of_a_scope(call: Any):
+def test_life_of_a_scope(call: Call):
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).body == {"scopeName": "s"}
     assert call("GET", "/v1/scopes/s").body == {"scopeName": "s", "deleting": False}
     assert call("POST", "/v1/scopes", {"scopeName": "s"}).code == "already_exists"
@@ -14,7 +14,7 @@ def test_life_of_a_scope(call: Any):
     assert call("GET", "/v1/scopes/s").status == 404
 
 
-def test_scopes_by_page(call: Any):
+def test_scopes_by_page(call: Call):
     for name in ("c", "a", "b"):
         call("POST", "/v1/scopes", {"scopeName": name})
     first = call("GET", "/v1/scopes", limit="2").body
@@ -24,12 +24,12 @@ def test_scopes_by_page(call: Any):
     assert rest["continuationToken"] is None
 
 
-def test_a_scope_with_streams_is_not_deleted(call: Any, active_stream: str):
+def test_a_scope_with_streams_is_not_deleted(call: Call, active_stream: str):
     answer = call("DELETE", "/v1/scopes/s")
     assert (answer.status, answer.code) == (412, "scope_not_empty")
 
 
-def test_a_scope_with_everything_in_it(call: Any, world: Any, active_stream: str):
+def test_a_scope_with_everything_in_it(call: Call, world: FunctionWorld, active_stream: str):
     answer = call("DELETE", "/v1/scopes/s", recursive="true")
     assert (answer.status, answer.body) == (202, {"scopeName": "s", "deleting": True})
     assert call("GET", "/v1/scopes/s").body == {"scopeName": "s", "deleting": True}
@@ -43,7 +43,7 @@ def test_a_scope_with_everything_in_it(call: Any, world: Any, active_stream: str
     assert world.segment_stores.names() == []
 
 
-def test_a_stream_is_created_with_everything_that_was_asked(call: Any, world: Any):
+def test_a_stream_is_created_with_everything_that_was_asked(call: Call, world: FunctionWorld):
     call("POST", "/v1/scopes", {"scopeName": "s"})
     asked = {
         "streamName": "t",
@@ -74,7 +74,7 @@ def test_a_stream_is_created_with_everything_that_was_asked(call: Any, world: An
     }
 
 
-def test_streams_by_tag_in_both_spellings(call: Any, world: Any, fixed_stream: Any):
+def test_streams_by_tag_in_both_spellings(call: Call, world: FunctionWorld, fixed_stream: StreamBody):
     call("POST", "/v1/scopes", {"scopeName": "s"})
     call("POST", "/v1/scopes/s/streams", fixed_stream("t", streamTags=["blue"]))
     call("POST", "/v1/scopes/s/streams", fixed_stream("u"))
@@ -87,7 +87,7 @@ def test_streams_by_tag_in_both_spellings(call: Any, world: Any, fixed_stream: A
     assert call("GET", "/v1/scopes/s/streams", tag="a", filter_type="tag", filter_value="b").status == 400
 
 
-def test_a_scale_runs_and_tells_how_far_it_is(call: Any, world: Any, active_stream: str):
+def test_a_scale_runs_and_tells_how_far_it_is(call: Call, world: FunctionWorld, active_stream: str):
     request = {"sealedSegments": [0], "newRanges": [{"low": 0.0, "high": 0.25}, {"low": 0.25, "high": 0.5}]}
     accepted = call("POST", f"{active_stream}/scale", request)
     assert accepted.status == 202
@@ -109,7 +109,7 @@ def test_a_scale_runs_and_tells_how_far_it_is(call: Any, world: Any, active_stre
     assert call("GET", f"{active_stream}/scale/2").body == {"epoch": 2, "status": "INVALID"}
 
 
-def test_a_stream_is_sealed_and_deleted(call: Any, world: Any, active_stream: str):
+def test_a_stream_is_sealed_and_deleted(call: Call, world: FunctionWorld, active_stream: str):
     for _ in range(2):
         sealing = call("PUT", f"{active_stream}/state", {"streamState": "SEALED"})
         assert (sealing.status, sealing.body) == (202, {"streamState": "SEALING"})

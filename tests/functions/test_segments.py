@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from functions_in_memory import Call, FunctionWorld
 
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
@@ -19,7 +18,7 @@ NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
 
 
 @pytest.fixture
-def scaled_stream(call: Any, world: Any, active_stream: str) -> str:
+def scaled_stream(call: Call, world: FunctionWorld, active_stream: str) -> str:
     """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
     world.segment_stores.extend("s/t/0.#epoch.0", 10)
     world.segment_stores.extend("s/t/1.#epoch.0", 20)
@@ -29,7 +28,7 @@ def scaled_stream(call: Any, world: Any, active_stream: str) -> str:
     return active_stream
 
 
-def test_segments_at_each_point(call: Any, scaled_stream: str):
+def test_segments_at_each_point(call: Call, scaled_stream: str):
     head = call("GET", f"{scaled_stream}/segments", at="head").body
     assert head == {
         "segments": [
@@ -47,7 +46,7 @@ def test_segments_at_each_point(call: Any, scaled_stream: str):
     assert [(one["segmentId"], one["startOffset"]) for one in first["segments"]] == [(0, -1), (1, -1)]
 
 
-def test_neighbours(call: Any, scaled_stream: str):
+def test_neighbours(call: Call, scaled_stream: str):
     following = call("GET", f"{scaled_stream}/segments/0/successors").body
     assert following == {
         "segments": [
@@ -74,7 +73,7 @@ def test_neighbours(call: Any, scaled_stream: str):
     assert call("GET", f"{scaled_stream}/segments/77/successors").status == 404
 
 
-def test_stream_cuts_and_what_lies_between(call: Any, scaled_stream: str):
+def test_stream_cuts_and_what_lies_between(call: Call, scaled_stream: str):
     head = call("GET", f"{scaled_stream}/stream-cut", at="head").body
     tail = call("GET", f"{scaled_stream}/stream-cut").body
     assert head["cut"] == {"0": 0, "1": 0}
@@ -88,7 +87,7 @@ def test_stream_cuts_and_what_lies_between(call: Any, scaled_stream: str):
     assert call("POST", f"{scaled_stream}/segments/between", {"from": None, "to": None}).body == between
 
 
-def test_the_endpoint_of_a_segment(call: Any, world: Any, active_stream: str):
+def test_the_endpoint_of_a_segment(call: Call, world: FunctionWorld, active_stream: str):
     unclaimed = call("GET", f"{active_stream}/segments/0/endpoint")
     assert (unclaimed.status, unclaimed.body["error"]["retry"]) == (503, "later")
     for container in range(CONTAINER_COUNT):
@@ -107,7 +106,7 @@ class FakeLinks:
 
 
 @pytest.fixture
-def with_history(world: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataStore:
+def with_history(world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataStore:
     service = HistoryService(world.store, FakeLinks())
     monkeypatch.setattr(wiring, "history_service", lambda: service)
     name = "s/t/0.#epoch.0"
@@ -116,7 +115,7 @@ def with_history(world: Any, monkeypatch: pytest.MonkeyPatch) -> MemoryMetadataS
     return world.store
 
 
-def test_chunks_are_clipped_to_the_range(call: Any, with_history: Any):
+def test_chunks_are_clipped_to_the_range(call: Call, with_history: MemoryMetadataStore):
     answer = call("GET", "/v1/scopes/s/streams/t/segments/0/chunks", **{"from": "4", "to": "12"}).body
     assert answer == {
         "chunks": [
@@ -140,6 +139,6 @@ def test_chunks_are_clipped_to_the_range(call: Any, with_history: Any):
     }
 
 
-def test_chunks_by_page(call: Any, with_history: Any):
+def test_chunks_by_page(call: Call, with_history: MemoryMetadataStore):
     answer = call("GET", "/v1/scopes/s/streams/t/segments/0/chunks", limit="1").body
     assert (len(answer["chunks"]), answer["storedUntil"], answer["next"]) == (1, 10, 10)

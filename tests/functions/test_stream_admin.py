@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
+from functions_in_memory import Call, FunctionWorld
 
 from headrace.client import admin as admin_module
 from headrace.client.admin import AsyncAdmin
@@ -16,13 +16,13 @@ from headrace.client.http_api import HttpApi
 from headrace.model.errors import IllegalStateError, InvalidRequestError, SealedError, TruncatedError
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType, ScalingPolicy
 
+pytestmark = pytest.mark.anyio
 NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
-Use = Callable[[AsyncAdmin], Awaitable[None]]
 
 
 @pytest.fixture
-def run(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], None]:
-    """`run(use)`: what is queued is worked on whenever the client waits."""
+async def admin(call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncAdmin]:
+    """An admin whose waiting processes what is queued."""
 
     def serve(request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content) if request.content else None
@@ -35,18 +35,12 @@ def run(call: Any, world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use
         return found
 
     monkeypatch.setattr(admin_module, "until", until)
-
-    async def use_it(use: Use) -> None:
-        api = HttpApi("http://controller", transport=httpx.MockTransport(serve), retry_s=0.01)
-        try:
-            await use(AsyncAdmin(api))
-        finally:
-            await api.close()
-
-    return lambda use: asyncio.run(use_it(use))
+    api = HttpApi("http://controller", transport=httpx.MockTransport(serve), retry_s=0.01)
+    yield AsyncAdmin(api)
+    await api.close()
 
 
-async def _scaled(admin: AsyncAdmin, world: Any) -> None:
+async def _scaled(admin: AsyncAdmin, world: FunctionWorld) -> None:
     """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
     await admin.create_scope("s")
     await admin.create_stream("s", "t", tags=["a"])
@@ -55,88 +49,75 @@ async def _scaled(admin: AsyncAdmin, world: Any) -> None:
     await admin.scale_stream("s", "t", seal=[0], ranges=[(0.0, 0.25), (0.25, 0.5)])
 
 
-def test_an_update(run: Any, world: Any):
-    async def use(admin: AsyncAdmin) -> None:
-        await _scaled(admin, world)
-        retention = RetentionPolicy(RetentionType.LIMITED_DAYS, 2, 3)
-        view = await admin.update_stream(
-            "s",
-            "t",
-            scaling=ScalingPolicy.by_event_rate(5, 2, 2),
-            retention=retention,
-            tags=["b"],
-            rollover_size_bytes=9,
-        )
-        assert (view.configuration_version, view.tags, view.retention) == (1, ("b",), retention)
-        assert (view.scaling, view.rollover_size_bytes) == (ScalingPolicy.by_event_rate(5, 2, 2), 9)
-        assert await admin.list_streams("s", tag="a") == []
-        assert [one.stream for one in await admin.list_streams("s", tag="b", prefix="t")] == ["t"]
-        accepted = await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2), wait=False)
-        assert (accepted.state, accepted.configuration_version) == ("UPDATING", 1)
-        world.work()
-        await admin.seal_stream("s", "t")
-        with pytest.raises(SealedError):
-            await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2))
-
-    run(use)
+async def test_an_update(admin: AsyncAdmin, world: FunctionWorld):
+    await _scaled(admin, world)
+    retention = RetentionPolicy(RetentionType.LIMITED_DAYS, 2, 3)
+    view = await admin.update_stream(
+        "s",
+        "t",
+        scaling=ScalingPolicy.by_event_rate(5, 2, 2),
+        retention=retention,
+        tags=["b"],
+        rollover_size_bytes=9,
+    )
+    assert (view.configuration_version, view.tags, view.retention) == (1, ("b",), retention)
+    assert (view.scaling, view.rollover_size_bytes) == (ScalingPolicy.by_event_rate(5, 2, 2), 9)
+    assert await admin.list_streams("s", tag="a") == []
+    assert [one.stream for one in await admin.list_streams("s", tag="b", prefix="t")] == ["t"]
+    accepted = await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2), wait=False)
+    assert (accepted.state, accepted.configuration_version) == ("UPDATING", 1)
+    world.work()
+    await admin.seal_stream("s", "t")
+    with pytest.raises(SealedError):
+        await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2))
 
 
-def test_an_update_that_is_given_up_is_told(run: Any, world: Any, monkeypatch: pytest.MonkeyPatch):
-    async def use(admin: AsyncAdmin) -> None:
-        await _scaled(admin, world)
-        seen = await admin.get_stream("s", "t")
+async def test_an_update_that_is_given_up_is_told(
+    admin: AsyncAdmin, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch
+):
+    await _scaled(admin, world)
+    seen = await admin.get_stream("s", "t")
 
-        async def given_up(*_: Any) -> Any:
-            return seen
+    async def given_up(*_: Any) -> Any:
+        return seen
 
-        monkeypatch.setattr(admin, "_state_after", given_up)
-        with pytest.raises(IllegalStateError, match="rolled back"):
-            await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2))
-
-    run(use)
-
-
-def test_a_truncation(run: Any, world: Any):
-    async def use(admin: AsyncAdmin) -> None:
-        await _scaled(admin, world)
-        cut = {NEW_LOW: 0, NEW_HIGH: 0, 1: 7}
-        assert await admin.is_stream_cut_valid("s", "t", cut)
-        assert await admin.stream_cut_distance("s", "t", None, cut) == 17
-        await admin.truncate_stream("s", "t", cut)
-        assert (await admin.stream_cut("s", "t", at="head")).offsets == cut
-        await admin.truncate_stream("s", "t", cut)
-        assert await admin.stream_cut_distance("s", "t") == 13
-        assert not await admin.is_stream_cut_valid("s", "t", {0: 0, 1: 0})
-        with pytest.raises(TruncatedError):
-            await admin.truncate_stream("s", "t", {0: 0, 1: 0})
-        with pytest.raises(InvalidRequestError):
-            await admin.truncate_stream("s", "t", {1: 0})
-
-    run(use)
+    monkeypatch.setattr(admin, "_state_after", given_up)
+    with pytest.raises(IllegalStateError, match="rolled back"):
+        await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2))
 
 
-def test_scaling_events(run: Any, world: Any):
-    async def use(admin: AsyncAdmin) -> None:
-        await _scaled(admin, world)
-        (event,) = await admin.scaling_events("s", "t")
-        assert (event.epoch, event.sealed_segments, event.splits, event.merges) == (1, (0,), 1, 0)
-        assert [one.segment_id for one in event.new_segments] == [NEW_LOW, NEW_HIGH]
-        assert await admin.scaling_events("s", "t", from_ms=event.time_ms + 1) == []
-        assert await admin.scaling_events("s", "t", to_ms=event.time_ms - 1) == []
+async def test_a_truncation(admin: AsyncAdmin, world: FunctionWorld):
+    await _scaled(admin, world)
+    cut = {NEW_LOW: 0, NEW_HIGH: 0, 1: 7}
+    assert await admin.is_stream_cut_valid("s", "t", cut)
+    assert await admin.stream_cut_distance("s", "t", None, cut) == 17
+    await admin.truncate_stream("s", "t", cut)
+    assert (await admin.stream_cut("s", "t", at="head")).offsets == cut
+    await admin.truncate_stream("s", "t", cut)
+    assert await admin.stream_cut_distance("s", "t") == 13
+    assert not await admin.is_stream_cut_valid("s", "t", {0: 0, 1: 0})
+    with pytest.raises(TruncatedError):
+        await admin.truncate_stream("s", "t", {0: 0, 1: 0})
+    with pytest.raises(InvalidRequestError):
+        await admin.truncate_stream("s", "t", {1: 0})
 
-    run(use)
+
+async def test_scaling_events(admin: AsyncAdmin, world: FunctionWorld):
+    await _scaled(admin, world)
+    (event,) = await admin.scaling_events("s", "t")
+    assert (event.epoch, event.sealed_segments, event.splits, event.merges) == (1, (0,), 1, 0)
+    assert [one.segment_id for one in event.new_segments] == [NEW_LOW, NEW_HIGH]
+    assert await admin.scaling_events("s", "t", from_ms=event.time_ms + 1) == []
+    assert await admin.scaling_events("s", "t", to_ms=event.time_ms - 1) == []
 
 
-def test_a_scope_with_everything_in_it(run: Any, world: Any):
-    async def use(admin: AsyncAdmin) -> None:
-        await _scaled(admin, world)
-        with pytest.raises(IllegalStateError):
-            await admin.delete_scope("s")
-        await admin.delete_scope("s", recursive=True)
-        assert await admin.list_scopes() == []
-        assert world.segment_stores.names() == []
-        await admin.create_scope("s")
-        await admin.delete_scope("s", recursive=True, wait=False)
-        assert await admin.scope_exists("s")
-
-    run(use)
+async def test_a_scope_with_everything_in_it(admin: AsyncAdmin, world: FunctionWorld):
+    await _scaled(admin, world)
+    with pytest.raises(IllegalStateError):
+        await admin.delete_scope("s")
+    await admin.delete_scope("s", recursive=True)
+    assert await admin.list_scopes() == []
+    assert world.segment_stores.names() == []
+    await admin.create_scope("s")
+    await admin.delete_scope("s", recursive=True, wait=False)
+    assert await admin.scope_exists("s")

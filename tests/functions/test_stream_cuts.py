@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
 
 NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2, "targetRate": 0, "scaleFactor": 0}
 
 
 @pytest.fixture
-def scaled_stream(call: Any, world: Any, active_stream: str) -> str:
+def scaled_stream(call: Call, world: FunctionWorld, active_stream: str) -> str:
     """s/t after segment 0, of 10 bytes, was split in two; segment 1 holds 20 bytes."""
     world.segment_stores.extend("s/t/0.#epoch.0", 10)
     world.segment_stores.extend("s/t/1.#epoch.0", 20)
@@ -25,7 +26,7 @@ def _cut(**offsets: int) -> dict[str, Any]:
     return {"cut": {name.removeprefix("s"): offset for name, offset in offsets.items()}}
 
 
-def test_an_update(call: Any, world: Any, active_stream: str):
+def test_an_update(call: Call, world: FunctionWorld, active_stream: str):
     asked = {
         "scalingPolicy": FIXED | {"minSegments": 3},
         "retentionPolicy": {"type": "LIMITED_DAYS", "value": 7, "maxValue": None},
@@ -43,7 +44,7 @@ def test_an_update(call: Any, world: Any, active_stream: str):
     assert (found["state"], found["configurationVersion"]) == ("ACTIVE", 1)
 
 
-def test_a_truncation(call: Any, world: Any, scaled_stream: str):
+def test_a_truncation(call: Call, world: FunctionWorld, scaled_stream: str):
     wanted = {"cut": {str(NEW_LOW): 0, str(NEW_HIGH): 0, "1": 7}}
     answer = call("POST", f"{scaled_stream}/truncate", wanted)
     assert (answer.status, answer.body) == (202, {"streamState": "TRUNCATING"})
@@ -61,24 +62,25 @@ def test_a_truncation(call: Any, world: Any, scaled_stream: str):
     assert call("GET", f"{scaled_stream}/segments", epoch="0").body["segments"][0]["segmentId"] == NEW_LOW
 
 
-def test_checks_of_cuts(call: Any, scaled_stream: str):
+def test_checks_of_cuts(call: Call, scaled_stream: str):
     check = f"{scaled_stream}/stream-cuts/check"
     assert call("POST", check, _cut(s0=10, s1=20)).body == {"valid": True}
     assert call("POST", check, _cut(s0=11, s1=20)).body == {"valid": False}
     assert call("POST", check, _cut(s0=1)).body == {"valid": False}
+    strange: dict[str, Any]
     for strange in ({"cut": {}}, {"cut": {"x": 1}}, {"cut": {"0": -1}}, {}, {"cut": None}):
         assert call("POST", check, strange).status == 400
     assert call("POST", "/v1/scopes/s/streams/nothing/stream-cuts/check", _cut(s0=0)).status == 404
 
 
-def test_distances(call: Any, scaled_stream: str):
+def test_distances(call: Call, scaled_stream: str):
     distance = f"{scaled_stream}/stream-cuts/distance"
     assert call("POST", distance, {}).body == {"bytes": 30}
     assert call("POST", distance, {"from": {"0": 4, "1": 0}, "to": {"0": 10, "1": 5}}).body == {"bytes": 11}
     assert call("POST", distance, {"from": {"0": 4}}).code == "invalid_stream_cut"
 
 
-def test_scaling_events(call: Any, scaled_stream: str):
+def test_scaling_events(call: Call, scaled_stream: str):
     path = f"{scaled_stream}/scaling-events"
     found = call("GET", path).body
     (event,) = found["events"]
@@ -91,7 +93,7 @@ def test_scaling_events(call: Any, scaled_stream: str):
     assert call("GET", path, limit="1").body["next"] is not None
 
 
-def test_streams_by_prefix(call: Any, active_stream: str):
+def test_streams_by_prefix(call: Call, active_stream: str):
     path = active_stream.rpartition("/")[0]
     assert [one["streamName"] for one in call("GET", path, prefix="t").body["streams"]] == ["t"]
     assert call("GET", path, prefix="u").body["streams"] == []

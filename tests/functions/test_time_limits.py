@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.time_limits import RESERVE_S, work_until_reserve
@@ -33,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
 
 
 def test_api_call_ends_in_29_s_though_attempts_time_out(
-    active_stream: str, clock: ManualClock, call: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+    active_stream: str, clock: ManualClock, call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch
 ):
     """Of three attempts at the metadata store, behind the retries of the real adapter, two run into their time-out."""
     retries = Retries(
@@ -72,7 +74,7 @@ def test_last_attempts_fit_into_the_reserve():
     assert CALL_S_MAX < RESERVE_S
 
 
-def test_deadline_leaves_the_reserve(context: Any, clock: ManualClock):
+def test_deadline_leaves_the_reserve(context: FunctionContext, clock: ManualClock):
     with work_until_reserve(context):
         assert time_left_s() == API_CALL_S_MAX - RESERVE_S
         clock.advance(int((API_CALL_S_MAX - RESERVE_S) * 1000))

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from functions_in_memory import Call, FunctionWorld
+from lambda_context import FunctionContext
 
 from functions.processors import aborts, commits
 from functions.processors.tick_work import TICK_WORK
@@ -20,14 +22,14 @@ def transactions(active_stream: str) -> str:
 
 
 @pytest.fixture
-def begun(call: Any, transactions: str) -> str:
+def begun(call: Call, transactions: str) -> str:
     """Path of an open transaction."""
     made = call("POST", transactions, {"lease": 20_000})
     assert made.status == 201
     return f"{transactions}/{made.body['transaction']}"
 
 
-def test_a_life(call: Any, world: Any, active_stream: str, transactions: str):
+def test_a_life(call: Call, world: FunctionWorld, active_stream: str, transactions: str):
     made = call("POST", transactions, {"lease": 20_000}).body
     path = f"{transactions}/{made['transaction']}"
     assert made["state"] == "OPEN"
@@ -56,7 +58,7 @@ def test_a_life(call: Any, world: Any, active_stream: str, transactions: str):
     assert call("GET", active_stream).body["state"] == "ACTIVE"
 
 
-def test_an_abort(call: Any, world: Any, begun: str):
+def test_an_abort(call: Call, world: FunctionWorld, begun: str):
     assert call("PUT", f"{begun}/state", {"state": "ABORTING"}).body["state"] == "ABORTING"
     world.work()
     assert call("GET", begun).body["state"] == "ABORTED"
@@ -64,7 +66,7 @@ def test_an_abort(call: Any, world: Any, begun: str):
     assert world.segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
 
 
-def test_open_ones_by_page(call: Any, transactions: str):
+def test_open_ones_by_page(call: Call, transactions: str):
     made = sorted(call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3))
     first = call("GET", transactions, limit="2").body
     assert [one["transaction"] for one in first["transactions"]] == made[:2]
@@ -73,7 +75,7 @@ def test_open_ones_by_page(call: Any, transactions: str):
     assert call("GET", transactions, continuationToken="t").code == "invalid_transaction_id"
 
 
-def test_a_commit_set(call: Any, world: Any, active_stream: str, transactions: str):
+def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, transactions: str):
     members = [call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3)]
     asked = {"key": "batch:7", "transactions": members}
     made = call("POST", f"{active_stream}/commit-sets", asked)
@@ -107,7 +109,7 @@ def test_a_commit_set(call: Any, world: Any, active_stream: str, transactions: s
     ],
 )
 def test_bad_input_changes_nothing(
-    call: Any, world: Any, transactions: str, method: str, path: str, body: Any, status: int
+    call: Call, world: FunctionWorld, transactions: str, method: str, path: str, body: Any, status: int
 ):
     before = world.contents()
     assert call(method, f"{transactions}{path}", body).status == status
@@ -125,7 +127,7 @@ def test_bad_input_changes_nothing(
         ({"key": "k", "transactions": [UNKNOWN]}, 404),
     ],
 )
-def test_bad_commit_sets_change_nothing(call: Any, world: Any, active_stream: str, body: Any, status: int):
+def test_bad_commit_sets_change_nothing(call: Call, world: FunctionWorld, active_stream: str, body: Any, status: int):
     before = world.contents()
     assert call("POST", f"{active_stream}/commit-sets", body).status == status
     assert world.contents() == before
@@ -144,7 +146,9 @@ def _event(queue: topology.Queue, body: Any, group: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", ["COMMITTING", "ABORTING"])
-def test_the_processors_do_what_is_queued(call: Any, world: Any, context: Any, begun: str, state: str):
+def test_the_processors_do_what_is_queued(
+    call: Call, world: FunctionWorld, context: FunctionContext, begun: str, state: str
+):
     call("PUT", f"{begun}/state", {"state": state})
     queue, module, declared, group = {
         "COMMITTING": (world.commits, commits, topology.COMMITS_QUEUE, "s/t"),
@@ -156,5 +160,5 @@ def test_the_processors_do_what_is_queued(call: Any, world: Any, context: Any, b
     assert call("GET", begun).body["state"] == {"COMMITTING": "COMMITTED", "ABORTING": "ABORTED"}[state]
 
 
-def test_the_tick_is_wired(world: Any, begun: str):
+def test_the_tick_is_wired(world: FunctionWorld, begun: str):
     assert [TICK_WORK["transactions"](bucket) for bucket in range(topology.BUCKET_COUNT)] == [False] * 8

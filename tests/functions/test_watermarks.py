@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from functions_in_memory import FunctionWorld
 
 from functions import wiring
 from functions.processors.tick_work import TICK_WORK
@@ -20,7 +21,7 @@ def _note(call: Callable[..., Any], path: str, writer: str, time: int, **offsets
     return call("PUT", f"{path}/writers/{writer}/position", {"time": time, "position": position})
 
 
-def test_from_a_note_to_a_watermark(world: Any, call: Callable[..., Any], active_stream: str):
+def test_from_a_note_to_a_watermark(world: FunctionWorld, call: Callable[..., Any], active_stream: str):
     nothing = call("GET", f"{active_stream}/watermark")
     assert (nothing.status, nothing.body) == (
         200,
@@ -68,7 +69,7 @@ def test_a_writer_is_removed(call: Callable[..., Any], active_stream: str):
     ],
 )
 def test_what_is_refused_changes_nothing(
-    world: Any, call: Callable[..., Any], active_stream: str, writer: str, body: Any, code: str
+    world: FunctionWorld, call: Callable[..., Any], active_stream: str, writer: str, body: Any, code: str
 ):
     assert _note(call, active_stream, "w", 5, s0=10).status == 204
     before = world.contents()
@@ -86,5 +87,5 @@ def test_unknown_streams(call: Callable[..., Any], active_stream: str):
         assert call(method, path, body).status == 404
 
 
-def test_the_advancer_is_kept_from_tick_to_tick(world: Any):
+def test_the_advancer_is_kept_from_tick_to_tick(world: FunctionWorld):
     assert wiring.watermark_ticks() is wiring.watermark_ticks()

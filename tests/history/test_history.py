@@ -7,6 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from chunk_history import History
 from hypothesis import given
 
 from headrace.api.chunks import Chunks
@@ -24,7 +25,7 @@ def bounds(page: Chunks) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def three_runs(history: Any) -> Any:
+def three_runs(history: History) -> History:
     """[0, 10), [10, 30), [30, 60), each byte telling its offset."""
     data = bytes(range(60))
     for start, stop in [(0, 10), (10, 30), (30, 60)]:
@@ -32,7 +33,7 @@ def three_runs(history: Any) -> Any:
     return history
 
 
-def test_a_segment_without_runs_has_no_chunks(history: Any):
+def test_a_segment_without_runs_has_no_chunks(history: History):
     assert history.chunks() == Chunks((), 0, None)
     assert history.chunks(5, 10) == Chunks((), 5, None)
 
@@ -53,7 +54,7 @@ def test_a_segment_without_runs_has_no_chunks(history: Any):
         (OFFSET_MAX, None, []),
     ],
 )
-def test_ranges_are_clipped(three_runs: Any, start: int, stop: int | None, expected: list[tuple[int, int]]):
+def test_ranges_are_clipped(three_runs: History, start: int, stop: int | None, expected: list[tuple[int, int]]):
     page = three_runs.chunks(start, stop)
     assert bounds(page) == expected
     assert page.stored_until == (expected[-1][1] if expected else start)
@@ -62,7 +63,7 @@ def test_ranges_are_clipped(three_runs: Any, start: int, stop: int | None, expec
 
 
 @pytest.fixture
-def linked(history: Any) -> Any:
+def linked(history: History) -> History:
     """[0, 10) is the segment's own; what follows came by a merge, as [5, 25) and [25, 55) of its source."""
     history.add(0, bytes(range(10)))
     history.put_record(chunk_sort(10), link_body(RunLink(10, 50, SOURCE, 5, 9)))
@@ -84,8 +85,10 @@ def linked(history: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_links_are_followed(linked: Any, start: int, stop: int | None, expected: list[tuple[int, int]], limit: int):
-    found, data, offset = [], b"", start
+def test_links_are_followed(linked: History, start: int, stop: int | None, expected: list[tuple[int, int]], limit: int):
+    found: list[tuple[int, int]] = []
+    data = b""
+    offset: int | None = start
     while offset is not None:
         page = linked.chunks(offset, stop, limit)
         assert len(page.chunks) <= limit
@@ -96,15 +99,16 @@ def test_links_are_followed(linked: Any, start: int, stop: int | None, expected:
     assert data == bytes(range(start, expected[-1][1]) if expected else b"")
 
 
-def test_a_link_whose_runs_have_just_moved_is_asked_for_again(linked: Any):
+def test_a_link_whose_runs_have_just_moved_is_asked_for_again(linked: History):
     linked.forget(5, segment=SOURCE)
     with pytest.raises(UnavailableError, match="being rewritten"):
         linked.chunks(10)
 
 
-def test_pages_continue_where_the_last_one_ended(three_runs: Any):
+def test_pages_continue_where_the_last_one_ended(three_runs: History):
     first = three_runs.chunks(5, 40, limit=2)
     assert (bounds(first), first.stored_until, first.next_offset) == ([(5, 10), (10, 30)], 30, 30)
+    assert first.next_offset is not None
     second = three_runs.chunks(first.next_offset, 40, limit=2)
     assert (bounds(second), second.stored_until, second.next_offset) == ([(30, 40)], 40, None)
 
@@ -148,14 +152,15 @@ def test_pages_together_are_the_bytes_of_the_range(
     assert read == expected
 
 
-def test_a_page_from_a_runs_start_costs_one_query(three_runs: Any):
+def test_a_page_from_a_runs_start_costs_one_query(three_runs: History):
     page = three_runs.chunks(0, None, limit=2)
     assert three_runs.counting.calls == ["query"]
+    assert page.next_offset is not None
     three_runs.chunks(page.next_offset, None, limit=2)
     assert three_runs.counting.calls == ["query"] * 2
 
 
-def test_other_pages_cost_two_and_empty_ones_at_most_that(three_runs: Any, history: Any):
+def test_other_pages_cost_two_and_empty_ones_at_most_that(three_runs: History, history: History):
     three_runs.chunks(7, None)
     assert three_runs.counting.calls == ["query"] * 2
     three_runs.counting.calls.clear()
@@ -163,12 +168,12 @@ def test_other_pages_cost_two_and_empty_ones_at_most_that(three_runs: Any, histo
     assert three_runs.counting.calls == []
 
 
-def test_a_segment_that_has_nothing_in_tier_2_costs_one_query(history: Any):
+def test_a_segment_that_has_nothing_in_tier_2_costs_one_query(history: History):
     history.chunks()
     assert history.counting.calls == ["query"]
 
 
-def test_truncated_bytes_are_said_to_be_gone(history: Any):
+def test_truncated_bytes_are_said_to_be_gone(history: History):
     history.add(10, b"x" * 10)
     with pytest.raises(TruncatedError) as truncated:
         history.chunks(0)
@@ -177,7 +182,7 @@ def test_truncated_bytes_are_said_to_be_gone(history: Any):
     assert bounds(history.chunks(0, 10)) == []
 
 
-def test_overlapping_runs_are_read_once(three_runs: Any):
+def test_overlapping_runs_are_read_once(three_runs: History):
     """What a query may see while small runs are replaced by a large one."""
     three_runs.forget(10)
     three_runs.add(9, bytes(range(9, 40)))
@@ -186,7 +191,7 @@ def test_overlapping_runs_are_read_once(three_runs: Any):
     assert three_runs.fetch(page) == bytes(range(60))
 
 
-def test_a_gap_ends_the_page_and_its_continuation_asks_for_patience(three_runs: Any):
+def test_a_gap_ends_the_page_and_its_continuation_must_wait(three_runs: History):
     three_runs.forget(10)
     page = three_runs.chunks()
     assert (bounds(page), page.stored_until, page.next_offset) == ([(0, 10)], 10, 10)
@@ -205,7 +210,7 @@ def test_a_gap_ends_the_page_and_its_continuation_asks_for_patience(three_runs: 
         (f"run/{0:019d}x", {"length": 1, "object": "o", "position": 0}),
     ],
 )
-def test_records_that_are_no_runs_are_corrupt(history: Any, sort: str, body: dict[str, Any]):
+def test_records_that_are_no_runs_are_corrupt(history: History, sort: str, body: dict[str, Any]):
     history.put_record(sort, body)
     with pytest.raises(CorruptError):
         history.chunks()
@@ -226,25 +231,26 @@ def test_records_that_are_no_runs_are_corrupt(history: Any, sort: str, body: dic
         ("s", "", 0),
     ],
 )
-def test_bad_requests_cost_nothing(history: Any, arguments: tuple[Any, ...]):
+def test_bad_requests_cost_nothing(history: History, arguments: tuple[Any, ...]):
     with pytest.raises(InvalidRequestError):
         history.service.chunks(*arguments)
     assert history.counting.calls == []
 
 
-def test_links_open_nothing_but_the_clipped_range(history: Any):
+def test_links_open_nothing_but_the_clipped_range(history: History):
     run: ChunkRun = history.add(0, b"0123456789", padding=100)
     page = history.chunks(3, 6)
     assert page.chunks[0].headers == {"Range": f"bytes={run.position + 3}-{run.position + 5}"}
     assert history.fetch(page) == b"345"
 
 
-def test_a_page_of_links_is_bounded_by_bytes(history: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_of_links_is_bounded_by_bytes(history: History, monkeypatch: pytest.MonkeyPatch):
     """Links of AWS hold a session token of a kilobyte or two."""
     monkeypatch.setattr(paging.PageRoom, "__init__", lambda room: setattr(room, "left_bytes", 200))
     for number in range(20):
         history.add(10 * number, b"%010d" % number)
-    found, start, pages = b"", 0, 0
+    found, pages = b"", 0
+    start: int | None = 0
     while start is not None:
         page = history.chunks(start, limit=20)
         assert sum(len(chunk.url) for chunk in page.chunks[:-1]) < 200

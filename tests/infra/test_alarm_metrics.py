@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cdk_assembly import Assembly
+from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.observability import NAMESPACE
@@ -24,9 +25,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 TAKE_OVER_AFTER_MS = 60_000
 LEASE_OVER_MS = 12_001
-CONTEXT = SimpleNamespace(
-    function_name="f", memory_limit_in_mb=512, invoked_function_arn="arn:aws:lambda:f", aws_request_id="r-1"
-)
+CONTEXT = FunctionContext()
 
 Emitted = set[tuple[str, frozenset[tuple[str, str]]]]
 """(name of the metric, its dimensions)."""
@@ -76,7 +75,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def deployed_as(assembly: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def deployed_as(assembly: Assembly, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Gives the process the name under which a function of the template counts."""
 
     def become(name: str) -> None:
@@ -90,7 +89,7 @@ def deployed_as(assembly: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def emitted(cluster: Cluster, deployed_as: Any, capsys: pytest.CaptureFixture[str]) -> Emitted:
+def emitted(cluster: Cluster, deployed_as: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> Emitted:
     """What the functions emit when a store is lost for good, found by the tick and told by an event."""
     deployed_as("ticks")
     cluster.tick()
@@ -125,7 +124,7 @@ def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
     return [alarm]
 
 
-def test_alarms_watch_what_the_functions_emit(assembly: Any, emitted: Emitted):
+def test_alarms_watch_what_the_functions_emit(assembly: Assembly, emitted: Emitted):
     alarms = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
     watched = {
         (metric["MetricName"], frozenset((each["Name"], each["Value"]) for each in metric.get("Dimensions", [])))
@@ -137,7 +136,7 @@ def test_alarms_watch_what_the_functions_emit(assembly: Any, emitted: Emitted):
     assert watched <= emitted
 
 
-def test_every_function_that_gives_containers_up_rings(assembly: Any, emitted: Emitted):
+def test_every_function_that_gives_containers_up_rings(assembly: Assembly, emitted: Emitted):
     alarm = assembly.named("AWS::CloudWatch::Alarm", "AlarmName")["headrace-containers-given-up"].properties
     services = {dict(dimensions)["service"] for name, dimensions in emitted if name == "ContainersGivenUp"}
     assert services == {each["Dimensions"][0]["Value"] for each in _watched(alarm)}

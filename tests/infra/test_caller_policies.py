@@ -6,18 +6,18 @@ What they call is not listed here: it is found in the client's modules, and aske
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headrace import client
 from headrace.client import StreamCut
 from headrace.client.admin import AsyncAdmin
+from headrace.client.http_api import HttpApi
 from headrace.local.gateway_events import match_route
 from headrace.topology import ROUTES
 from headrace.topology.kinds import Access, Route
@@ -25,7 +25,11 @@ from infra.constructs.caller_policies import resources_of
 
 LIBRARY = Path(client.__file__).parents[1]
 ADMIN_NAMES = {"admin", "_admin"}
-GROUPS = {name for name, value in vars(AsyncAdmin(Any)).items() if type(value).__module__.startswith("headrace.client")}
+GROUPS = {
+    name
+    for name, value in vars(AsyncAdmin(cast(HttpApi, None))).items()
+    if type(value).__module__.startswith("headrace.client")
+}
 ARGUMENTS = {
     "scope": "s",
     "stream": "t",
@@ -110,7 +114,7 @@ def _called_methods() -> set[tuple[str | None, str]]:
 CALLED = sorted(_called_methods(), key=str)
 
 
-def _route_of(group: str | None, method: str) -> Route:
+async def _route_of(group: str | None, method: str) -> Route:
     """The route behind a method of the admin."""
     recorder = _Recorder()
     admin: Any = AsyncAdmin(recorder)  # type: ignore[arg-type]
@@ -118,7 +122,7 @@ def _route_of(group: str | None, method: str) -> Route:
     required = [one for one in inspect.signature(bound).parameters.values() if one.default is one.empty]
     arguments = {one.name: ARGUMENTS[one.name] for one in required}
     with pytest.raises(_Called):
-        asyncio.run(bound(**arguments))
+        await bound(**arguments)
     assert recorder.request_of is not None
     match = match_route(ROUTES, *recorder.request_of)
     assert match is not None, recorder.request_of
@@ -141,9 +145,10 @@ def test_there_are_calls_to_look_at():
     } <= set(CALLED)
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(("group", "method"), CALLED)
-def test_writers_and_readers_may_call_what_our_client_calls(group: str | None, method: str):
-    assert _allows(resources_of(Access.READ, Access.WRITE), _route_of(group, method))
+async def test_writers_and_readers_may_call_what_our_client_calls(group: str | None, method: str):
+    assert _allows(resources_of(Access.READ, Access.WRITE), await _route_of(group, method))
 
 
 @pytest.mark.parametrize("granted", [(Access.READ,), (Access.READ, Access.WRITE)])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 import pytest
+from cdk_assembly import Assembly
 
 import functions.environment
 import headrace.topology.functions
@@ -16,7 +18,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 @pytest.fixture
-def store_variables(assembly, as_text):
+def store_variables(assembly: Assembly, as_text: Callable[[object], str]):
     """Variables of every store, CloudFormation values as text."""
     return [
         {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
@@ -26,9 +28,9 @@ def store_variables(assembly, as_text):
 
 
 def test_stores_accept_their_variables_and_share_all_containers(store_variables):
-    config = segmentstore_fargate.config
+    module = segmentstore_fargate.config
     configs = [
-        config.read_config(each) for variables in store_variables for each in config.process_environments(variables)
+        module.read_config(each) for variables in store_variables for each in module.process_environments(variables)
     ]
     taken = sorted(container for config in configs for container in config.containers)
     assert taken == list(range(topology.CONTAINER_COUNT))
@@ -48,7 +50,9 @@ def test_stores_are_told_nothing_that_they_do_not_read(store_variables):
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_functions_are_told_nothing_that_they_do_not_read(assembly, declared, as_text):
+def test_functions_are_told_nothing_that_they_do_not_read(
+    assembly: Assembly, declared, as_text: Callable[[object], str]
+):
     function = assembly.named("AWS::Lambda::Function", "FunctionName")[f"headrace-{declared.name}"]
     variables = {name: as_text(value) for name, value in function.properties["Environment"]["Variables"].items()}
     environment = functions.environment.Environment(variables)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 
@@ -10,7 +13,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 @pytest.fixture
-def functions(assembly):
+def functions(assembly: Assembly):
     return assembly.named("AWS::Lambda::Function", "FunctionName")
 
 
@@ -31,7 +34,7 @@ def test_function_is_as_declared(functions, declared):
     assert ("VpcConfig" in properties) == declared.reaches_segment_stores
 
 
-def test_messages_that_come_back_are_no_runaway_loop(assembly, functions, as_text):
+def test_messages_that_come_back_are_no_runaway_loop(assembly: Assembly, functions, as_text: Callable[[object], str]):
     """What the templates let each function send, and what their mappings start: followed until nothing is added."""
     started_by = {
         as_text(mapping.properties["EventSourceArn"]).rpartition(":")[2]: assembly.get(
@@ -55,7 +58,7 @@ def test_messages_that_come_back_are_no_runaway_loop(assembly, functions, as_tex
     assert allowed == loops
 
 
-def test_ticks_and_dead_letters_keep_executions_of_their_own(functions, assembly):
+def test_ticks_and_dead_letters_keep_executions_of_their_own(functions, assembly: Assembly):
     """A burst of API calls can take every other execution of the account; fewer than the queues start are throttled."""
     reserved = {declared.name: declared.reserved_concurrency for declared in topology.FUNCTIONS}
     assert {name for name, count in reserved.items() if count} == {"schedule-ticks", "ticks", "dead-letter-queues"}
@@ -67,7 +70,7 @@ def test_ticks_and_dead_letters_keep_executions_of_their_own(functions, assembly
         assert functions[name].properties["ReservedConcurrentExecutions"] >= started[name]
 
 
-def test_an_account_with_few_executions_reserves_none(smallest_assembly):
+def test_an_account_with_few_executions_reserves_none(smallest_assembly: Assembly):
     for function in smallest_assembly.resources("AWS::Lambda::Function", "HeadraceProcessors"):
         assert "ReservedConcurrentExecutions" not in function.properties
 
@@ -78,7 +81,7 @@ def test_all_functions_share_one_bundle(functions):
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_a_function_learns_only_of_what_it_may_use(functions, declared, as_text):
+def test_a_function_learns_only_of_what_it_may_use(functions, declared, as_text: Callable[[object], str]):
     variables = functions[f"headrace-{declared.name}"].properties["Environment"]["Variables"]
     expected = {
         "HEADRACE_METADATA_TABLE": ("metadata:", "headrace-metadata"),
@@ -97,7 +100,7 @@ def test_a_function_learns_only_of_what_it_may_use(functions, declared, as_text)
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_logs_are_json_and_expire(assembly, functions, declared):
+def test_logs_are_json_and_expire(assembly: Assembly, functions, declared):
     function = functions[f"headrace-{declared.name}"]
     assert function.properties["LoggingConfig"]["LogFormat"] == "JSON"
     group = assembly.get(function.stack, function.properties["LoggingConfig"]["LogGroup"])

@@ -63,7 +63,7 @@ def image_of(tmp_path: Path, sources: Path):
         "headrace/spark/planner.py",
     ],
 )
-def test_a_change_elsewhere_replaces_no_store(sources, image_of, changed):
+def test_a_change_elsewhere_replaces_no_store(sources: Path, image_of, changed):
     before = image_of()
     with (sources / changed).open("a") as file:
         file.write("\nCHANGED = True\n")
@@ -82,14 +82,14 @@ def test_a_change_elsewhere_replaces_no_store(sources, image_of, changed):
         "headrace/__init__.py",
     ],
 )
-def test_a_change_of_a_store_makes_another_image(sources, image_of, changed):
+def test_a_change_of_a_store_makes_another_image(sources: Path, image_of, changed):
     before = image_of()
     with (sources / changed).open("a") as file:
         file.write("\n# changed\n")
     assert image_of() != before
 
 
-def test_a_store_runs_from_its_image_alone(tmp_path):
+def test_a_store_runs_from_its_image_alone(tmp_path: Path):
     """Each module is imported by a process that finds no other part of the project; a missing one ends it."""
     context = tmp_path / "context"
     stage_image_context(context)
@@ -102,7 +102,7 @@ def test_a_store_runs_from_its_image_alone(tmp_path):
     assert finished.returncode == 0, finished.stderr
 
 
-def test_imports_are_followed_into_functions_and_packages(tmp_path):
+def test_imports_are_followed_into_functions_and_packages(tmp_path: Path):
     package = tmp_path / "own"
     package.mkdir()
     (package / "__init__.py").write_text("from own import by_package")

@@ -6,12 +6,15 @@ import ast
 import json
 import os
 import shutil
+import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import botocore.loaders
 import botocore.session
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 from infra.packaging.botocore_data import SERVICES, reduce_botocore_data
@@ -28,12 +31,12 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 @pytest.fixture
-def bundle(assembly) -> Path:
+def bundle(assembly: Assembly) -> Path:
     (handler_package,) = assembly.directory.glob("asset.*/functions/__init__.py")
     return handler_package.parents[1]
 
 
-def test_the_bundle_holds_the_sources_that_handlers_import(bundle, project):
+def test_the_bundle_holds_the_sources_that_handlers_import(bundle: Path, project: Path):
     sources = [file.relative_to(ROOT) for file in bundle_sources()]
     assert {
         path.relative_to(bundle) for name in ("headrace", "functions") for path in (bundle / name).rglob("*.py")
@@ -44,7 +47,7 @@ def test_the_bundle_holds_the_sources_that_handlers_import(bundle, project):
     assert not (bundle / "headrace" / "client").exists(), "a change there would replace all functions"
 
 
-def test_the_bundle_holds_the_locked_versions_and_no_others(bundle):
+def test_the_bundle_holds_the_locked_versions_and_no_others(bundle: Path):
     roots = {"aws-lambda-powertools", "botocore", "mmh3", "pydantic", "pynamodb"}
     assert roots <= declared_requirements(PYPROJECT_FILE.read_text(), "controller")
     locked = {(package.name, package.version) for package in closure(read_lock(LOCK_FILE.read_text()), roots)}
@@ -55,7 +58,7 @@ def test_the_bundle_holds_the_locked_versions_and_no_others(bundle):
     assert installed == locked
 
 
-def test_every_source_has_byte_code_that_lambda_takes_unchecked(bundle):
+def test_every_source_has_byte_code_that_lambda_takes_unchecked(bundle: Path):
     """Or none has any, where no interpreter of Lambda's version can compile: that bundle starts more slowly."""
     sources = list(bundle.rglob("*.py"))
     assert len(sources) > 500
@@ -69,13 +72,13 @@ def test_every_source_has_byte_code_that_lambda_takes_unchecked(bundle):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_roots_import_their_parts_when_they_are_used(bundle, package):
+def test_roots_import_their_parts_when_they_are_used(bundle: Path, package):
     tree = ast.parse((bundle / package / "__init__.py").read_text())
     assert "__getattr__" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert len([node for node in tree.body if isinstance(node, ast.ImportFrom)]) <= 1
 
 
-def test_the_zip_is_small(bundle, tmp_path):
+def test_the_zip_is_small(bundle: Path, tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "bundle.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(path for path in bundle.rglob("*") if path.is_file()):
             archive.write(file, file.relative_to(bundle))
@@ -97,7 +100,7 @@ wiring.history_service(), wiring.sqs_client()
 """
 
 
-def test_what_is_left_out_is_not_imported(bundle, run_python):
+def test_what_is_left_out_is_not_imported(bundle: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]):
     """The same versions are imported on this machine, where the left-out parts are refused."""
     assert not [part for part in UNUSED if (bundle / part).exists()]
     modules = [part.removesuffix(".py").replace("/", ".") for part in UNUSED if not part.endswith(".js")]
@@ -108,7 +111,7 @@ def test_what_is_left_out_is_not_imported(bundle, run_python):
     assert finished.returncode == 0, finished.stderr
 
 
-def test_only_models_of_services_in_use_are_there(bundle):
+def test_only_models_of_services_in_use_are_there(bundle: Path):
     data = bundle / "botocore" / "data"
     assert {path.name for path in data.iterdir() if path.is_dir()} == SERVICES == _services_of_adapters(bundle)
     endpoints = json.loads((data / "endpoints.json").read_text())
@@ -117,7 +120,7 @@ def test_only_models_of_services_in_use_are_there(bundle):
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES))
-def test_a_reduced_model_says_what_the_whole_one_does(bundle, service):
+def test_a_reduced_model_says_what_the_whole_one_does(bundle: Path, service):
     """Every operation with every member of its input and output, and every endpoint."""
     whole = botocore.loaders.Loader(include_default_search_paths=True)
     reduced = botocore.loaders.Loader([str(bundle / "botocore" / "data")], include_default_search_paths=False)
@@ -139,7 +142,7 @@ def _documentation(node):
         yield from _documentation(value)
 
 
-def test_what_is_reduced_stays_whole_where_it_is_installed(tmp_path):
+def test_what_is_reduced_stays_whole_where_it_is_installed(tmp_path: Path):
     """An installer may link files: writing into one would change it in every environment of the machine."""
     installed = Path(botocore.__file__).parent / "data"
     data, linked = tmp_path / "data", tmp_path / "linked"
@@ -154,7 +157,7 @@ def test_what_is_reduced_stays_whole_where_it_is_installed(tmp_path):
     assert sizes[0] < sizes[1]
 
 
-def test_a_botocore_without_a_service_is_refused(tmp_path):
+def test_a_botocore_without_a_service_is_refused(tmp_path: Path):
     (tmp_path / "sqs").mkdir()
     with pytest.raises(FileNotFoundError):
         reduce_botocore_data(tmp_path)
@@ -169,7 +172,7 @@ def _without_documentation(node):
 def _services_of_adapters(bundle) -> set[str]:
     """The services that clients are made of, read from the sources."""
     return {
-        call.args[0].value
+        ast.literal_eval(call.args[0])
         for source in (bundle / "headrace" / "adapters").rglob("*.py")
         for call in ast.walk(ast.parse(source.read_text()))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "create_client"
@@ -184,14 +187,16 @@ def test_no_interpreter_is_found_for_a_version_that_is_not_there():
     assert find_interpreter("3.1") is None
 
 
-def test_native_modules_are_for_python_3_13_on_arm(bundle):
+def test_native_modules_are_for_python_3_13_on_arm(bundle: Path):
     native = [path.name for path in bundle.rglob("*.so")]
     assert any(name.startswith("_pydantic_core") for name in native)
     assert all("cpython-313-aarch64-linux-gnu" in name for name in native), native
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_the_handler_is_there_and_so_is_everything_it_imports(bundle, declared, imported_from_outside):
+def test_the_handler_is_there_and_so_is_everything_it_imports(
+    bundle: Path, declared, imported_from_outside: Callable[[Path, str], set[str]]
+):
     module, _, name = declared.handler.rpartition(".")
     source = bundle / f"{module.replace('.', '/')}.py"
     assert name in _names_defined(source)

@@ -34,7 +34,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def rewritten(tmp_path_factory) -> Path:
+def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
     shutil.copytree(INSTALLED, folder / INSTALLED.name, ignore=shutil.ignore_patterns("__pycache__"))
     defer_imports_of_roots(folder)
@@ -55,7 +55,7 @@ def _run(program: str, folder: Path | None, *arguments: str) -> str:
     return finished.stdout
 
 
-def test_a_function_imports_only_the_parts_it_uses(rewritten):
+def test_a_function_imports_only_the_parts_it_uses(rewritten: Path):
     loaded = json.loads(_run(IMPORTED, rewritten))
     powertools = {name for name in loaded if name.startswith("aws_lambda_powertools.")}
     assert {"aws_lambda_powertools.event_handler.api_gateway", *MODULES} <= powertools
@@ -64,17 +64,17 @@ def test_a_function_imports_only_the_parts_it_uses(rewritten):
     assert not [name for name in powertools if name.endswith(unused)]
 
 
-def test_the_api_is_described_as_without_the_rewriting(rewritten):
+def test_the_api_is_described_as_without_the_rewriting(rewritten: Path):
     assert _run(DOCUMENT, rewritten) == openapi.DOCUMENT.read_text()
 
 
-def test_rewritten_roots_offer_the_same_names(rewritten):
+def test_rewritten_roots_offer_the_same_names(rewritten: Path):
     found = json.loads(_run(NAMES, rewritten, *MODULES))
     assert len(found) > 60
     assert found == json.loads(_run(NAMES, None, *MODULES))
 
 
-def test_a_name_that_is_also_a_part_means_what_it_did(rewritten):
+def test_a_name_that_is_also_a_part_means_what_it_did(rewritten: Path):
     """Importing the part sets the name to a module, which hides what the root would find later."""
     program = (
         "from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent\n"
@@ -85,13 +85,13 @@ def test_a_name_that_is_also_a_part_means_what_it_did(rewritten):
     assert _run(program, rewritten) == "True\n"
 
 
-def test_an_unknown_name_is_an_attribute_error(rewritten):
+def test_an_unknown_name_is_an_attribute_error(rewritten: Path):
     program = f"import {MODULES[0]} as root; print(hasattr(root, 'NoSuchResolver'))"
     assert _run(program, rewritten) == "False\n"
 
 
 @pytest.mark.parametrize("line", ["setup()", "VERSION = 1", "from os import path", "import os", "from .. import x"])
-def test_a_root_that_does_more_is_refused(tmp_path, line):
+def test_a_root_that_does_more_is_refused(tmp_path: Path, line):
     for package in PACKAGES:
         (tmp_path / package).mkdir(parents=True, exist_ok=True)
         (tmp_path / package / "__init__.py").write_text(f"from .part import setup\n{line}\n")
@@ -99,7 +99,7 @@ def test_a_root_that_does_more_is_refused(tmp_path, line):
         defer_imports_of_roots(tmp_path)
 
 
-def test_an_installed_package_stays_whole(tmp_path):
+def test_an_installed_package_stays_whole(tmp_path: Path):
     """An installer may link files: writing into one would change it in every environment of the machine."""
     shutil.copytree(INSTALLED, tmp_path / "linked", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(tmp_path / "linked", tmp_path / "bundle" / INSTALLED.name, copy_function=os.link)

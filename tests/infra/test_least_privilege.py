@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 from infra.constructs.least_privilege import (
@@ -47,11 +49,11 @@ ACTIONS_WITHOUT_RESOURCES = {
 """Actions that AWS allows on `*` only, or demands on it."""
 
 
-def _list(value) -> list:
+def _list(value) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _statements(role) -> list[dict]:
+def _statements(role) -> list[dict[str, Any]]:
     return [s for policy in role.properties.get("Policies", []) for s in policy["PolicyDocument"]["Statement"]]
 
 
@@ -94,16 +96,16 @@ def test_every_word_of_the_topology_is_used():
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)
-def test_a_function_may_do_exactly_what_it_is_granted(assembly, declared, as_text):
+def test_a_function_may_do_exactly_what_it_is_granted(assembly: Assembly, declared, as_text: Callable[[object], str]):
     assert _allowed(_role_of(assembly, declared), as_text) == _expected(declared)
 
 
-def test_no_two_functions_share_a_role(assembly):
+def test_no_two_functions_share_a_role(assembly: Assembly):
     roles = [_role_of(assembly, declared) for declared in topology.FUNCTIONS]
     assert len({(role.stack, role.logical_id) for role in roles}) == len(topology.FUNCTIONS)
 
 
-def test_segment_stores_may_do_exactly_what_they_are_granted(assembly, as_text):
+def test_segment_stores_may_do_exactly_what_they_are_granted(assembly: Assembly, as_text: Callable[[object], str]):
     grants = topology.SEGMENT_STORES.grants
     expected = {(action, RESOURCES[grant]) for grant in grants for action in GRANTED_ACTIONS[grant]}
     for task in assembly.resources("AWS::ECS::TaskDefinition"):
@@ -111,7 +113,7 @@ def test_segment_stores_may_do_exactly_what_they_are_granted(assembly, as_text):
         assert _allowed(role, as_text) == expected
 
 
-def test_code_in_the_network_cannot_use_lambdas_interfaces(assembly, as_text):
+def test_code_in_the_network_cannot_use_lambdas_interfaces(assembly: Assembly, as_text: Callable[[object], str]):
     for declared in topology.FUNCTIONS:
         denied = [s for s in _statements(_role_of(assembly, declared)) if s["Effect"] == "Deny"]
         assert len(denied) == int(declared.reaches_segment_stores)
@@ -121,7 +123,7 @@ def test_code_in_the_network_cannot_use_lambdas_interfaces(assembly, as_text):
             assert set(statement["Action"]) == set(NETWORK_INTERFACE_ACTIONS)
 
 
-def test_nothing_is_added_to_a_role_from_outside(assembly):
+def test_nothing_is_added_to_a_role_from_outside(assembly: Assembly):
     """Only the VPC's flow log and the cluster bring policies of their own; none is for a function or a store."""
     owners = {
         assembly.get(policy.stack, reference).logical_id
@@ -131,14 +133,14 @@ def test_nothing_is_added_to_a_role_from_outside(assembly):
     assert all("Rejected" in owner for owner in owners), owners
 
 
-def test_no_role_allows_actions_by_pattern(assembly, as_text):
+def test_no_role_allows_actions_by_pattern(assembly: Assembly, as_text: Callable[[object], str]):
     for role in assembly.resources("AWS::IAM::Role"):
         for action, resource in _allowed(role, as_text):
             assert "*" not in action, role.logical_id
             assert resource != "*" or action in ACTIONS_WITHOUT_RESOURCES, (role.logical_id, action)
 
 
-def test_aws_managed_policies_are_only_the_one_that_ecs_demands(assembly, as_text):
+def test_aws_managed_policies_are_only_the_one_that_ecs_demands(assembly: Assembly, as_text: Callable[[object], str]):
     managed = {
         as_text(arn).rpartition("/")[2]
         for role in assembly.resources("AWS::IAM::Role")

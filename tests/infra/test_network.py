@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from cdk_assembly import Assembly
 
 from headrace.topology import SEGMENT_STORES
 from infra.constructs.store_network import metrics_peer
@@ -19,7 +22,7 @@ def _group(assembly, name):
     return found
 
 
-def test_only_functions_and_clients_reach_the_wire_port(assembly):
+def test_only_functions_and_clients_reach_the_wire_port(assembly: Assembly):
     stores = _group(assembly, "NetworkStores")
     assert "SecurityGroupIngress" not in stores.properties
     rules = [
@@ -34,13 +37,13 @@ def test_only_functions_and_clients_reach_the_wire_port(assembly):
     }
 
 
-def test_no_other_stack_opens_a_group_of_the_network(assembly):
+def test_no_other_stack_opens_a_group_of_the_network(assembly: Assembly):
     others = [r for r in assembly.resources("AWS::EC2::SecurityGroupIngress") if r.stack != STACK]
     for rule in others:
         assert assembly.get(rule.stack, rule.properties["GroupId"]).logical_id.startswith("Workers")
 
 
-def test_stores_use_their_group_and_functions_theirs(assembly, as_text):
+def test_stores_use_their_group_and_functions_theirs(assembly: Assembly, as_text: Callable[[object], str]):
     for service in assembly.resources("AWS::ECS::Service"):
         (group,) = service.properties["NetworkConfiguration"]["AwsvpcConfiguration"]["SecurityGroups"]
         assert "NetworkStores" in as_text(group)
@@ -51,7 +54,7 @@ def test_stores_use_their_group_and_functions_theirs(assembly, as_text):
         assert "NetworkFunctions" in as_text(group)
 
 
-def test_no_group_lets_the_world_in(assembly):
+def test_no_group_lets_the_world_in(assembly: Assembly):
     for group in assembly.resources("AWS::EC2::SecurityGroup"):
         for rule in group.properties.get("SecurityGroupIngress", []):
             assert rule.get("CidrIp") != "0.0.0.0/0", group.logical_id
@@ -59,14 +62,14 @@ def test_no_group_lets_the_world_in(assembly):
         assert "CidrIp" not in rule.properties
 
 
-def test_stores_and_functions_call_nothing_but_https_and_stores(assembly):
+def test_stores_and_functions_call_nothing_but_https_and_stores(assembly: Assembly):
     for name in ("NetworkStores", "NetworkFunctions"):
         group = _group(assembly, name)
         for rule in group.properties["SecurityGroupEgress"]:
             assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
 
 
-def test_store_subnets_have_no_route_out(assembly):
+def test_store_subnets_have_no_route_out(assembly: Assembly):
     routed = {
         assembly.get(STACK, route.properties["RouteTableId"]).logical_id
         for route in assembly.resources("AWS::EC2::Route", STACK)
@@ -75,7 +78,7 @@ def test_store_subnets_have_no_route_out(assembly):
     assert not [table for table in routed if "stores" in table]
 
 
-def test_metrics_are_read_from_the_chosen_network_only(smallest_assembly):
+def test_metrics_are_read_from_the_chosen_network_only(smallest_assembly: Assembly):
     (rule,) = [
         rule
         for group in smallest_assembly.resources("AWS::EC2::SecurityGroup", STACK)
@@ -90,7 +93,7 @@ def test_a_security_group_can_read_metrics():
     assert metrics_peer("sg-0a1b2c3d").unique_id == "sg-0a1b2c3d"
 
 
-def test_history_is_read_past_the_nat_gateway(assembly):
+def test_history_is_read_past_the_nat_gateway(assembly: Assembly):
     """Each subnet that chunks are read from has a route to S3 of its own."""
     tables = {
         assembly.get(STACK, each.properties["SubnetId"]).logical_id: each.properties["RouteTableId"]["Ref"]
@@ -112,7 +115,7 @@ ANYONE_READS = ("prod-<AWS::Region>-starport-layer-bucket/*", "aws-glue-*/*")
 """Buckets of AWS, whose links AWS signs."""
 
 
-def test_endpoints_serve_this_account_only(assembly, as_text):
+def test_endpoints_serve_this_account_only(assembly: Assembly, as_text: Callable[[object], str]):
     endpoints = assembly.resources("AWS::EC2::VPCEndpoint", STACK)
     assert len(endpoints) == 7
     for endpoint in endpoints:
@@ -128,7 +131,7 @@ def test_endpoints_serve_this_account_only(assembly, as_text):
                 assert account == {"Ref": "AWS::AccountId"}
 
 
-def test_stores_reach_no_bucket_but_theirs(assembly, as_text):
+def test_stores_reach_no_bucket_but_theirs(assembly: Assembly, as_text: Callable[[object], str]):
     """What a role allows must pass the endpoint as well: the statements of both are compared."""
     policies = {
         each.logical_id.removeprefix("NetworkVpc")[:-8]: each.properties["PolicyDocument"]["Statement"]
@@ -165,7 +168,7 @@ def _list(value):
     return value if isinstance(value, list) else [value]
 
 
-def test_endpoints_serve_what_a_store_needs(assembly, as_text):
+def test_endpoints_serve_what_a_store_needs(assembly: Assembly, as_text: Callable[[object], str]):
     endpoints = [e.properties for e in assembly.resources("AWS::EC2::VPCEndpoint", STACK)]
     kinds = {as_text(e["ServiceName"]).partition("<AWS::Region>.")[2]: e["VpcEndpointType"] for e in endpoints}
     assert kinds == {
@@ -184,7 +187,7 @@ def test_endpoints_serve_what_a_store_needs(assembly, as_text):
             assert endpoint["PrivateDnsEnabled"] is True
 
 
-def test_without_the_spark_job_nothing_faces_the_internet(smallest_assembly):
+def test_without_the_spark_job_nothing_faces_the_internet(smallest_assembly: Assembly):
     assert smallest_assembly.resources("AWS::EC2::NatGateway") == []
     assert smallest_assembly.resources("AWS::EC2::InternetGateway") == []
     assert smallest_assembly.resources("AWS::EC2::Route") == []

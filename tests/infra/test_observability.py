@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from cdk_assembly import Assembly
 
 from functions.observability import NAMESPACE
 from headrace import topology
@@ -14,7 +17,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 @pytest.fixture
-def alarms(assembly):
+def alarms(assembly: Assembly):
     return assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
 
 
@@ -38,7 +41,7 @@ def test_the_cluster_is_watched_by_what_the_functions_count(alarms):
     assert lost["TreatMissingData"] == given_up["TreatMissingData"] == "notBreaching"
 
 
-def test_alarms_watch_resources_that_are_deployed(assembly, alarms, as_text):
+def test_alarms_watch_resources_that_are_deployed(assembly: Assembly, alarms, as_text: Callable[[object], str]):
     """A metric of AWS with a misspelt name has no data, and an alarm on it never rings."""
     names = {
         "FunctionName": set(assembly.named("AWS::Lambda::Function", "FunctionName")),
@@ -65,7 +68,7 @@ def test_alarms_watch_resources_that_are_deployed(assembly, alarms, as_text):
         assert all(value in names[name] for name, value in dimensions.items()), dimensions
 
 
-def test_a_function_can_be_removed(assembly):
+def test_a_function_can_be_removed(assembly: Assembly):
     """AWS does not remove an export that is imported: of the stacks it watches, only the id of the API is asked for."""
     imported = re.findall(r'"Fn::ImportValue": "([^"]*)"', json.dumps(assembly.templates["HeadraceObservability"]))
     assert imported
@@ -75,11 +78,11 @@ def test_a_function_can_be_removed(assembly):
         assert all(f"{stack}:ExportsOutput" in name and "ApiF" in name for name in exports), exports
 
 
-def _outputs(assembly, stack) -> list[dict]:
+def _outputs(assembly, stack) -> list[dict[str, Any]]:
     return list(assembly.templates[stack].get("Outputs", {}).values())
 
 
-def _metrics(alarm) -> list[dict]:
+def _metrics(alarm) -> list[dict[str, Any]]:
     """The metrics of an alarm, whether it has one or computes with several."""
     if "Metrics" in alarm.properties:
         return [one["MetricStat"]["Metric"] for one in alarm.properties["Metrics"] if "MetricStat" in one]
@@ -107,7 +110,7 @@ def test_what_is_throttled_or_fails_rings(alarms, name, metrics):
     assert alarms[name].properties["ComparisonOperator"] == "GreaterThanThreshold"
 
 
-def test_failed_runs_of_the_spark_job_ring(assembly, smallest_assembly):
+def test_failed_runs_of_the_spark_job_ring(assembly: Assembly, smallest_assembly: Assembly):
     (rule,) = [each.properties for each in assembly.resources("AWS::Events::Rule", "HeadraceObservability")]
     assert rule["EventPattern"] == {
         "source": ["aws.glue"],
@@ -129,7 +132,7 @@ def test_failed_runs_of_the_spark_job_ring(assembly, smallest_assembly):
     assert smallest_assembly.resources("AWS::Events::Rule", "HeadraceObservability") == []
 
 
-def test_every_alarm_goes_to_the_topic(assembly, alarms):
+def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms):
     topic = assembly.only("AWS::SNS::Topic")
     for alarm in alarms.values():
         (action,) = alarm.properties["AlarmActions"]
@@ -137,7 +140,7 @@ def test_every_alarm_goes_to_the_topic(assembly, alarms):
 
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
-def test_one_dead_letter_is_enough(alarms, declared, as_text):
+def test_one_dead_letter_is_enough(alarms, declared, as_text: Callable[[object], str]):
     properties = alarms[f"{declared.name.removesuffix('.fifo')}-dead-letters"].properties
     assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
     assert [one["Expression"] for one in properties["Metrics"] if "Expression" in one] == [
@@ -164,11 +167,11 @@ def test_an_operator_is_told_before_a_journal_fills_its_volume(alarms):
         assert 0 < properties["Threshold"] < topology.SEGMENT_STORES.volume_gib
 
 
-def test_there_is_one_dashboard(assembly):
+def test_there_is_one_dashboard(assembly: Assembly):
     assert assembly.only("AWS::CloudWatch::Dashboard").properties["DashboardName"] == "headrace"
 
 
-def test_an_address_is_subscribed_when_one_is_given(assembly, smallest_assembly):
+def test_an_address_is_subscribed_when_one_is_given(assembly: Assembly, smallest_assembly: Assembly):
     assert assembly.resources("AWS::SNS::Subscription") == []
     subscription = smallest_assembly.only("AWS::SNS::Subscription").properties
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "a@b.example")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 
@@ -13,7 +15,7 @@ STACK = "HeadraceProcessors"
 
 
 @pytest.fixture
-def mappings(assembly, as_text):
+def mappings(assembly: Assembly, as_text: Callable[[object], str]):
     """(mapping, name of its function) by name of its queue."""
     return {
         as_text(mapping.properties["EventSourceArn"]).rpartition(":")[2]: (
@@ -46,10 +48,10 @@ def test_sqs_accepts_the_declared_limits(declared):
     assert declared.max_receive_count >= 5
 
 
-def test_schedules_call_their_functions_with_their_events(assembly, as_text):
+def test_schedules_call_their_functions_with_their_events(assembly: Assembly, as_text: Callable[[object], str]):
     rules = {each.properties["Name"]: each for each in assembly.resources("AWS::Events::Rule", STACK)}
-    declared = [*topology.SCHEDULES, *topology.EVENT_RULES]
-    assert set(rules) == {f"headrace-{each.name}" for each in declared}
+    declared = [each.name for each in topology.SCHEDULES] + [each.name for each in topology.EVENT_RULES]
+    assert set(rules) == {f"headrace-{name}" for name in declared}
     for schedule in topology.SCHEDULES:
         properties = rules[f"headrace-{schedule.name}"].properties
         unit = "minute" if schedule.every_minutes == 1 else "minutes"
@@ -61,7 +63,7 @@ def test_schedules_call_their_functions_with_their_events(assembly, as_text):
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
 
 
-def test_events_call_their_functions(assembly):
+def test_events_call_their_functions(assembly: Assembly):
     rules = assembly.named("AWS::Events::Rule", "Name")
     for rule in topology.EVENT_RULES:
         properties = rules[f"headrace-{rule.name}"].properties
@@ -77,7 +79,7 @@ def test_events_call_their_functions(assembly):
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 3}
 
 
-def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly):
+def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly: Assembly):
     """EventBridge hands an event over to a queue of Lambda's own, which keeps it for 6 hours unless told otherwise."""
     limits = {
         assembly.get(STACK, config.properties["FunctionName"]).properties["FunctionName"]: (
@@ -91,7 +93,7 @@ def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly):
     assert limits == expected
 
 
-def test_event_rule_matches_stopped_tasks_of_the_stores(assembly):
+def test_event_rule_matches_stopped_tasks_of_the_stores(assembly: Assembly):
     (rule,) = topology.EVENT_RULES
     (match,) = rule.detail["group"]
     services = assembly.named("AWS::ECS::Service", "ServiceName")

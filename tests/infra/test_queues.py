@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 
@@ -11,7 +14,7 @@ VISIBILITY_PER_FUNCTION_TIMEOUT = 6
 
 
 @pytest.fixture
-def queues(assembly):
+def queues(assembly: Assembly):
     return assembly.named("AWS::SQS::Queue", "QueueName")
 
 
@@ -21,7 +24,7 @@ def test_the_queues_are_those_of_the_topology(queues):
 
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
-def test_queue_is_as_declared(assembly, queues, declared):
+def test_queue_is_as_declared(assembly: Assembly, queues, declared):
     queue, dead_letters = queues[declared.name], queues[declared.dead_letter_name]
     assert queue.properties["VisibilityTimeout"] == declared.visibility_timeout_s
     assert queue.properties["RedrivePolicy"]["maxReceiveCount"] == declared.max_receive_count
@@ -32,7 +35,7 @@ def test_queue_is_as_declared(assembly, queues, declared):
 
 
 @pytest.mark.parametrize("declared", topology.QUEUES, ids=lambda declared: declared.name)
-def test_only_its_own_queue_sends_dead_letters(queues, declared, as_text):
+def test_only_its_own_queue_sends_dead_letters(queues, declared, as_text: Callable[[object], str]):
     policy = queues[declared.dead_letter_name].properties["RedriveAllowPolicy"]
     assert policy["redrivePermission"] == "byQueue"
     assert [as_text(arn).rpartition(":")[2] for arn in policy["sourceQueueArns"]] == [declared.name]
@@ -54,7 +57,7 @@ def test_a_message_is_not_given_out_again_while_it_is_worked_on(declared):
         assert queue.visibility_timeout_s >= VISIBILITY_PER_FUNCTION_TIMEOUT * function.timeout_s
 
 
-def test_queues_are_encrypted_and_refuse_plain_http(assembly, queues, as_text):
+def test_queues_are_encrypted_and_refuse_plain_http(assembly: Assembly, queues, as_text: Callable[[object], str]):
     assert {queue.properties["SqsManagedSseEnabled"] for queue in queues.values()} == {True}
     guarded = {
         assembly.get(policy.stack, reference).logical_id

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
+from cdk_assembly import Assembly, Resource
 
 from headrace import topology
 from headrace.model.cluster import TAKE_OVER_AFTER_DEFAULT_S
@@ -18,16 +22,17 @@ STACK = "HeadraceSegmentStores"
 
 
 @pytest.fixture
-def services(assembly):
+def services(assembly: Assembly) -> list[Resource]:
     return [service for _, service in sorted(assembly.named("AWS::ECS::Service", "ServiceName").items())]
 
 
-def _container(assembly, service) -> dict:
+def _container(assembly: Assembly, service: Resource) -> dict[str, Any]:
+    container: dict[str, Any]
     (container,) = assembly.get(STACK, service.properties["TaskDefinition"]).properties["ContainerDefinitions"]
     return container
 
 
-def _environment(assembly, service) -> dict[str, str]:
+def _environment(assembly: Assembly, service: Resource) -> dict[str, str]:
     return {each["Name"]: each["Value"] for each in _container(assembly, service)["Environment"]}
 
 
@@ -55,7 +60,7 @@ def test_stores_are_replaced_one_after_the_other(services):
         assert before.logical_id in after.attributes["DependsOn"]
 
 
-def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly, services):
+def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly: Assembly, services):
     for service in services:
         (volume,) = service.properties["VolumeConfigurations"]
         managed = volume["ManagedEBSVolume"]
@@ -68,7 +73,7 @@ def test_every_task_gets_an_encrypted_volume_for_the_journal(assembly, services)
         assert mount == {"ContainerPath": SEGMENT_STORES.volume_path, "ReadOnly": False, "SourceVolume": volume["Name"]}
 
 
-def test_a_store_knows_its_number_and_place(assembly, services, as_text):
+def test_a_store_knows_its_number_and_place(assembly: Assembly, services, as_text: Callable[[object], str]):
     for index, service in enumerate(services):
         environment = _environment(assembly, service)
         assert environment["HEADRACE_STORE_ID"] == f"store-{index}"
@@ -85,7 +90,7 @@ def test_a_store_knows_its_number_and_place(assembly, services, as_text):
         assert int(environment["HEADRACE_CACHE_BYTES"]) < SEGMENT_STORES.memory_mb * 1024 * 1024
 
 
-def test_a_process_that_dies_finds_its_volume_again(assembly, services):
+def test_a_process_that_dies_finds_its_volume_again(assembly: Assembly, services):
     for service in services:
         container = _container(assembly, service)
         assert "Command" not in container, "the image starts the supervisor"
@@ -93,7 +98,7 @@ def test_a_process_that_dies_finds_its_volume_again(assembly, services):
         assert container["StopTimeout"] == SEGMENT_STORES.stop_timeout_s <= 120
 
 
-def test_a_deployment_waits_until_a_store_has_settled(assembly, services):
+def test_a_deployment_waits_until_a_store_has_settled(assembly: Assembly, services):
     """As long as a good store may take, and no longer: the probe of a settled one fails for dead processes only."""
     for service in services:
         check = _container(assembly, service)["HealthCheck"]
@@ -104,7 +109,7 @@ def test_a_deployment_waits_until_a_store_has_settled(assembly, services):
         assert check["Interval"] * check["Retries"] > EARLY_DEATHS_MAX * RESTART_PAUSE_S, "restarts come first"
 
 
-def test_every_process_has_a_core_and_its_ports(assembly, services):
+def test_every_process_has_a_core_and_its_ports(assembly: Assembly, services):
     assert SEGMENT_STORES.processes == max(1, SEGMENT_STORES.cpu_units // 1024)
     for service in services:
         container = _container(assembly, service)
@@ -123,7 +128,7 @@ def test_a_store_of_two_cores_has_two_processes():
     assert replace(SEGMENT_STORES, cpu_units=512).processes == 1
 
 
-def test_a_store_runs_without_root_rights(assembly, services):
+def test_a_store_runs_without_root_rights(assembly: Assembly, services):
     for service in services:
         container = _container(assembly, service)
         assert container["ReadonlyRootFilesystem"] is True
@@ -133,7 +138,7 @@ def test_a_store_runs_without_root_rights(assembly, services):
         assert network["AssignPublicIp"] == "DISABLED"
 
 
-def test_tasks_are_of_the_declared_size(assembly):
+def test_tasks_are_of_the_declared_size(assembly: Assembly):
     for task in assembly.resources("AWS::ECS::TaskDefinition"):
         assert task.properties["Cpu"] == str(SEGMENT_STORES.cpu_units)
         assert task.properties["Memory"] == str(SEGMENT_STORES.memory_mb)
@@ -141,12 +146,14 @@ def test_tasks_are_of_the_declared_size(assembly):
 
 
 @pytest.fixture
-def image_context(assembly):
+def image_context(assembly: Assembly):
     (dockerfile,) = assembly.directory.glob("asset.*/segmentstore_fargate/Dockerfile")
     return dockerfile.parents[1]
 
 
-def test_the_image_holds_everything_that_a_store_imports(image_context, imported_from_outside):
+def test_the_image_holds_everything_that_a_store_imports(
+    image_context, imported_from_outside: Callable[[Path, str], set[str]]
+):
     pins = (image_context / "requirements.txt").read_text().split()
     installed = {pin.partition("==")[0].replace("-", "_") for pin in pins if "==" in pin}
     imported = imported_from_outside(image_context, "segmentstore_fargate.__main__")
@@ -171,7 +178,7 @@ def test_the_image_is_built_from_its_sources_only(image_context):
     assert "pyspark" not in requirements
 
 
-def test_as_many_stores_as_zones_were_chosen(smallest_assembly):
+def test_as_many_stores_as_zones_were_chosen(smallest_assembly: Assembly):
     services = smallest_assembly.named("AWS::ECS::Service", "ServiceName")
     assert sorted(services) == ["headrace-store-0", "headrace-store-1"]
     for service in services.values():

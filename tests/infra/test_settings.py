@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from constructs import Node
+
+
 import pytest
 
 from headrace import topology
@@ -18,8 +24,12 @@ class _Context:
         return self._values.get(name)
 
 
+def _context(**values: object) -> Node:
+    return cast("Node", _Context(**values))
+
+
 def test_default_settings_keep_data_and_use_the_declared_zones():
-    settings = Settings.from_context(_Context())
+    settings = Settings.from_context(_context())
     assert settings == Settings()
     assert settings.zone_count == topology.SEGMENT_STORES.stores
     assert settings.keep_data
@@ -27,7 +37,7 @@ def test_default_settings_keep_data_and_use_the_declared_zones():
 
 
 def test_choices_are_read():
-    context = _Context(zones="eu-west-1a, eu-west-1c", vpc_cidr="10.0.0.0/18", spark_job="false", keep_data=False)
+    context = _context(zones="eu-west-1a, eu-west-1c", vpc_cidr="10.0.0.0/18", spark_job="false", keep_data=False)
     assert Settings.from_context(context) == Settings(
         zones=("eu-west-1a", "eu-west-1c"), vpc_cidr="10.0.0.0/18", spark_job=False, keep_data=False
     )
@@ -35,9 +45,9 @@ def test_choices_are_read():
 
 
 def test_metrics_are_opened_to_a_group_or_a_network():
-    assert Settings.from_context(_Context(metrics_from="sg-0a1b2c3d4e5f60718")).metrics_from == "sg-0a1b2c3d4e5f60718"
-    assert Settings.from_context(_Context(metrics_from="10.1.0.0/16")).metrics_from == "10.1.0.0/16"
-    assert Settings.from_context(_Context()).metrics_from is None
+    assert Settings.from_context(_context(metrics_from="sg-0a1b2c3d4e5f60718")).metrics_from == "sg-0a1b2c3d4e5f60718"
+    assert Settings.from_context(_context(metrics_from="10.1.0.0/16")).metrics_from == "10.1.0.0/16"
+    assert Settings.from_context(_context()).metrics_from is None
 
 
 def test_reservations_leave_a_hundred_executions_unreserved():
@@ -50,7 +60,7 @@ def test_reservations_leave_a_hundred_executions_unreserved():
 
 
 def test_sizes_of_a_deployment_reach_its_functions():
-    context = _Context(containers="32", buckets=16, completed_transactions_hours="72", calls_per_second="2000")
+    context = _context(containers="32", buckets=16, completed_transactions_hours="72", calls_per_second="2000")
     settings = Settings.from_context(context)
     assert settings.calls_per_second == 2_000
     assert settings.environment == {
@@ -92,4 +102,4 @@ def test_sizes_of_a_deployment_reach_its_functions():
 )
 def test_wrong_choices_are_refused_by_name(context, word):
     with pytest.raises(ValueError, match=word):
-        Settings.from_context(_Context(**context))
+        Settings.from_context(_context(**context))

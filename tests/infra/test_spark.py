@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from cdk_assembly import Assembly
 
 STACK = "HeadraceSpark"
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 @pytest.fixture
-def job(assembly):
+def job(assembly: Assembly):
     return assembly.only("AWS::Glue::Job").properties
 
 
@@ -23,7 +26,7 @@ def test_the_job_runs_on_glue_6(job):
     assert job["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
 
 
-def test_the_job_knows_where_to_read_and_write(job, as_text):
+def test_the_job_knows_where_to_read_and_write(job, as_text: Callable[[object], str]):
     arguments = job["DefaultArguments"]
     assert "HeadraceControllerApi" in as_text(arguments["--controller"])
     assert arguments["--auth"] == "aws-iam"
@@ -32,7 +35,7 @@ def test_the_job_knows_where_to_read_and_write(job, as_text):
     assert arguments["--job-bookmark-option"] == "job-bookmark-disable"
 
 
-def test_the_dependencies_are_installed_with_their_hashes(assembly, job, as_text):
+def test_the_dependencies_are_installed_with_their_hashes(assembly: Assembly, job, as_text: Callable[[object], str]):
     assert job["DefaultArguments"]["--python-modules-installer-option"] == "-r"
     file = _asset(assembly, as_text(job["DefaultArguments"]["--additional-python-modules"]))
     assert file.suffix == ".txt"
@@ -43,7 +46,7 @@ def test_the_dependencies_are_installed_with_their_hashes(assembly, job, as_text
     assert all("--hash=sha256:" in requirement for requirement in requirements), requirements
 
 
-def test_logs_expire(assembly, job, as_text):
+def test_logs_expire(assembly: Assembly, job, as_text: Callable[[object], str]):
     """Glue would make groups that it finds missing, without retention."""
     prefix = job["DefaultArguments"]["--custom-logGroup-prefix"]
     groups = {each.properties["LogGroupName"]: each for each in assembly.resources("AWS::Logs::LogGroup", STACK)}
@@ -58,7 +61,7 @@ def test_logs_expire(assembly, job, as_text):
     ]
 
 
-def test_the_bucket_of_the_job_is_tidied_up(assembly, job, as_text):
+def test_the_bucket_of_the_job_is_tidied_up(assembly: Assembly, job, as_text: Callable[[object], str]):
     bucket = assembly.only("AWS::S3::Bucket", STACK)
     rules = {rule["Id"]: rule for rule in bucket.properties["LifecycleConfiguration"]["Rules"]}
     assert rules["abort-abandoned-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
@@ -81,7 +84,7 @@ def _asset(assembly, url):
     return assembly.directory / source
 
 
-def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
+def test_the_library_is_on_the_python_path(assembly: Assembly, project: Path, job, as_text: Callable[[object], str]):
     file = _asset(assembly, as_text(job["DefaultArguments"]["--extra-py-files"]))
     with zipfile.ZipFile(file) as archive:
         files = (path.relative_to(project) for path in (project / "headrace").rglob("*") if path.is_file())
@@ -90,5 +93,5 @@ def test_the_library_is_on_the_python_path(assembly, project, job, as_text):
         assert archive.testzip() is None
 
 
-def test_without_the_job_there_is_no_stack_for_it(smallest_assembly):
+def test_without_the_job_there_is_no_stack_for_it(smallest_assembly: Assembly):
     assert "HeadraceSpark" not in smallest_assembly.templates

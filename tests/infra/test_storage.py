@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from cdk_assembly import Assembly
 
 from headrace import topology
 from headrace.adapters.dynamodb.record_item import BILLING_MODE, table_schema
@@ -10,14 +13,14 @@ from headrace.adapters.dynamodb.record_item import BILLING_MODE, table_schema
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
-def test_the_table_is_the_topologys_and_can_be_restored(assembly):
+def test_the_table_is_the_topologys_and_can_be_restored(assembly: Assembly):
     table = assembly.only("AWS::DynamoDB::Table")
     assert table.properties["TableName"] == topology.METADATA_TABLE.name
     assert table.properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
     assert table.properties["SSESpecification"]["SSEEnabled"] is True
 
 
-def test_the_table_is_the_one_that_the_model_describes(assembly):
+def test_the_table_is_the_one_that_the_model_describes(assembly: Assembly):
     """The infrastructure does not import adapters, so it declares the keys a second time."""
     table = assembly.only("AWS::DynamoDB::Table")
     assert {name: table.properties[name] for name in table_schema()} == table_schema()
@@ -25,7 +28,7 @@ def test_the_table_is_the_one_that_the_model_describes(assembly):
     assert not {"GlobalSecondaryIndexes", "LocalSecondaryIndexes"} & set(table.properties)
 
 
-def test_data_outlives_its_stacks(assembly):
+def test_data_outlives_its_stacks(assembly: Assembly):
     table = assembly.only("AWS::DynamoDB::Table")
     assert table.properties["DeletionProtectionEnabled"] is True
     for resource in (table, *assembly.resources("AWS::S3::Bucket")):
@@ -33,14 +36,14 @@ def test_data_outlives_its_stacks(assembly):
         assert resource.attributes["UpdateReplacePolicy"] == "Retain", resource.logical_id
 
 
-def test_a_trial_leaves_nothing_behind(smallest_assembly):
+def test_a_trial_leaves_nothing_behind(smallest_assembly: Assembly):
     table = smallest_assembly.only("AWS::DynamoDB::Table")
     assert table.properties.get("DeletionProtectionEnabled", False) is False
     for resource in (table, *smallest_assembly.resources("AWS::S3::Bucket")):
         assert resource.attributes["DeletionPolicy"] == "Delete", resource.logical_id
 
 
-def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly):
+def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly: Assembly):
     buckets = assembly.resources("AWS::S3::Bucket")
     assert len(buckets) == 3
     for bucket in buckets:
@@ -57,7 +60,7 @@ def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly):
         assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
 
 
-def test_deleted_chunks_can_be_brought_back_for_a_while(assembly, as_text):
+def test_deleted_chunks_can_be_brought_back_for_a_while(assembly: Assembly, as_text: Callable[[object], str]):
     chunks = assembly.resources("AWS::S3::Bucket", "HeadraceChunks")
     (bucket,) = [each for each in chunks if "BucketName" in each.properties]
     assert as_text(bucket.properties["BucketName"]) == f"{topology.CHUNK_BUCKET.name}-<AWS::AccountId>-<AWS::Region>"

@@ -67,7 +67,7 @@ def supervise():
         process.communicate(timeout=DEADLINE_S)
 
 
-def test_a_store_that_dies_is_started_again_until_it_ends_well(supervise, tmp_path):
+def test_a_store_that_dies_is_started_again_until_it_ends_well(supervise, tmp_path: Path):
     marks = tmp_path / "starts"
     marks.write_text("")
     process = supervise(DIES_TWICE, str(marks))
@@ -153,7 +153,7 @@ LATER_S, AT_ONCE_S = 3600.0, 0.0
 
 
 @pytest.fixture
-def volume(tmp_path):
+def volume(tmp_path: Path):
     made = tmp_path / "volume"
     made.mkdir()
     return made
@@ -164,7 +164,7 @@ def _supervise(volume, first_service_s: float, *program: str) -> int:
     return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False).returncode
 
 
-def test_task_with_an_image_that_never_serves_ends(volume, tmp_path):
+def test_task_with_an_image_that_never_serves_ends(volume, tmp_path: Path):
     """ECS counts the task as failed within minutes, where the health check would take ten."""
     starts = tmp_path / "starts"
     starts.write_text("")
@@ -176,7 +176,7 @@ def test_task_whose_process_never_serves_ends(volume):
     assert _supervise(volume, AT_ONCE_S, HANGS) == supervised.NEVER_SERVED
 
 
-def test_task_on_a_volume_with_a_journal_keeps_restarting(volume, tmp_path):
+def test_task_on_a_volume_with_a_journal_keeps_restarting(volume, tmp_path: Path):
     """It was not empty when the task began: it may have the only copy of an event."""
     starts = tmp_path / "starts"
     starts.write_text("")
@@ -186,7 +186,7 @@ def test_task_on_a_volume_with_a_journal_keeps_restarting(volume, tmp_path):
     assert len(starts.read_text()) == 20
 
 
-def test_task_that_has_served_keeps_restarting(volume, tmp_path):
+def test_task_that_has_served_keeps_restarting(volume, tmp_path: Path):
     starts = tmp_path / "starts"
     starts.write_text("")
     mark_served(volume)

@@ -14,6 +14,7 @@ import pytest
 from headrace.adapters.system_clock import SystemClock
 from headrace.local import http_gateway
 from headrace.local.failures import LocalStackError
+from headrace.local.gateway_events import HttpRequest
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import HandlerFailedError
 
@@ -165,6 +166,6 @@ def test_a_taken_port_is_one_clear_error(gateway: HttpGateway):
 
 def test_before_it_serves_it_says_so():
     made = HttpGateway(SystemClock())
-    request = http_gateway.HttpRequest("GET", "/v1/scopes", (), b"", "127.0.0.1", "HTTP/1.1")
+    request = HttpRequest("GET", "/v1/scopes", (), b"", "127.0.0.1", "HTTP/1.1")
     assert made.answer(request).status == 503
     made.stop()

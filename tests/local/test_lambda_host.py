@@ -40,7 +40,7 @@ def host() -> Iterator[Callable[[Any], LambdaHost]]:
     del sys.modules[module.__name__]
 
 
-def test_events_and_results_pass_through_json(host: Any):
+def test_events_and_results_pass_through_json(host: Callable[[Any], LambdaHost]):
     seen: list[Any] = []
 
     def handler(event: Any, _context: Any) -> Any:
@@ -55,18 +55,18 @@ def test_events_and_results_pass_through_json(host: Any):
 
 
 @pytest.mark.parametrize("result", [b"bytes", {1, 2}, object()])
-def test_a_result_that_json_cannot_carry_is_a_failure(host: Any, result: Any):
+def test_a_result_that_json_cannot_carry_is_a_failure(host: Callable[[Any], LambdaHost], result: Any):
     with pytest.raises(HandlerFailedError):
         host(lambda event, context: result).invoke("f", {})
 
 
-def test_a_result_above_the_limit_is_a_failure(host: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_result_above_the_limit_is_a_failure(host: Callable[[Any], LambdaHost], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lambda_host, "RESULT_BYTES_MAX", 10)
     with pytest.raises(HandlerFailedError, match="Lambda takes 10"):
         host(lambda event, context: "x" * 20).invoke("f", {})
 
 
-def test_what_a_handler_raises_is_its_failure(host: Any):
+def test_what_a_handler_raises_is_its_failure(host: Callable[[Any], LambdaHost]):
     def handler(_event: Any, _context: Any) -> None:
         raise KeyError("missing")
 
@@ -74,7 +74,7 @@ def test_what_a_handler_raises_is_its_failure(host: Any):
         host(handler).invoke("f", {})
 
 
-def test_the_context_tells_name_memory_and_time_left(host: Any):
+def test_the_context_tells_name_memory_and_time_left(host: Callable[[Any], LambdaHost]):
     seen: list[Any] = []
     host(lambda event, context: seen.append(context)).invoke("f", {})
     context = seen[0]

@@ -9,12 +9,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from headrace.local.resources import aws_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.literals import KeyTypeType
+    from mypy_boto3_dynamodb.type_defs import PutTypeDef, UpdateTypeDef
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = 6
@@ -105,8 +113,8 @@ except ClientDisconnected:
 
 
 @pytest.fixture
-def table(dynamodb: Any, unique: str) -> str:
-    keys = [("partition", "HASH"), ("sort", "RANGE")]
+def table(dynamodb: DynamoDBClient, unique: str) -> str:
+    keys: list[tuple[str, KeyTypeType]] = [("partition", "HASH"), ("sort", "RANGE")]
     dynamodb.create_table(
         TableName=unique,
         KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
@@ -120,7 +128,7 @@ def key(name: str) -> dict[str, Any]:
     return {"partition": {"S": "p"}, "sort": {"S": name}}
 
 
-def number(dynamodb: Any, table: str, name: str) -> int:
+def number(dynamodb: DynamoDBClient, table: str, name: str) -> int:
     item = dynamodb.get_item(TableName=table, Key=key(name), ConsistentRead=True).get("Item")
     return int(item["n"]["N"]) if item else 0
 
@@ -132,7 +140,7 @@ def at_once(work: Callable[[int], None]) -> None:
             running.result()
 
 
-def add(table: str, name: str) -> dict[str, Any]:
+def add(table: str, name: str) -> UpdateTypeDef:
     return {
         "TableName": table,
         "Key": key(name),
@@ -141,14 +149,16 @@ def add(table: str, name: str) -> dict[str, Any]:
     }
 
 
-def put_if(table: str, name: str, before: int) -> dict[str, Any]:
+def put_if(table: str, name: str, before: int) -> PutTypeDef:
     condition = "n = :before" if before else "attribute_not_exists(n)"
-    values = {"ExpressionAttributeValues": {":before": {"N": str(before)}}} if before else {}
     item = key(name) | {"n": {"N": str(before + 1)}}
-    return {"TableName": table, "Item": item, "ConditionExpression": condition, **values}
+    put: PutTypeDef = {"TableName": table, "Item": item, "ConditionExpression": condition}
+    if before:
+        put["ExpressionAttributeValues"] = {":before": {"N": str(before)}}
+    return put
 
 
-def test_concurrent_updates_lose_nothing(aws_endpoint: str, dynamodb: Any, table: str):
+def test_concurrent_updates_lose_nothing(aws_endpoint: str, dynamodb: DynamoDBClient, table: str):
     def work(_client: int) -> None:
         own = aws_client("dynamodb", aws_endpoint)
         for _ in range(ROUNDS):
@@ -158,7 +168,7 @@ def test_concurrent_updates_lose_nothing(aws_endpoint: str, dynamodb: Any, table
     assert number(dynamodb, table, "counter") == CLIENTS * ROUNDS
 
 
-def test_concurrent_transactions_and_updates_are_not_lost(aws_endpoint: str, dynamodb: Any, table: str):
+def test_concurrent_transactions_and_updates_are_not_lost(aws_endpoint: str, dynamodb: DynamoDBClient, table: str):
     """Half of the clients move two numbers in step, which often fails; the others count beside them."""
     committed: list[int] = []
 
@@ -182,7 +192,7 @@ def test_concurrent_transactions_and_updates_are_not_lost(aws_endpoint: str, dyn
         assert number(dynamodb, table, f"counter-{client}") == ROUNDS
 
 
-def test_failed_transaction_restores_only_its_own_items(dynamodb: Any, table: str):
+def test_failed_transaction_restores_only_its_own_items(dynamodb: DynamoDBClient, table: str):
     dynamodb.put_item(TableName=table, Item=key("changed") | {"n": {"N": "1"}})
     dynamodb.put_item(TableName=table, Item=key("deleted") | {"n": {"N": "1"}})
     with pytest.raises(ClientError, match="TransactionCanceled"):
@@ -198,7 +208,7 @@ def test_failed_transaction_restores_only_its_own_items(dynamodb: Any, table: st
     assert found == {"changed": 1, "deleted": 1, "new": 0, "changed-elsewhere": 0}
 
 
-def test_a_transaction_on_one_item_twice_changes_nothing(dynamodb: Any, table: str):
+def test_a_transaction_on_one_item_twice_changes_nothing(dynamodb: DynamoDBClient, table: str):
     with pytest.raises(ClientError):
         dynamodb.transact_write_items(
             TransactItems=[
@@ -211,21 +221,21 @@ def test_a_transaction_on_one_item_twice_changes_nothing(dynamodb: Any, table: s
 
 
 @pytest.fixture
-def fifo(sqs: Any, unique: str) -> str:
-    attributes = {"FifoQueue": "true", "VisibilityTimeout": "1"}
+def fifo(sqs: SQSClient, unique: str) -> str:
+    attributes: dict[QueueAttributeNameType, str] = {"FifoQueue": "true", "VisibilityTimeout": "1"}
     return str(sqs.create_queue(QueueName=f"{unique}.fifo", Attributes=attributes)["QueueUrl"])
 
 
-def send(sqs: Any, queue: str, group: str, text: str) -> None:
+def send(sqs: SQSClient, queue: str, group: str, text: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody=text, MessageGroupId=group, MessageDeduplicationId=text)
 
 
-def receive(sqs: Any, queue: str, limit: int = 10, wait_s: int = 0, **more: Any) -> list[dict[str, Any]]:
+def receive(sqs: SQSClient, queue: str, limit: int = 10, wait_s: int = 0, **more: Any) -> list[MessageTypeDef]:
     answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=limit, WaitTimeSeconds=wait_s, **more)
     return list(answer.get("Messages", []))
 
 
-def test_a_group_is_in_order_again_after_its_time_is_over(sqs: Any, fifo: str):
+def test_a_group_is_in_order_again_after_its_time_is_over(sqs: SQSClient, fifo: str):
     for text in ("A1", "A2", "A3"):
         send(sqs, fifo, "A", text)
     assert [one["Body"] for one in receive(sqs, fifo, limit=2)] == ["A1", "A2"]
@@ -234,7 +244,7 @@ def test_a_group_is_in_order_again_after_its_time_is_over(sqs: Any, fifo: str):
     assert [one["Body"] for one in again] == ["A1", "A2", "A3"]
 
 
-def test_two_receivers_never_hold_one_group(aws_endpoint: str, sqs: Any, fifo: str):
+def test_two_receivers_never_hold_one_group(aws_endpoint: str, sqs: SQSClient, fifo: str):
     groups = 20
     for group in range(groups):
         for text in ("first", "second"):
@@ -250,7 +260,7 @@ def test_two_receivers_never_hold_one_group(aws_endpoint: str, sqs: Any, fifo: s
     assert sorted(held) == sorted(f"{group}-first" for group in range(groups))
 
 
-def test_nothing_sent_is_lost_while_others_delete(aws_endpoint: str, sqs: Any, unique: str):
+def test_nothing_sent_is_lost_while_others_delete(aws_endpoint: str, sqs: SQSClient, unique: str):
     queue = sqs.create_queue(QueueName=unique)["QueueUrl"]
     received: list[str] = []
     wanted = {f"{client}-{number}" for client in range(0, CLIENTS, 2) for number in range(ROUNDS)}
@@ -273,7 +283,7 @@ def test_nothing_sent_is_lost_while_others_delete(aws_endpoint: str, sqs: Any, u
     assert sorted(received) == sorted(wanted)
 
 
-def test_deleting_again_is_fine_and_a_made_up_handle_is_not(sqs: Any, fifo: str):
+def test_deleting_again_is_fine_and_a_made_up_handle_is_not(sqs: SQSClient, fifo: str):
     send(sqs, fifo, "A", "A1")
     handle = receive(sqs, fifo)[0]["ReceiptHandle"]
     sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle)
@@ -282,7 +292,7 @@ def test_deleting_again_is_fine_and_a_made_up_handle_is_not(sqs: Any, fifo: str)
         sqs.delete_message(QueueUrl=fifo, ReceiptHandle="made-up")
 
 
-def test_giving_a_message_back_makes_it_the_first_again(sqs: Any, fifo: str):
+def test_giving_a_message_back_makes_it_the_first_again(sqs: SQSClient, fifo: str):
     send(sqs, fifo, "A", "A1")
     send(sqs, fifo, "A", "A2")
     handle = receive(sqs, fifo, limit=1, VisibilityTimeout=600)[0]["ReceiptHandle"]
@@ -290,7 +300,7 @@ def test_giving_a_message_back_makes_it_the_first_again(sqs: Any, fifo: str):
     assert [one["Body"] for one in receive(sqs, fifo, wait_s=5)] == ["A1", "A2"]
 
 
-def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: Any, unique: str):
+def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: SQSClient, unique: str):
     queue = sqs.create_queue(QueueName=unique)["QueueUrl"]
     receive(sqs, queue)  # a connection is open, so that the wait begins at once
     with ThreadPoolExecutor(1) as threads:
@@ -310,7 +320,7 @@ def test_receiving_does_not_count_the_queue():
     assert _printed(MESSAGES) == ["[]", "['kept']", "[] 1"]
 
 
-def test_a_delete_lets_the_group_go_on_at_once(sqs: Any, fifo: str):
+def test_a_delete_lets_the_group_go_on_at_once(sqs: SQSClient, fifo: str):
     for text in ("A1", "A2"):
         send(sqs, fifo, "A", text)
     handle = receive(sqs, fifo, limit=1, VisibilityTimeout=600)[0]["ReceiptHandle"]

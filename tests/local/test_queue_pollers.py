@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -16,6 +16,10 @@ from botocore.exceptions import EndpointConnectionError
 from headrace.local.lambda_host import HandlerFailedError
 from headrace.local.queue_pollers import THREADS_PER_QUEUE_MAX, QueuePoller, failed_ids
 from headrace.topology import REQUESTS_QUEUE, Queue
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeFilterType, QueueAttributeNameType
 
 MAX_RECEIVE = 3
 
@@ -44,40 +48,45 @@ def queue(unique: str) -> Queue:
 
 
 @pytest.fixture
-def urls(sqs: Any, queue: Queue) -> tuple[str, str]:
+def urls(sqs: SQSClient, queue: Queue) -> tuple[str, str]:
     """The queue and its dead letters; failed messages come back at once."""
-    kind = {"FifoQueue": "true"}
+    kind: dict[QueueAttributeNameType, str] = {"FifoQueue": "true"}
     dead = sqs.create_queue(QueueName=queue.dead_letter_name, Attributes=kind)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": MAX_RECEIVE})
-    attributes = kind | {"VisibilityTimeout": "0", "RedrivePolicy": redrive}
+    more: dict[QueueAttributeNameType, str] = {"VisibilityTimeout": "0", "RedrivePolicy": redrive}
+    attributes = kind | more
     return sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"], dead
 
 
 @pytest.fixture
-def poller(sqs: Any, queue: Queue, urls: tuple[str, str], function: Function) -> QueuePoller:
+def poller(sqs: SQSClient, queue: Queue, urls: tuple[str, str], function: Function) -> QueuePoller:
     return QueuePoller(queue, urls[0], sqs, function.invoke)
 
 
-def send(sqs: Any, url: str, *texts: str) -> None:
+def send(sqs: SQSClient, url: str, *texts: str) -> None:
     for text in texts:
         sqs.send_message(QueueUrl=url, MessageBody=text, MessageGroupId=text[0], MessageDeduplicationId=text)
 
 
-def waiting(sqs: Any, url: str) -> int:
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+def waiting(sqs: SQSClient, url: str) -> int:
+    names: list[QueueAttributeFilterType] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return sum(int(found[name]) for name in names)
+    return sum(map(int, found.values()))
 
 
-def test_a_batch_that_went_well_is_deleted(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+def test_a_batch_that_went_well_is_deleted(
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function
+):
     send(sqs, urls[0], "a1", "a2", "b1")
     assert poller.poll_once() == 3
     assert function.batches == [["a1", "a2", "b1"]]
     assert waiting(sqs, urls[0]) == 0
 
 
-def test_records_carry_what_lambda_gives(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+def test_records_carry_what_lambda_gives(
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function
+):
     seen: list[Any] = []
     function.answer = lambda event: seen.append(event)
     send(sqs, urls[0], "a1")
@@ -90,7 +99,7 @@ def test_records_carry_what_lambda_gives(sqs: Any, urls: tuple[str, str], poller
 
 
 def test_what_failed_comes_again_in_order_and_the_rest_does_not(
-    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function
 ):
     function.answer = lambda event: {
         "batchItemFailures": [
@@ -120,7 +129,7 @@ def _raise(event: dict[str, Any]) -> Any:
     ],
 )
 def test_a_raise_or_a_malformed_report_fails_the_whole_batch(
-    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function, answer: Any
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function, answer: Any
 ):
     function.answer = answer
     send(sqs, urls[0], "a1", "b1")
@@ -129,7 +138,7 @@ def test_a_raise_or_a_malformed_report_fails_the_whole_batch(
 
 
 def test_failing_message_is_dead_lettered_and_group_continues(
-    sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function
 ):
     function.answer = lambda event: {
         "batchItemFailures": [
@@ -146,7 +155,9 @@ def test_failing_message_is_dead_lettered_and_group_continues(
     assert [one["Body"] for one in dead] == ["a1"]
 
 
-def test_threads_work_until_they_are_stopped(sqs: Any, urls: tuple[str, str], poller: QueuePoller, function: Function):
+def test_threads_work_until_they_are_stopped(
+    sqs: SQSClient, urls: tuple[str, str], poller: QueuePoller, function: Function
+):
     worked = threading.Event()
     function.answer = lambda event: worked.set()
     poller.start()

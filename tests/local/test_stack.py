@@ -25,7 +25,8 @@ class StuckWorker:
 
 
 def test_workers_that_do_not_end_share_the_time():
-    clock, asked = ManualClock(), []
+    clock = ManualClock()
+    asked: list[StuckWorker] = []
     workers = [StuckWorker(clock, asked) for _ in range(30)]
     stop_together(workers, 10.0, clock)
     assert [worker.waited_s for worker in workers] == [10.0] + [0.0] * 29

@@ -2,58 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
-
 import pytest
-from hypothesis import strategies as st
-
-from headrace.model.epochs import Epoch, scaled_epoch
-from headrace.model.rolling_transactions import must_roll, roll_of
-from headrace.model.segments import KeyRange
-
-SLOTS = 8
-"""Bounds of ranges are multiples of 1 / SLOTS, so that a test can look at the key space slot by slot."""
-
-START_MS = 1_000
-
-
-@st.composite
-def _histories(draw: st.DrawFn, scales_max: int = 6) -> list[Epoch]:
-    """The epochs of a stream under random splits and merges, also of segments that are not neighbours, and rolls."""
-    first = draw(st.sampled_from([1, 2, 4]))
-    epochs = [Epoch.first(first, draw(st.integers(0, 5)), START_MS)]
-    for _ in range(draw(st.integers(0, scales_max))):
-        current = epochs[-1]
-        older = [one for one in epochs if must_roll(current, one.reference_epoch)]
-        if older and draw(st.booleans()):
-            roll = roll_of(current, draw(st.sampled_from(older)), current.creation_time_ms + draw(st.integers(-5, 5)))
-            epochs += [roll.passed, roll.following]
-            continue
-        replaced = draw(st.lists(st.sampled_from(current.segments), min_size=1, max_size=4, unique=True))
-        new: list[KeyRange] = []
-        for low, high in _runs([one.key_range for one in replaced]):
-            inner = st.integers(int(low * SLOTS) + 1, int(high * SLOTS) - 1)
-            cuts = draw(st.lists(inner, max_size=2, unique=True)) if high - low > 1 / SLOTS else []
-            bounds = sorted([low, high, *(cut / SLOTS for cut in cuts)])
-            new += [KeyRange(left, right) for left, right in pairwise(bounds)]
-        now_ms = epochs[-1].creation_time_ms + draw(st.integers(-5, 5))
-        epochs.append(scaled_epoch(current, [one.segment_id for one in replaced], new, now_ms))
-    return epochs
-
-
-def _runs(ranges: list[KeyRange]) -> list[tuple[float, float]]:
-    """Maximal intervals, by slots: not the implementation under test."""
-    slots = {slot for one in ranges for slot in range(int(one.low * SLOTS), int(one.high * SLOTS))}
-    starts = [slot for slot in sorted(slots) if slot - 1 not in slots]
-    ends = [slot + 1 for slot in sorted(slots) if slot + 1 not in slots]
-    return [(start / SLOTS, end / SLOTS) for start, end in zip(starts, ends, strict=True)]
+from stream_histories import SLOTS, Histories, random_histories
 
 
 @pytest.fixture(scope="session")
-def histories() -> Callable[..., st.SearchStrategy[list[Epoch]]]:
+def histories() -> Histories:
     """A strategy: `histories(scales_max=6)` gives lists of epochs."""
-    return _histories
+    return random_histories
 
 
 @pytest.fixture(scope="session")

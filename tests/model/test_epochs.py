@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_scale, is_same_scale, overlapping, scaled_epoch
 from headrace.model.errors import IllegalStateError, InvalidRequestError, NotFoundError
@@ -48,7 +48,7 @@ def test_epoch_times_grow_even_if_the_clock_goes_back():
 
 
 @given(data=st.data())
-def test_the_front_of_a_scale_covers_the_key_space(histories: Any, data: st.DataObject):
+def test_the_front_of_a_scale_covers_the_key_space(histories: Histories, data: st.DataObject):
     coming = data.draw(histories().filter(lambda epochs: len(epochs) > 1))[-1]
     sealed = {one for one in coming.replaced if data.draw(st.booleans())}
     front = front_of_scale(coming, lambda segment: segment in sealed)
@@ -73,7 +73,7 @@ def test_a_front_that_no_cut_can_name_stays_at_the_old_segments():
 
 
 @given(data=st.data())
-def test_every_epoch_follows_the_one_before(histories: Any, data: st.DataObject):
+def test_every_epoch_follows_the_one_before(histories: Histories, data: st.DataObject):
     epochs = data.draw(histories())
     for before, after in itertools.pairwise(epochs):
         assert follows(before, after)
@@ -88,7 +88,7 @@ def test_every_epoch_follows_the_one_before(histories: Any, data: st.DataObject)
 
 
 @given(data=st.data())
-def test_successors_and_predecessors_agree(histories: Any, data: st.DataObject):
+def test_successors_and_predecessors_agree(histories: Histories, data: st.DataObject):
     for epoch in data.draw(histories())[1:]:
         for old in epoch.replaced:
             assert epoch.successors_of(old)
@@ -101,7 +101,7 @@ def test_successors_and_predecessors_agree(histories: Any, data: st.DataObject):
 
 
 @given(data=st.data(), low=st.integers(0, 15), width=st.integers(1, 16))
-def test_overlapping_segments_are_those_that_overlap(histories: Any, data: st.DataObject, low: int, width: int):
+def test_overlapping_segments_are_those_that_overlap(histories: Histories, data: st.DataObject, low: int, width: int):
     segments = data.draw(histories())[-1].segments
     part = data.draw(st.lists(st.sampled_from(segments), unique=True))
     part.sort(key=lambda one: one.key_range)

@@ -75,7 +75,7 @@ def test_states_and_requests_of_a_reader_group():
     assert (NEW.state_stream, NEW.scoped_name) == ("_RGg", "s/g")
     assert NEW.state_stream_configuration.scaling.min_segments == 1
     assert NEW.state_stream_configuration.rollover_size_bytes == 4 << 20
-    assert (UPDATING.state, UPDATING.generation, UPDATING.leaving) == (ReaderGroupState.UPDATING, 1, {"s/t"})
+    assert (UPDATING.state, UPDATING.generation, set(UPDATING.leaving)) == (ReaderGroupState.UPDATING, 1, {"s/t"})
     assert (groups.settled(UPDATING).leaving, groups.settled(UPDATING).pending) == (frozenset(), None)
     assert DELETING.state is ReaderGroupState.DELETING
     requests = [group.pending for group in (NEW, UPDATING, DELETING)]

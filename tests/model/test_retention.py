@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from cut_histories import History, Reader, grow, histories, read_on
+from cut_histories import Draw, History, Reader, grow, histories, read_on
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,7 +156,7 @@ def test_every_case_has_its_words():
     assert set(WORDS) == set(RetentionCase)
 
 
-def _with_cuts(draw: st.DrawFn, history: History) -> tuple[dict[RetentionCut, PlacedCut], int]:
+def _with_cuts(draw: Draw, history: History) -> tuple[dict[RetentionCut, PlacedCut], int]:
     """The stream goes on, with a cut now and then; the cuts, and what time it is."""
     placed: dict[RetentionCut, PlacedCut] = {}
     now_ms = 0
@@ -205,6 +205,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
     size = cuts[-1].size_bytes
 
     def at_bound(cut: RetentionCut | None) -> PlacedCut:
+        assert low is not None
         return upper_bound([lower_bound([placed[cut], low]), head]) if cut else low
 
     measures = Measures(

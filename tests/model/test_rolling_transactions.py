@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
+from stream_histories import Histories
 
 from headrace.model.epochs import Epoch, front_of_epochs, scaled_epoch
 from headrace.model.key_ranges import covers_key_space_once
@@ -42,7 +41,7 @@ def test_a_duplicate_has_the_reference_epoch_of_its_original():
     assert [one.number for one in scale.created] == [6], "numbers go on after the highest"
 
 
-def _history(histories: Any, data: st.DataObject) -> tuple[list[Epoch], Epoch]:
+def _history(histories: Histories, data: st.DataObject) -> tuple[list[Epoch], Epoch]:
     """A history of scales and rolls, and one of its epochs whose transactions cannot be merged as they are."""
     epochs = data.draw(
         histories().filter(lambda found: any(must_roll(found[-1], one.reference_epoch) for one in found))
@@ -52,7 +51,7 @@ def _history(histories: Any, data: st.DataObject) -> tuple[list[Epoch], Epoch]:
 
 
 @given(data=st.data())
-def test_every_roll_is_two_right_changes_of_epoch(histories: Any, data: st.DataObject):
+def test_every_roll_is_two_right_changes_of_epoch(histories: Histories, data: st.DataObject):
     epochs, original = _history(histories, data)
     roll = roll_of(epochs[-1], original, data.draw(st.integers(0, 2_000)))
     assert follows(roll.passed, roll.following)
@@ -61,7 +60,7 @@ def test_every_roll_is_two_right_changes_of_epoch(histories: Any, data: st.DataO
 
 
 @given(data=st.data())
-def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Any, data: st.DataObject):
+def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Histories, data: st.DataObject):
     """Whichever of the replaced segments are sealed, the newest that may hold events make a valid cut."""
     epochs, original = _history(histories, data)
     active = epochs[-1]

@@ -148,6 +148,7 @@ def test_reports_and_marks_have_their_time():
     assert not is_too_old(report, 1_000 + REPORT_VALID_MS)
     assert is_too_old(report, 1_001 + REPORT_VALID_MS)
     mark = cold_mark(report)
+    assert mark.until_ms is not None
     assert mark == ColdMark(1_000, 1_000 + COLD_VALID_MS)
     assert mark.counts(mark.until_ms - 1)
     assert not mark.counts(mark.until_ms)

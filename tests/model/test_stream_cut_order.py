@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_histories import Histories
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
@@ -55,7 +54,7 @@ def _by_slot(cut: PlacedCut, chains: list[list[StreamSegment]], slots: int) -> l
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_the_order_of_cuts_is_that_of_every_slot(histories: Any, slot_count: int, data: st.DataObject):
+def test_the_order_of_cuts_is_that_of_every_slot(histories: Histories, slot_count: int, data: st.DataObject):
     epochs = data.draw(histories(scales_max=4))
     chains = _chains(epochs, slot_count)
     one, other = _position(data, epochs), _position(data, epochs)
@@ -69,7 +68,7 @@ def test_the_order_of_cuts_is_that_of_every_slot(histories: Any, slot_count: int
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_the_side_of_a_segment_is_that_of_its_slots(histories: Any, slot_count: int, data: st.DataObject):
+def test_the_side_of_a_segment_is_that_of_its_slots(histories: Histories, slot_count: int, data: st.DataObject):
     epochs = data.draw(histories(scales_max=4))
     chains = _chains(epochs, slot_count)
     cut = _position(data, epochs)
@@ -82,7 +81,9 @@ def test_the_side_of_a_segment_is_that_of_its_slots(histories: Any, slot_count: 
 
 @given(data=st.data())
 @settings(max_examples=100)
-def test_truncations_delete_segments_once_and_count_all_bytes(histories: Any, slot_count: int, data: st.DataObject):
+def test_truncations_delete_segments_once_and_count_all_bytes(
+    histories: Histories, slot_count: int, data: st.DataObject
+):
     """Heads that go forward, epoch by epoch; the model keeps what was removed."""
     epochs = data.draw(histories(scales_max=5))
     truncation: Truncation | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_histories import Histories
 
 from headrace.model import stream_cut_ranges
 from headrace.model.epochs import Epoch, scaled_epoch
@@ -120,7 +121,9 @@ def _sizes(data: st.DataObject, lineage: Lineage) -> dict[int, int]:
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_ranges_between_positions_of_a_reader_are_what_it_read(histories: Any, slot_count: int, data: st.DataObject):
+def test_ranges_between_positions_of_a_reader_are_what_it_read(
+    histories: Histories, slot_count: int, data: st.DataObject
+):
     lineage = Lineage(data.draw(histories(scales_max=4)), slot_count)
     sizes = _sizes(data, lineage)
     reader = Reader(lineage, sizes)
@@ -175,7 +178,9 @@ def _model(lineage: Lineage, sizes: dict[int, int], lower: Cut, upper: Cut) -> d
 
 @given(data=st.data())
 @settings(max_examples=200)
-def test_any_two_cuts_are_answered_or_refused_as_the_model_says(histories: Any, slot_count: int, data: st.DataObject):
+def test_any_two_cuts_are_answered_or_refused_as_the_model_says(
+    histories: Histories, slot_count: int, data: st.DataObject
+):
     lineage = Lineage(data.draw(histories(scales_max=3)), slot_count)
     sizes = _sizes(data, lineage)
     lower, upper = _any_cut(data, lineage, sizes), _any_cut(data, lineage, sizes)

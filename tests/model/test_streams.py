@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stream_histories import Histories
 
 from headrace.model import streams
 from headrace.model.configuration_updates import ConfigurationUpdate
@@ -25,6 +27,8 @@ from headrace.model.stream_operations import STREAM_OPERATIONS
 from headrace.model.stream_state import StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import running_truncation
+
+T = TypeVar("T")
 
 NEW = streams.new_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)), 4, 1_000)
 ACTIVE = streams.completed(NEW)
@@ -288,29 +292,33 @@ def test_a_breach_is_named_and_refused(name: str, before: Stream | None, after: 
         check_write(before, after)
 
 
+def _with(change: Callable[[Stream, T], Stream], value: T) -> Callable[[Stream], Stream]:
+    return lambda before: change(before, value)
+
+
 @given(data=st.data())
-def test_random_lifetimes_keep_every_invariant(histories: Any, data: st.DataObject):
+def test_random_lifetimes_keep_every_invariant(histories: Histories, data: st.DataObject):
     epochs = data.draw(histories())
     first = epochs[0]
     configuration = StreamConfiguration(ScalingPolicy.fixed(len(first.segments)))
     stream = streams.new_stream("s", "t", configuration, first.segments[0].number, first.creation_time_ms)
     check_write(None, stream)
-    changes = [streams.completed]
+    changes: list[Callable[[Stream], Stream]] = [streams.completed]
     coming = iter(epochs[1:])
     for version, epoch in enumerate(coming):
         if epoch.duplicate_of is not None:
             following = next(coming)
             changes += [
-                lambda before, version=version: streams.started(before, version, RequestKind.COMMIT_TRANSACTIONS),
-                lambda before, following=following: streams.epoch_recorded(before, following),
-                lambda before, following=following: streams.rolled(before, following),
+                _with(lambda before, at: streams.started(before, at, RequestKind.COMMIT_TRANSACTIONS), version),
+                _with(streams.epoch_recorded, following),
+                _with(streams.rolled, following),
                 streams.commit_ended,
             ]
             continue
         changes += [
-            lambda before, version=version: streams.started(before, version, RequestKind.SCALE_STREAM),
-            lambda before, epoch=epoch: streams.epoch_recorded(before, epoch),
-            lambda before, epoch=epoch: streams.scaled(before, epoch),
+            _with(lambda before, at: streams.started(before, at, RequestKind.SCALE_STREAM), version),
+            _with(streams.epoch_recorded, epoch),
+            _with(streams.scaled, epoch),
         ]
     for event in changes:
         after = event(stream)

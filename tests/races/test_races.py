@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from soundness import assert_sound
+from stream_world import StreamWorld, ranges
 
-from headrace.controller.ticks.expire_transactions import expire_transactions
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import (
@@ -51,7 +51,7 @@ REFUSALS = (AlreadyExistsError, ConflictError, IllegalStateError, InvalidRequest
 class Client:
     """Operations by chance on the stream s/t; notes what it was told."""
 
-    def __init__(self, world: Any, seed: int) -> None:
+    def __init__(self, world: StreamWorld, seed: int) -> None:
         self.world = world
         self.random = random.Random(seed)
         self.told: Counter[str] = Counter()
@@ -82,15 +82,15 @@ class Client:
     def split(self) -> None:
         chosen = self.random.choice(self._tail())
         low, high = chosen.key_range.low, chosen.key_range.high
-        ranges = self.world.ranges(low, low + (high - low) * self.random.random() / 2 + (high - low) / 4, high)
-        self.world.streams.scale_stream("s", "t", [chosen.segment_id], ranges)
+        new = ranges(low, low + (high - low) * self.random.random() / 2 + (high - low) / 4, high)
+        self.world.streams.scale_stream("s", "t", [chosen.segment_id], new)
 
     def merge(self) -> None:
         segments = self._tail()
         first = self.random.randrange(max(1, len(segments) - 1))
         pair = segments[first : first + 2]
-        ranges = self.world.ranges(pair[0].key_range.low, pair[-1].key_range.high)
-        self.world.streams.scale_stream("s", "t", [one.segment_id for one in pair], ranges)
+        new = ranges(pair[0].key_range.low, pair[-1].key_range.high)
+        self.world.streams.scale_stream("s", "t", [one.segment_id for one in pair], new)
 
     def write(self) -> None:
         chosen = self.random.choice(self._tail())
@@ -137,7 +137,7 @@ class Client:
 class Processor:
     """Works on all queues until it is told that nothing more comes; gives up a share of the requests."""
 
-    def __init__(self, world: Any, seed: int = 0, gives_up: float = 0.0) -> None:
+    def __init__(self, world: StreamWorld, seed: int = 0, gives_up: float = 0.0) -> None:
         self._world = world
         self._random = random.Random(seed)
         self._gives_up = gives_up
@@ -193,16 +193,16 @@ def _frequent_turns():
     sys.setswitchinterval(usual)
 
 
-def _tick(world: Any) -> None:
+def _tick(world: StreamWorld) -> None:
     """Later: intents are sent again, and transactions that nobody looks after time out."""
     world.clock.advance(LEASE_MS)
     world.sweep()
     for bucket in range(BUCKET_COUNT):
-        while expire_transactions(world.store, world.transaction_queues, world.clock, bucket):
+        while world.expire_transactions(bucket):
             world.clock.advance(1)
 
 
-def race(world: Any, operations: list[str], seed: int, gives_up: float = 0.0) -> Counter[str]:
+def race(world: StreamWorld, operations: list[str], seed: int, gives_up: float = 0.0) -> Counter[str]:
     """All at once, then what is left over; what the clients were told."""
     clients = [Client(world, seed * 100 + number) for number in range(CLIENTS)]
     processors = [Processor(world, seed + number, gives_up) for number in range(PROCESSORS)]
@@ -245,9 +245,8 @@ KINDS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_race_corrupts_nothing(stream_world: Any, kind: str, seed: int):
-    world = stream_world.StreamWorld()
-    world.ranges = stream_world.ranges
+def test_a_race_corrupts_nothing(kind: str, seed: int):
+    world = StreamWorld()
     world.create()
     told = race(world, KINDS[kind], seed)
     assert sum(count for what, count in told.items() if what.endswith(": done")) > 0
@@ -257,9 +256,8 @@ def test_a_race_corrupts_nothing(stream_world: Any, kind: str, seed: int):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["all that keeps a stream open", "lives of a stream"])
-def test_requests_that_are_given_up_amid_a_race_leave_a_stream_that_is_sound(stream_world: Any, kind: str, seed: int):
-    world = stream_world.StreamWorld()
-    world.ranges = stream_world.ranges
+def test_requests_rolled_back_during_a_race_leave_a_sound_stream(kind: str, seed: int):
+    world = StreamWorld()
     world.create()
     race(world, KINDS[kind], seed, gives_up=0.3)
     assert_sound(world)
@@ -267,10 +265,9 @@ def test_requests_that_are_given_up_amid_a_race_leave_a_stream_that_is_sound(str
     assert {one.status for one in letters} <= {DeadLetterStatus.UNDONE, DeadLetterStatus.DONE}
 
 
-def test_clients_that_agree_to_disagree_still_get_on(stream_world: Any):
+def test_clients_that_agree_to_disagree_still_get_on():
     """Whoever is refused may repeat: after any race the stream takes the next request."""
-    world = stream_world.StreamWorld()
-    world.ranges = stream_world.ranges
+    world = StreamWorld()
     world.create()
     race(world, KINDS["all that keeps a stream open"], 99)
     first = world.segments.segments_at_tail("s", "t").segments[0]

@@ -36,7 +36,7 @@ def test_cuts_and_ranges_are_those_of_the_stream(access: ClientStreamAccess, sto
     assert access.ranges_between(None, None) == between
 
 
-def test_cut_texts_go_round_and_those_of_other_streams_are_refused(access: ClientStreamAccess) -> None:
+def test_cut_texts_round_trip_and_those_of_others_are_refused(access: ClientStreamAccess) -> None:
     positions = {0: 17, 1: 2**40}
     assert access.cut_of_text(access.text_of_cut(positions)) == positions
     assert access.text_of_cut(positions) == cut_text(positions)

@@ -110,7 +110,7 @@ def test_an_event_larger_than_one_append_spans_many_windows() -> None:
     assert assembled(b"".join(map(framed, payloads)), [1024 * 1024]) == expected(payloads)
 
 
-def test_the_length_of_an_event_is_bounded_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_length_is_bounded_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_parser, "EVENT_BYTES_READ_MAX", 100)
     with pytest.raises(CorruptError) as raised:
         assembled(framed(b"x" * 101), [50])

@@ -92,7 +92,7 @@ def job(spark: SparkSession, store: StoreDouble, tmp_path: Path) -> Job:
     return Job(spark, store, tmp_path)
 
 
-def test_figures_are_those_of_the_data_and_later_runs_add_what_is_new(job: Job, store: StoreDouble) -> None:
+def test_figures_match_the_data_and_later_runs_add_new_flights(job: Job, store: StoreDouble) -> None:
     first, second = flights(1, 700), flights(2, 100)
     write(store, first[:400])
     store.stream.scale(list(store.stream.active), [(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])

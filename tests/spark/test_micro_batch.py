@@ -108,7 +108,7 @@ def test_a_restart_goes_on_where_the_last_run_ended(job: Job, store: StoreDouble
     assert numbers(job.run(approx_bytes_per_trigger=2_000)) == each_once(100, 160)
 
 
-def test_a_batch_is_repeated_exactly_after_a_crash_even_if_the_stream_was_scaled(job: Job, store: StoreDouble) -> None:
+def test_a_batch_is_repeated_exactly_after_a_crash_and_a_scale(job: Job, store: StoreDouble) -> None:
     store.run_bytes = EVENT_BYTES
     fill(store, 0, 200)
     before = job.run(approx_bytes_per_trigger=8_000)

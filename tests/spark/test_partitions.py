@@ -50,7 +50,7 @@ def test_a_range_without_known_boundaries_stays_whole() -> None:
     assert list(split_range(part, 100, lambda identifier, target, stop: stop)) == [part]
 
 
-def test_boundaries_further_apart_than_a_piece_are_asked_for_once_each() -> None:
+def test_boundaries_more_than_a_piece_apart_are_asked_for_once() -> None:
     asked: list[int] = []
 
     def far(identifier: int, target: int, stop: int) -> int:

@@ -130,7 +130,7 @@ def test_each_cut_covers_the_key_space_exactly_once(stream: StreamDouble, budget
 
 
 @given(streams(), budgets)
-def test_the_budget_is_exceeded_by_at_most_one_event_per_open_segment(stream: StreamDouble, budget: int) -> None:
+def test_the_budget_is_exceeded_by_one_event_per_open_segment(stream: StreamDouble, budget: int) -> None:
     for ranges in batches(stream, budget):
         planned = sum(part.length_bytes for part in ranges)
         assert planned <= budget + FRAME_BYTES * len(ranges)
@@ -151,7 +151,7 @@ def test_open_segments_share_the_budget_and_none_is_passed_over(stream: StreamDo
 
 
 @given(streams())
-def test_without_a_budget_one_batch_reads_all_and_asks_for_no_boundary(stream: StreamDouble) -> None:
+def test_a_batch_without_a_budget_reads_all(stream: StreamDouble) -> None:
     def never(identifier: int, target: int) -> int:
         raise AssertionError((identifier, target))
 
@@ -162,9 +162,7 @@ def test_without_a_budget_one_batch_reads_all_and_asks_for_no_boundary(stream: S
 
 
 @given(streams(), budgets, st.booleans())
-def test_what_a_batch_reads_does_not_change_when_the_stream_grows(
-    stream: StreamDouble, budget: int, strict: bool
-) -> None:
+def test_a_planned_batch_does_not_change_when_the_stream_grows(stream: StreamDouble, budget: int, strict: bool) -> None:
     current = stream.head()
     upcoming, ranges = plan(stream, current, budget, strict=strict)
     stream.append(0.5, b"later")

@@ -81,14 +81,14 @@ class Bridge:
 
     def raw(self, rpc: str, request: bytes) -> bytes:
         """As `call`, with bytes."""
-        answer: bytes = self.channel.unary_unary(f"/{SERVICE.full_name}/{rpc}")(request)
-        return answer
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/{SERVICE.full_name}/{rpc}")
+        return ask(request)
 
     def refused(self, rpc: str, request: Any) -> grpc.StatusCode:
         """The status of a call that must not succeed."""
         with pytest.raises(grpc.RpcError) as raised:
             self.raw(rpc, request) if isinstance(request, bytes) else self.call(rpc, request)
-        code: grpc.StatusCode = raised.value.code()  # type: ignore[attr-defined]
+        code: grpc.StatusCode = raised.value.code()
         return code
 
     def close(self) -> None:

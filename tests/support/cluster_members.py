@@ -75,7 +75,8 @@ async def member(
 ) -> AsyncIterator[Member]:
     """Without `graceful` it is gone from one moment to the next: what it does while it ends reaches nobody."""
     own = replace(world, disk=disk or MemoryJournalDisk(), opens=())
-    metadata, fatal = Counted(world.metadata), []
+    metadata = Counted(world.metadata)
+    fatal: list[Exception] = []
     honest = world.metadata.write
     try:
         async with own.running(graceful=graceful) as running:
@@ -94,8 +95,10 @@ async def member(
                 else:
                     world.metadata.write = gone
                     openings = membership._openings._tasks.values()
-                    for work in (membership.heartbeat, membership._settling, *openings):
-                        work.stop() if work is membership.heartbeat else work.cancel()
+                    membership.heartbeat.stop()
+                    membership._settling.cancel()
+                    for opening in openings:
+                        opening.cancel()
     finally:
         world.metadata.write = honest
 

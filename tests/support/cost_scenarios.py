@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         question("segments of a transaction", transactions.of("segments_of"), transactions.opened),
         question("list open transactions", lambda w: w.transactions.list_open("s", "t", 100), transactions.opened),
         question("list completed transactions", lambda w: w.transactions.list_completed("s", "t")),
-        question("newest watermark", lambda w: w.marks.service.newest_watermark("s", "t"), watermarks.marks),
+        question("newest watermark", lambda w: w.marks.service.newest_watermark("s", "t")),
         question("what retention does", lambda w: w.retained.describe("s", "t"), retention.retained),
         question(
             "list subscribers",
@@ -66,12 +66,11 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change(
             "commit a set of ten", lambda w: w.transactions.commit_all("s", "t", "key", w.several), transactions.several
         ),
-        change("first note of a writer's time", watermarks.noted, watermarks.marks),
-        change("note of a writer's time", watermarks.noted_again, watermarks.marks, watermarks.noted),
+        change("first note of a writer's time", watermarks.noted),
+        change("note of a writer's time", watermarks.noted_again, watermarks.noted),
         change(
             "remove a writer",
             lambda w: w.marks.service.remove_writer("s", "t", "a"),
-            watermarks.marks,
             watermarks.noted,
         ),
         change("register a subscriber", retention.subscribed, retention.retained),
@@ -129,12 +128,11 @@ SECTIONS: dict[str, tuple[Scenario, ...]] = {
         change("creations, nothing due", streams.look_at_creations),
         change("creations, two operations of an hour ago", streams.look_at_creations, streams.hour_over),
         change("failed-stores, all three are well", stores.look, stores.joined),
-        change("watermarks, no writer notes its time", watermarks.tick, watermarks.marks),
-        change("watermarks, the first of a stream", watermarks.tick, watermarks.marks, watermarks.noted),
+        change("watermarks, no writer notes its time", watermarks.tick),
+        change("watermarks, the first of a stream", watermarks.tick, watermarks.noted),
         change(
             "watermarks, the next",
             watermarks.tick,
-            watermarks.marks,
             watermarks.noted,
             watermarks.tick,
             watermarks.noted_again,

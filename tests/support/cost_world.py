@@ -9,14 +9,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stream_world import StreamWorld
+from watermark_world import WatermarkWorld
+
 from headrace import topology
+from headrace.controller.services.retention import RetentionService
+from headrace.controller.services.subscribers import SubscriberService
+from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
+RETENTION_PERIOD_MS = 60_000
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
 
 
 Work = Callable[[], object]
+
+
+class CostWorld(StreamWorld):
+    """A world with what the steps of scenarios work with, and what they remember for each other."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.before: list[int] = []
+        self.tails: list[int] = []
+        self.transaction = 0
+        self.several: list[int] = []
+        self.subscribers = SubscriberService(self.store, self.clock)
+        self.retained = RetentionService(self.store, self.segment_stores, self.clock)
+        self.retention = RetentionTicks(
+            self.store, self.segment_stores, self.clock, self.accept_truncation, RETENTION_PERIOD_MS
+        )
+        self.marks = WatermarkWorld(self)
+
+
+Step = Callable[[CostWorld], object]
 
 
 @dataclass(frozen=True)
@@ -24,7 +51,7 @@ class Scenario:
     """`prepare` makes the world ready and answers the work to measure; a question is measured twice."""
 
     name: str
-    prepare: Callable[[Any], Work]
+    prepare: Callable[[CostWorld], Work]
     is_question: bool = False
 
 
@@ -32,13 +59,13 @@ def configuration(minimum: int = 1, **more: Any) -> StreamConfiguration:
     return StreamConfiguration(ScalingPolicy.by_event_rate(100, 2, minimum), **{"tags": ("a",), **more})
 
 
-def create_stream(world: Any) -> None:
+def create_stream(world: CostWorld) -> None:
     """The first epoch of the stream."""
     world.streams.create_stream("s", "t", configuration(2))
     world.drain()
 
 
-def bring_into_last_epoch(world: Any) -> None:
+def bring_into_last_epoch(world: CostWorld) -> None:
     """From the epoch in which it is, of two segments. `before`, `tails`: ids of both epochs in order of the ranges."""
     world.before = _active(world)
     for identifier in world.before:
@@ -49,42 +76,42 @@ def bring_into_last_epoch(world: Any) -> None:
     world.tails = _active(world)
 
 
-def _active(world: Any) -> list[int]:
+def _active(world: CostWorld) -> list[int]:
     return [one.segment_id for one in world.records.get("s", "t").stream.epoch.segments]
 
 
-def tail(world: Any) -> dict[int, int]:
+def tail(world: CostWorld) -> dict[int, int]:
     """A stream cut in the last epoch."""
     first, second, kept = world.tails
     return {first: 0, second: 0, kept: 5}
 
 
-def beginning(world: Any) -> dict[int, int]:
+def beginning(world: CostWorld) -> dict[int, int]:
     """The stream cut where the epoch before began."""
     return dict.fromkeys(world.before, 0)
 
 
-def epoch(world: Any) -> int:
+def epoch(world: CostWorld) -> int:
     return world.tails[0] >> 32
 
 
-def question(name: str, ask: Callable[[Any], object], *steps: Callable[[Any], object]) -> Scenario:
+def question(name: str, ask: Step, *steps: Step) -> Scenario:
     return Scenario(name, _prepared(ask, *steps), is_question=True)
 
 
-def change(name: str, act: Callable[[Any], object], *steps: Callable[[Any], object]) -> Scenario:
+def change(name: str, act: Step, *steps: Step) -> Scenario:
     """A call, after the stream was made and `steps` were done."""
     return Scenario(name, _prepared(act, *steps))
 
 
-def workflow(name: str, accept: Callable[[Any], object], *steps: Callable[[Any], object]) -> Scenario:
+def workflow(name: str, accept: Step, *steps: Step) -> Scenario:
     """The work that follows a call which was accepted."""
     return Scenario(name, _prepared(_drain, *steps, accept))
 
 
-def _prepared(act: Callable[[Any], object], *steps: Callable[[Any], object]) -> Callable[[Any], Work]:
-    def prepare(world: Any) -> Work:
-        if not hasattr(world, "tails"):
+def _prepared(act: Step, *steps: Step) -> Callable[[CostWorld], Work]:
+    def prepare(world: CostWorld) -> Work:
+        if not world.tails:
             create_stream(world)
             bring_into_last_epoch(world)
         for step in steps:
@@ -94,6 +121,6 @@ def _prepared(act: Callable[[Any], object], *steps: Callable[[Any], object]) -> 
     return prepare
 
 
-def _drain(world: Any) -> None:
+def _drain(world: CostWorld) -> None:
     world.drain()
     world.drain_transactions()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_scenarios import SECTIONS
+from cost_world import CostWorld
 from stream_world import StreamWorld
 
 from headrace.ports.metadata_store import Key, Page, Record, Write
@@ -133,7 +134,7 @@ def page_with(text: str, found: dict[str, str]) -> str:
 def _table(section: str) -> str:
     lines = [f"| | {' | '.join(COLUMNS)} |", f"|---|{'--:|' * len(COLUMNS)}"]
     for scenario in SECTIONS[section]:
-        world = StreamWorld()
+        world = CostWorld()
         act = scenario.prepare(world)
         meter = Meter(world)
         first = meter.measured(act)

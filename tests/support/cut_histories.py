@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
@@ -11,7 +12,14 @@ from headrace.model.segments import KeyRange, StreamSegment
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 
+T = TypeVar("T")
 SAMPLES = tuple(index / 64 for index in range(64))
+
+
+class Draw(Protocol):
+    """Draws from strategies, in a composite strategy or in a test."""
+
+    def __call__(self, strategy: st.SearchStrategy[T]) -> T: ...
 
 
 @dataclass
@@ -123,7 +131,7 @@ def histories(draw: st.DrawFn, steps_max: int = 14) -> History:
     return history
 
 
-def grow(draw: st.DrawFn, history: History) -> None:
+def grow(draw: Draw, history: History) -> None:
     """One thing happens to the stream."""
     index = draw(st.integers(0, 7))
     match draw(st.sampled_from(["append", "append", "append", "split", "merge"])):
@@ -135,7 +143,7 @@ def grow(draw: st.DrawFn, history: History) -> None:
             history.merge(index)
 
 
-def read_on(draw: st.DrawFn, reader: Reader, steps_max: int = 12) -> None:
+def read_on(draw: Draw, reader: Reader, steps_max: int = 12) -> None:
     for _ in range(draw(st.integers(0, steps_max))):
         reader.read(draw(st.integers(0, 7)), draw(st.integers(0, 60)))
 

@@ -28,7 +28,7 @@ async def rest(running: RunningStore) -> None:
 
     def told() -> bool:
         running.world.clock.advance(2)
-        return owned.evictor._snapshots.has_pointer
+        return bool(owned.evictor._snapshots.has_pointer)
 
     await running.until(told)
     running.world.clock.advance(2 * IDLE_S)
@@ -37,7 +37,7 @@ async def rest(running: RunningStore) -> None:
 async def evict(running: RunningStore) -> int:
     """Let all go that may; how many have gone."""
     await rest(running)
-    return await running.store.owned[0].evictor.sweep()
+    return int(await running.store.owned[0].evictor.sweep())
 
 
 @asynccontextmanager

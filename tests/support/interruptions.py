@@ -111,7 +111,8 @@ def die_at(work: Work[W], world: W, position: int, *, done: bool) -> None:
 
 def sleep_at(work: Work[W], world: W, position: int, meanwhile: Callable[[W], T]) -> T:
     """Run the work, which sleeps before the call with this number while `meanwhile` happens; what that returned."""
-    returned: list[Any] = world.calls.interrupt_at(position, partial(meanwhile, world))
+    returned: list[T] = []
+    world.calls.interrupt_at(position, lambda: returned.append(meanwhile(world)))
     work.run(world)
     world.calls.calm()
     assert returned, f"the work did not come as far as call {position}"
@@ -187,7 +188,8 @@ def assert_an_absent_segment_store_only_delays(work: Work[W]) -> None:
     world.calls.refuse(SEGMENT_STORE, UnavailableError("the segment store restarts"))
     with pytest.raises(UnavailableError) as error:
         work.run(world)
-    assert error.value.retry != "never"
+    retry: str = error.value.retry
+    assert retry != "never"
     world.calls.calm()
     work.go_on(world)
     assert work.outcome(world) == undisturbed(work).outcome, "after the segment store was away"

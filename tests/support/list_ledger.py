@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.errors import FencedError, HeadraceError
+from headrace.ports.ledger import Ledger
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.containers.operation_log import FRAME_BYTES_MIN, OperationLog
 from headrace.segmentstore.containers.ordering_clock import OrderingClock
@@ -59,7 +60,7 @@ def open_log(
     """A log that begins, or goes on where the reader has come to."""
     clock = OrderingClock(ManualClock())
     clock.observe(reader.last_ordering if reader else 0)
-    return OperationLog(ledger, clock, reader.next_sequence if reader else 0, on_failure=on_failure)
+    return OperationLog(cast(Ledger, ledger), clock, reader.next_sequence if reader else 0, on_failure=on_failure)
 
 
 def read_all(entries: list[bytes]) -> tuple[list[tuple[int, bytes]], FrameReader]:

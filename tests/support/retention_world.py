@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from stream_world import Calls
+from stream_world import Calls, StreamWorld
 
 from headrace import topology
 from headrace.codec.records.retention_record import retention_due_of_body
@@ -21,7 +19,7 @@ BY_SIZE = RetentionPolicy.by_size(100)
 class Retention:
     """Ticks over a world whose streams get a cut a second."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: StreamWorld) -> None:
         self.world = world
         self.calls: Calls = world.calls
         self.ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.accept_truncation, PERIOD_MS)
@@ -48,6 +46,8 @@ class Retention:
     def state(self, stream: str = "t") -> RetentionState:
         found = self.world.records.get("s", stream).stream
         retained = RetentionRecords(self.world.bare_store).load("s", stream, found.first_segment_number)
+        assert retained is not None
+        assert retained.retention is not None
         return retained.retention.state
 
     def due(self) -> list[tuple[str, int]]:

@@ -155,7 +155,7 @@ class SegmentOperations(StoreUnderAMachine):
     def truncate(self, name: str, share: float) -> None:
         segment = self.state.get(name)
         offset = int(len(segment.data) * share) if segment else 0
-        error = None
+        error: type[HeadraceError] | None = None
         if segment is None:
             error = NotFoundError
         elif offset > len(segment.data):
@@ -177,7 +177,8 @@ class SegmentOperations(StoreUnderAMachine):
         if self.blocked(source) and self.writer_pass:
             return
         into, out_of = self.state.get(target), self.state.get(source)
-        after, error = self.state, None
+        after = self.state
+        error: type[HeadraceError] | None = None
         current = into.attribute(ATTRIBUTE) if into else NO_VALUE
         update = AttributeUpdate(ATTRIBUTE, UpdateKind.REPLACE_IF_EQUALS, 5, current if holds else current - 1)
         if into is None or out_of is None:

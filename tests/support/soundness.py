@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from stream_world import StreamWorld
+
 from headrace import topology
 from headrace.codec.records.epoch_record import epoch_sort
 from headrace.codec.records.intent_record import intents_partition
@@ -20,7 +22,7 @@ from headrace.model.transactions import TransactionState, transaction_text
 _TRANSACTION = "#transaction."
 
 
-def assert_sound(world: Any, stream: str = "t", scope: str = "s", *, may_leave_empty: bool = False) -> None:
+def assert_sound(world: StreamWorld, stream: str = "t", scope: str = "s", *, may_leave_empty: bool = False) -> None:
     """The stream is at rest, its epochs follow each other, its segments are as its records say; or it is gone whole.
 
     With `may_leave_empty` segments may be left that no epoch knows, if nobody has written to them: a processor that
@@ -47,19 +49,19 @@ def assert_sound(world: Any, stream: str = "t", scope: str = "s", *, may_leave_e
     _assert_no_orphans(world, found, epochs, unwanted)
 
 
-def _empty_segments(world: Any) -> set[str]:
+def _empty_segments(world: StreamWorld) -> set[str]:
     stores = world.bare_segment_stores
     return {name for name in stores.names() if stores.segment_info(name).length == 0}
 
 
-def _assert_nothing_waits(world: Any) -> None:
+def _assert_nothing_waits(world: StreamWorld) -> None:
     for bucket in range(topology.BUCKET_COUNT):
         assert world.bare_store.query(intents_partition(bucket), limit=10).records == []
     assert len(world.bare_queue) == 0
     assert len(world.bare_commits) == len(world.bare_aborts) == 0
 
 
-def _assert_gone(world: Any, scope: str, stream: str, unwanted: set[str]) -> None:
+def _assert_gone(world: StreamWorld, scope: str, stream: str, unwanted: set[str]) -> None:
     """Nothing but the tombstone is left of a stream that was deleted."""
     prefix = f"{scope}/{stream}/"
     left = {name for name in world.bare_segment_stores.names() if name.startswith(prefix)} - unwanted
@@ -69,13 +71,13 @@ def _assert_gone(world: Any, scope: str, stream: str, unwanted: set[str]) -> Non
     assert world.bare_store.get(keys.listing_key(scope, stream)) is None
 
 
-def _head(world: Any, found: Any) -> dict[int, int]:
+def _head(world: StreamWorld, found: Any) -> dict[int, int]:
     """First offset by segment id at the head; empty for a stream that was never truncated."""
     _, truncation = world.records.get_with_truncation(found.scope, found.name)
     return truncation.cut.offsets if truncation else {}
 
 
-def _assert_neighbours_agree(world: Any, found: Any, epochs: list[Any]) -> None:
+def _assert_neighbours_agree(world: StreamWorld, found: Any, epochs: list[Any]) -> None:
     head = _head(world, found)
     first_epoch = min((identifier >> 32 for identifier in head), default=0)
     for before, after in pairwise(epochs):
@@ -93,7 +95,7 @@ def _assert_neighbours_agree(world: Any, found: Any, epochs: list[Any]) -> None:
                 assert replaced.segment_id in [before.segment_id for before in earlier]
 
 
-def _assert_segments(world: Any, found: Any, epochs: list[Any]) -> None:
+def _assert_segments(world: StreamWorld, found: Any, epochs: list[Any]) -> None:
     """Active segments take events unless the stream is sealed; replaced ones are sealed, or gone behind the head."""
     stores, sealed = world.bare_segment_stores, found.state is StreamState.SEALED
     present = set(stores.names())
@@ -109,7 +111,7 @@ def _assert_segments(world: Any, found: Any, epochs: list[Any]) -> None:
                 assert _head(world, found), f"{name} is gone, and nothing was truncated"
 
 
-def _assert_no_orphans(world: Any, found: Any, epochs: list[Any], unwanted: set[str]) -> None:
+def _assert_no_orphans(world: StreamWorld, found: Any, epochs: list[Any], unwanted: set[str]) -> None:
     """Every record of a request is gone with it, and no segment exists that no epoch knows."""
     transient = [
         keys.transition_key(found.scope, found.name),

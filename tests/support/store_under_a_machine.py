@@ -80,7 +80,7 @@ class StoreUnderAMachine(RuleBasedStateMachine):
         self.disk.before = before
         self.journal.start()
         self.store = SegmentStore(
-            JournalLedgers(self.journal), self.pool_bytes, self.clock, self.tier_2, self.tier_2,  # type: ignore[arg-type]
+            JournalLedgers(self.journal), self.pool_bytes, self.clock, self.tier_2, self.tier_2,
             container_count=1, block_bytes=self.block_bytes, limits=self.limits, table_limits=self.table_limits,
         )  # fmt: skip
         self.pool = self.store.pool

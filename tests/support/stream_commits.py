@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from stream_world import StreamWorld
 
 from headrace.model.transactions import TransactionState
 
 
-def all_bytes(world: Any, stream: str = "t") -> bytes:
+def all_bytes(world: StreamWorld, stream: str = "t") -> bytes:
     """What a reader sees of a stream of one key, from the head to the tail."""
     found = world.segments.between("s", stream, None, None)
     return b"".join(
@@ -17,11 +17,11 @@ def all_bytes(world: Any, stream: str = "t") -> bytes:
     )
 
 
-def transaction_with(world: Any, data: bytes, position: float = 0.0) -> int:
+def transaction_with(world: StreamWorld, data: bytes, position: float = 0.0) -> int:
     identifier = world.begin()
     world.write_in(identifier, position, data)
     return identifier
 
 
-def states(world: Any, *transactions: int) -> list[TransactionState]:
+def states(world: StreamWorld, *transactions: int) -> list[TransactionState]:
     return [world.transactions.get_transaction("s", "t", one).state for one in transactions]

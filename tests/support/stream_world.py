@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
@@ -29,7 +29,8 @@ from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.stream_cuts import StreamCutService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
-from headrace.controller.ticks.resend_intents import resend_intents
+from headrace.controller.ticks.expire_transactions import transaction_ticks
+from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.errors import UnavailableError
@@ -37,6 +38,9 @@ from headrace.model.requests import ResourceKind
 from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Check, Key, Page, Record, Write
+from headrace.ports.segment_stores import SegmentStores
+
+T = TypeVar("T")
 
 
 class Crash(Exception):
@@ -56,7 +60,7 @@ class Calls:
         self.before: Callable[[str], None] = lambda kind: None
         self.after: Callable[[str], None] = lambda kind: None
 
-    def __call__(self, kind: str, call: Callable[[], Any]) -> Any:
+    def __call__(self, kind: str, call: Callable[[], T]) -> T:
         self.before(kind)
         self.counts[kind] += 1
         answer = call()
@@ -217,7 +221,7 @@ class StreamWorld:
         self.queues = dict.fromkeys(ResourceKind, self.queue)
         self.reader_groups = ReaderGroupService(self.store, self.queue, self.clock)
         self.tables = KeyValueTableService(self.store, self.queue, self.clock)
-        self.segment_stores: Any = WatchedSegmentStores(self.bare_segment_stores, self.calls)
+        self.segment_stores = cast(SegmentStores, WatchedSegmentStores(self.bare_segment_stores, self.calls))
         self.scopes = ScopeService(self.store)
         self.scope_deletions = ScopeDeletionService(self.store, self.queue, self.clock)
         self.streams = StreamService(self.store, self.queue, self.clock)
@@ -227,9 +231,9 @@ class StreamWorld:
         self.requests = self.processor = RequestProcessor(self.tools())
         self.records = StreamRecords(self.bare_store)
         self.bare_commits, self.bare_aborts = MemoryRequestQueue(), MemoryRequestQueue()
-        self.transaction_queues = TransactionQueues(
-            WatchedQueue(self.bare_commits, self.calls), WatchedQueue(self.bare_aborts, self.calls)
-        )
+        self.commit_queue = WatchedQueue(self.bare_commits, self.calls)
+        self.abort_queue = WatchedQueue(self.bare_aborts, self.calls)
+        self.transaction_queues = TransactionQueues(self.commit_queue, self.abort_queue)
         self._random_numbers = itertools.count(1)
         self.transactions = self.another_transaction_service()
         self.commits = CommitProcessor(self.tools())
@@ -237,7 +241,7 @@ class StreamWorld:
         self.dead_letters = DeadLetterService(
             self.store, {topology.REQUESTS_QUEUE.name: self.queue}, self.streams.acceptance
         )
-        self.in_hand: QueuedMessage | None = None
+        self._in_hand: QueuedMessage | None = None
         self.scopes.create_scope("s")
 
     def another_transaction_service(self) -> TransactionService:
@@ -303,25 +307,45 @@ class StreamWorld:
 
     def receive(self) -> QueuedMessage:
         """A processor has the one message in hand that is queued, until it is acknowledged."""
-        (self.in_hand,) = self.bare_queue.receive()
+        (self._in_hand,) = self.bare_queue.receive()
         return self.in_hand
 
+    @property
+    def in_hand(self) -> QueuedMessage:
+        """The message that a processor has received and not acknowledged."""
+        assert self._in_hand is not None
+        return self._in_hand
+
+    @in_hand.setter
+    def in_hand(self, message: QueuedMessage) -> None:
+        self._in_hand = message
+
+    @property
+    def has_message_in_hand(self) -> bool:
+        return self._in_hand is not None
+
     def process(self) -> None:
-        """What is in hand is worked on: for the first time, or when it comes again."""
-        assert self.in_hand is not None
+        """Process the message in hand, for the first time or again."""
         self.requests.process(self.in_hand.body)
 
     def acknowledge(self) -> None:
         """What was in hand does not come again."""
-        assert self.in_hand is not None
         self.bare_queue.acknowledge(self.in_hand.receipt)
-        self.in_hand = None
+        self._in_hand = None
 
     def sweep(self) -> None:
         """Send the intents again that are on record and old."""
         self.clock.advance(30_001)
         for bucket in range(topology.BUCKET_COUNT):
-            resend_intents(self.store, self.queues, self.clock, bucket, 30_000)
+            self.resend_intents(bucket)
+
+    def resend_intents(self, bucket: int, older_than_ms: int = 30_000) -> int:
+        """One tick on a bucket; how many intents were sent."""
+        return IntentSweep(self.store, self.queues, self.clock, older_than_ms).run(bucket)[0]
+
+    def expire_transactions(self, bucket: int) -> bool:
+        """One tick on a bucket; whether more is due than it did."""
+        return transaction_ticks(self.store, self.transaction_queues, self.clock).run(bucket)
 
     def drain_transactions(self) -> int:
         """Work on queued commits and aborts until there are none; how many there were."""
@@ -355,6 +379,12 @@ class StreamWorld:
 
     def tail_ids(self, stream: str = "t") -> list[int]:
         return [one.segment_id for one in self.segments.segments_at_tail("s", stream).segments]
+
+    def record(self, key: Key) -> Record:
+        """A record that exists."""
+        found = self.bare_store.get(key)
+        assert found is not None
+        return found
 
     def everything(self) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
         """All records of the store: what two runs may be compared by."""

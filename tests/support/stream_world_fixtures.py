@@ -1,20 +1,12 @@
-"""Fixtures of the control plane in memory, for the conftests of services and workflows."""
+"""The fixture `world` of the control plane in memory, for conftests."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
-import stream_world as stream_world_module
-
-
-@pytest.fixture(scope="session")
-def stream_world() -> ModuleType:
-    """The module `stream_world`: `StreamWorld`, `Crash`, `ranges`, `segment`."""
-    return stream_world_module
+from stream_world import StreamWorld
 
 
 @pytest.fixture
-def world() -> stream_world_module.StreamWorld:
+def world() -> StreamWorld:
     """A fresh `StreamWorld`."""
-    return stream_world_module.StreamWorld()
+    return StreamWorld()

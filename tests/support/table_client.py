@@ -49,7 +49,8 @@ class TableClient:
 
     async def pages(self, count: int) -> list[tuple[bytes, int, bytes]]:
         """Everything, page by page, until one is empty."""
-        found, token = [], b""
+        found: list[tuple[bytes, int, bytes]] = []
+        token = b""
         while True:
             page = await self.client.call(wire.ReadTableEntries(8, self.name, "", count, token))
             assert isinstance(page, wire.TableEntriesRead), page

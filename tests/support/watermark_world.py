@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stream_world import Calls, StreamWorld
 
 from headrace import topology
@@ -28,7 +26,7 @@ S2, S3 = 1 << 32 | 2, 1 << 32 | 3
 class WatermarkWorld:
     """Beside a `StreamWorld`, whose ports it uses."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: StreamWorld) -> None:
         self.world = world
         self.calls: Calls = world.calls
         self.service = WatermarkService(world.store)
@@ -78,7 +76,7 @@ class WatermarkWorld:
         )
 
 
-def marks_on(world: Any) -> WatermarkWorld:
+def marks_on(world: StreamWorld) -> WatermarkWorld:
     """A stream of two segments whose writers may be silent for a while."""
     world.create(timestamp_aggregation_timeout_ms=SILENT_MS)
     return WatermarkWorld(world)

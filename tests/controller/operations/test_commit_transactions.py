@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
+from stream_world import Crash, StreamWorld, ranges
 
 from headrace.codec.records.writer_mark_record import writer_mark_sort
 from headrace.controller.steps import transaction_commits
@@ -16,9 +17,10 @@ from headrace.model.segments import KeyRange
 from headrace.model.stream_state import StreamState
 from headrace.model.transactions import TransactionState, WriterTime, reference_epoch_of
 from headrace.ports.deadlines import PIECE_S, WorkLeftError, time_limit
+from headrace.ports.segment_stores import SegmentScaleRate
 
 
-def test_events_come_in_the_order_of_the_marks(world: Any):
+def test_events_come_in_the_order_of_the_marks(world: StreamWorld):
     world.create(segments=2)
     first, second, third = (transaction_with(world, data) for data in (b"1", b"2", b"3"))
     for one in (second, third, first):
@@ -31,7 +33,7 @@ def test_events_come_in_the_order_of_the_marks(world: Any):
     assert world.bare_segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
 
 
-def test_one_message_commits_everything_that_is_marked(world: Any):
+def test_one_message_commits_everything_that_is_marked(world: StreamWorld):
     world.create(segments=1)
     count = transaction_commits.TRANSACTIONS_PER_RUN_MAX + 5
     for number in range(count):
@@ -44,7 +46,7 @@ def test_one_message_commits_everything_that_is_marked(world: Any):
     assert len(world.transactions.list_completed("s", "t")) == count
 
 
-def test_a_message_whose_time_is_over_goes_on_in_another(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_message_whose_time_is_over_goes_on_in_another(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 2)
     world.create(segments=1)
     for number in range(5):
@@ -58,7 +60,7 @@ def test_a_message_whose_time_is_over_goes_on_in_another(world: Any, monkeypatch
     assert all_bytes(world) == b"01234"
 
 
-def test_a_transaction_that_a_scale_overtook_rolls(world: Any):
+def test_a_transaction_that_a_scale_overtook_rolls(world: StreamWorld):
     world.create(segments=1)
     late = transaction_with(world, b"late")
     world.bare_segment_stores.append("s/t/0.#epoch.0", b"a", 0)
@@ -81,7 +83,7 @@ def test_a_transaction_that_a_scale_overtook_rolls(world: Any):
     assert [one & 0xFFFFFFFF for one in world.tail_ids()] == [3, 4, 2]
 
 
-def test_transactions_begun_behind_a_roll_do_not_roll(world: Any):
+def test_transactions_begun_behind_a_roll_do_not_roll(world: StreamWorld):
     world.create(segments=1)
     late = transaction_with(world, b"late")
     world.scale([0], [0.0, 1.0])
@@ -96,7 +98,7 @@ def test_transactions_begun_behind_a_roll_do_not_roll(world: Any):
     assert all_bytes(world) == b"latexy"
 
 
-def test_one_roll_serves_all_transactions_of_an_epoch_and_the_order_stays(world: Any):
+def test_one_roll_commits_all_transactions_of_an_epoch_in_order(world: StreamWorld):
     world.create(segments=1)
     old = [transaction_with(world, data) for data in (b"1", b"2", b"3")]
     world.scale([0], [0.0, 1.0])
@@ -108,7 +110,7 @@ def test_one_roll_serves_all_transactions_of_an_epoch_and_the_order_stays(world:
     assert world.records.get("s", "t").stream.epoch.number == 5
 
 
-def test_amid_a_roll_writers_and_readers_find_their_way(world: Any, stream_world: Any):
+def test_amid_a_roll_writers_and_readers_find_their_way(world: StreamWorld):
     """Between sealing the old segments and the end of the roll, successors and the tail are known."""
     world.create(segments=1)
     late = transaction_with(world, b"late")
@@ -138,10 +140,10 @@ def test_amid_a_roll_writers_and_readers_find_their_way(world: Any, stream_world
     assert {epoch for epoch, _ in seen} == {1, 3}
 
 
-def test_while_another_operation_runs_a_commit_waits(world: Any, stream_world: Any):
+def test_while_another_operation_runs_a_commit_waits(world: StreamWorld):
     world.create(segments=1)
     one = transaction_with(world, b"x")
-    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 1.0))
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 1.0))
     world.transactions.commit_transaction("s", "t", one)
     (message,) = world.bare_commits.receive()
     with pytest.raises(ConflictError):
@@ -152,15 +154,15 @@ def test_while_another_operation_runs_a_commit_waits(world: Any, stream_world: A
 
 
 @pytest.mark.parametrize("has_begun", [True, False], ids=["begun", "ended"])
-def test_a_run_that_begins_or_ends_amid_the_read_is_read_again(world: Any, stream_world: Any, has_begun: bool):
+def test_a_run_that_begins_or_ends_amid_the_read_is_read_again(world: StreamWorld, has_begun: bool):
     """The batch sees the stream of before and the run of after."""
     world.create(segments=1)
     world.transactions.commit_transaction("s", "t", transaction_with(world, b"x"))
     (message,) = world.bare_commits.receive()
 
     def begin() -> None:
-        world.calls.refuse("segment store merge_segments", stream_world.Crash())
-        with pytest.raises(stream_world.Crash):
+        world.calls.refuse("segment store merge_segments", Crash())
+        with pytest.raises(Crash):
             world.commits.process(message.body)
         world.calls.calm()
 
@@ -182,7 +184,7 @@ def test_a_run_that_begins_or_ends_amid_the_read_is_read_again(world: Any, strea
     assert world.records.get("s", "t").stream.state is StreamState.ACTIVE
 
 
-def test_the_position_of_a_commit_with_a_time_is_kept(world: Any):
+def test_the_position_of_a_commit_with_a_time_is_kept(world: StreamWorld):
     world.create(segments=2)
     timed, plain = transaction_with(world, b"abc", 0.7), transaction_with(world, b"d")
     world.transactions.commit_transaction("s", "t", timed, WriterTime("w", 7))
@@ -195,7 +197,7 @@ def test_the_position_of_a_commit_with_a_time_is_kept(world: Any):
     assert mark["time"] == 7
 
 
-def test_the_position_of_a_roll_is_in_the_epoch_that_was_passed(world: Any):
+def test_the_position_of_a_roll_is_in_the_epoch_that_was_passed(world: StreamWorld):
     world.create(segments=1)
     late = transaction_with(world, b"late")
     world.scale([0], [0.0, 0.5, 1.0])
@@ -204,7 +206,7 @@ def test_the_position_of_a_roll_is_in_the_epoch_that_was_passed(world: Any):
     assert world.transactions.get_transaction("s", "t", late).position == ((2 << 32, 4),)
 
 
-def test_sealing_aborts_what_is_open_and_commits_what_was_marked(world: Any):
+def test_sealing_aborts_what_is_open_and_commits_what_was_marked(world: StreamWorld):
     world.create(segments=1)
     rolling, dropped = transaction_with(world, b"old"), transaction_with(world, b"never")
     world.scale([0], [0.0, 0.5, 1.0])
@@ -225,7 +227,7 @@ def test_sealing_aborts_what_is_open_and_commits_what_was_marked(world: Any):
         world.begin()
 
 
-def test_deleting_forgets_transactions(world: Any):
+def test_deleting_forgets_transactions(world: StreamWorld):
     world.create(segments=1)
     late = transaction_with(world, b"late")
     aborted = transaction_with(world, b"never")
@@ -236,7 +238,7 @@ def test_deleting_forgets_transactions(world: Any):
     world.seal()
     # A creator that slept makes segments after its transaction was aborted.
     name = next(one.transaction_segment for one in world.transactions.segments_of("s", "t", aborted).segments)
-    world.bare_segment_stores.create_segments([name], None)
+    world.bare_segment_stores.create_segments([name], SegmentScaleRate())
     world.delete()
     assert world.bare_segment_stores.names() == []
     assert [sort for partition, sort in world.everything() if partition == "transactions/s/t"] == []
@@ -246,7 +248,7 @@ def test_deleting_forgets_transactions(world: Any):
     assert world.tail_ids() == [2], "numbers go on behind all epochs, duplicates too"
 
 
-def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: Any):
+def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: StreamWorld):
     world.create(segments=1)
     one = transaction_with(world, b"x")
     world.bare_segment_stores.delete_segment("s/t/0.#epoch.0")
@@ -266,12 +268,12 @@ def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: Any):
         {"kind": "commit_transaction", "scope": "s", "stream": 1, "transaction": "0" * 32},
     ],
 )
-def test_what_is_no_message_is_refused_for_good(world: Any, body: dict[str, Any]):
+def test_what_is_no_message_is_refused_for_good(world: StreamWorld, body: dict[str, Any]):
     with pytest.raises(InvalidRequestError):
         world.commits.process(body)
 
 
-def test_many_rolls_of_many_segments_stay_within_what_a_record_holds(world: Any):
+def test_rolls_of_many_segments_fit_into_one_record(world: StreamWorld):
     """Each roll seals all segments twice under old numbers: their sizes must not gather in one record."""
     world.create(segments=40)
     late = [transaction_with(world, b"x") for _ in range(30)]

@@ -122,7 +122,7 @@ def test_what_a_look_costs():
     assert cluster.calls.counts == {"query": 2, "read": 3, "transaction": 1}
 
 
-def test_a_lost_store_loses_at_once_what_tier_2_has_and_the_rest_when_its_time_is_over():
+def test_tiered_containers_leave_a_lost_store_before_the_others():
     cluster = settled("a", "b")
     assert cluster.map.containers_of("b") == (1, 3, 5, 7)
     lose(cluster, "b", "a")
@@ -158,7 +158,7 @@ def test_a_renewal_beats_a_look_that_read_before_it():
     assert stored.lease.state is StoreState.SERVING
 
 
-def test_a_log_is_not_given_up_when_its_store_comes_back_meanwhile():
+def test_a_log_is_kept_when_its_store_comes_back():
     cluster = settled("a", "b")
     lose(cluster, "b", "a")
     cluster.look()
@@ -171,7 +171,7 @@ def test_a_log_is_not_given_up_when_its_store_comes_back_meanwhile():
     assert set(cluster.map.containers_of("b")) >= {3, 5, 7}
 
 
-def test_a_stopped_task_ends_the_lease_of_its_stores_and_of_no_others():
+def test_a_stopped_task_ends_only_the_leases_of_its_stores():
     cluster = settled("a", "b")
     assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "task-x").moved == ()
     assert end_lease_of_task(cluster.store, cluster.clock, CONTAINERS, "").moved == ()
@@ -210,7 +210,7 @@ def test_a_map_that_changes_all_the_time_is_a_conflict(work: Callable[..., Any])
     def refused(*writes: Any) -> None:
         raise WriteConflictError("somebody was faster", {0: None})
 
-    cluster.bare.write = refused  # type: ignore[method-assign]
+    cluster.bare.write = refused
     with pytest.raises(ConflictError, match="others are changing"):
         work(cluster.records, *((8, 0) if work is assign_containers else ("a", (0, 1))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from stream_world import StreamWorld, ranges
 
 from headrace import topology
-from headrace.controller.ticks.resend_intents import resend_intents
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -23,6 +24,7 @@ from headrace.model.errors import (
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
 
 REFUSALS = (AlreadyExistsError, ConflictError, IllegalStateError, NotFoundError)
 STREAMS = ("t", "u")
@@ -30,11 +32,11 @@ STREAM = st.sampled_from(STREAMS)
 CALL = st.integers(0, 12)
 
 
-def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+def _machine() -> type[RuleBasedStateMachine]:
     class ControlPlane(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.world = stream_world.StreamWorld()
+            self.world = StreamWorld()
             self.bodies: list[dict[str, Any]] = []
 
         @rule(stream=STREAM, segments=st.integers(1, 4), is_down=st.booleans())
@@ -50,7 +52,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
             segment = data.draw(st.sampled_from(stored.stream.epoch.segments))
             low, high = segment.key_range.low, segment.key_range.high
             bounds = [low, (low + high) / 2, high] if data.draw(st.booleans()) else [low, high]
-            new = stream_world.ranges(*bounds)
+            new = ranges(*bounds)
             self._ask(is_down, lambda: self.world.streams.scale_stream("s", stream, [segment.segment_id], new))
 
         @rule(stream=STREAM, is_down=st.booleans())
@@ -88,7 +90,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def sweep(self) -> None:
             self.world.clock.advance(60_000)
             for bucket in range(topology.BUCKET_COUNT):
-                resend_intents(self.world.store, self.world.queues, self.world.clock, bucket, 30_000)
+                self.world.resend_intents(bucket)
 
         @invariant()
         def streams_are_whole(self) -> None:
@@ -118,13 +120,13 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
                 name for name in self.world.bare_segment_stores.names() if not name.startswith(owned or ("-",))
             ] == []
 
-        def _ask(self, is_down: bool, operation: Any) -> None:
+        def _ask(self, is_down: bool, operation: Callable[[], object]) -> None:
             self.world.queue.is_down = is_down
             with contextlib.suppress(*REFUSALS):
                 operation()
             self.world.queue.is_down = False
 
-        def _check(self, stream: Any) -> None:
+        def _check(self, stream: Stream) -> None:
             segments = stream.epoch.segments
             assert covers_key_space_once([one.key_range for one in segments])
             if stream.state is StreamState.CREATING or stream.is_deleting:
@@ -152,7 +154,5 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
 
 
 @pytest.mark.parametrize("steps", [15, 60])
-def test_the_control_plane_keeps_its_promises(stream_world: Any, steps: int):
-    run_state_machine_as_test(
-        _machine(stream_world), settings=settings(max_examples=60, stateful_step_count=steps, deadline=None)
-    )
+def test_the_control_plane_keeps_its_promises(steps: int):
+    run_state_machine_as_test(_machine(), settings=settings(max_examples=60, stateful_step_count=steps, deadline=None))

@@ -21,7 +21,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.stream_state import StreamState
 
 
-def _outcome(world: Any) -> tuple[Any, Any]:
+def _outcome(world: StreamWorld) -> tuple[Any, Any]:
     infos = [world.bare_segment_stores.segment_info(name) for name in world.bare_segment_stores.names()]
     return world.everything(), infos
 
@@ -31,7 +31,7 @@ def _work(kind: RequestKind) -> Work[StreamWorld]:
 
 
 @pytest.mark.parametrize("kind", ACCEPT_ON_STREAM)
-def test_without_trouble_one_message_is_enough(world: Any, kind: RequestKind):
+def test_without_trouble_one_message_is_enough(world: StreamWorld, kind: RequestKind):
     ACCEPT_ON_STREAM[kind](world)
     assert world.drain() == 1
     assert _outcome(world) == undisturbed(_work(kind)).outcome
@@ -54,7 +54,7 @@ def test_a_segment_store_that_is_away_delays_only(kind: RequestKind):
     assert_an_absent_segment_store_only_delays(_work(kind))
 
 
-def test_a_late_message_of_a_former_life_does_nothing(world: Any):
+def test_a_late_message_of_a_former_life_does_nothing(world: StreamWorld):
     bodies = []
     send = world.bare_queue.send
 
@@ -82,7 +82,7 @@ def test_a_late_message_of_a_former_life_does_nothing(world: Any):
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
 
 
-def _live_on(world: Any) -> Any:
+def _live_on(world: StreamWorld) -> Any:
     """The stream is finished, deleted and created again, and goes through the same operations; what there is then."""
     world.process()
     world.acknowledge()
@@ -97,7 +97,7 @@ def _live_on(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", sorted(ACCEPT_ON_STREAM.keys() - {RequestKind.DELETE_STREAM}))
-def test_a_processor_that_slept_through_a_life_of_the_stream_changes_no_record(kind: RequestKind):
+def test_a_late_processor_leaves_a_recreated_stream_unchanged(kind: RequestKind):
     """It wakes up at any of its calls, with what it read in the former life, and must leave the present one alone."""
     slept = 0
     for position, world, present in after_each_sleep(_work(kind), _live_on):

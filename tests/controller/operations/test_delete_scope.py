@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from interruptions import CALLS_MAX, assert_crashes_lose_and_double_nothing, sleep_at, work_on_request
+from stream_world import StreamWorld
 
 from headrace.controller.operations import delete_scope
 from headrace.model.errors import AlreadyExistsError, IllegalStateError, NotFoundError, UnavailableError
@@ -17,7 +18,7 @@ GROUP_ID = "00000000-0000-0000-0000-00000000000a"
 FIXED = StreamConfiguration(ScalingPolicy.fixed(2), tags=("x",))
 
 
-def _fill(world: Any) -> None:
+def _fill(world: StreamWorld) -> None:
     """In scope `s`: a reader group that subscribes to two streams; an active, a scaled and a sealed stream, one that is
     still being created, and two tables."""
     world.create("active", tags=("a", "b"))
@@ -34,21 +35,21 @@ def _fill(world: Any) -> None:
     _drop_messages(world)
 
 
-def _drop_messages(world: Any) -> None:
+def _drop_messages(world: StreamWorld) -> None:
     for message in world.bare_queue.receive():
         world.bare_queue.acknowledge(message.receipt)
 
 
-def _left(world: Any) -> set[str]:
+def _left(world: StreamWorld) -> set[str]:
     """The partitions that still hold records."""
     return {partition for partition, _ in world.everything()}
 
 
-def _outcome(world: Any) -> Any:
+def _outcome(world: StreamWorld) -> Any:
     return world.everything(), world.bare_segment_stores.names()
 
 
-def test_everything_in_the_scope_goes(world: Any):
+def test_everything_in_the_scope_goes(world: StreamWorld):
     _fill(world)
     world.scope_deletions.delete_scope_recursively("s")
     assert world.scopes.is_deleting("s")
@@ -72,14 +73,14 @@ def test_everything_in_the_scope_goes(world: Any):
     assert world.tail_ids("active") == [2, 3], "segment numbers go on"
 
 
-def test_an_empty_scope_goes_too(world: Any):
+def test_an_empty_scope_goes_too(world: StreamWorld):
     world.scope_deletions.delete_scope_recursively("s")
     world.drain()
     with pytest.raises(NotFoundError):
         world.scope_deletions.delete_scope_recursively("s")
 
 
-def test_nothing_is_created_in_a_scope_that_goes(world: Any):
+def test_nothing_is_created_in_a_scope_that_goes(world: StreamWorld):
     world.create()
     world.scope_deletions.delete_scope_recursively("s")
     for create in (
@@ -94,7 +95,7 @@ def test_nothing_is_created_in_a_scope_that_goes(world: Any):
         world.scopes.create_scope("s")
 
 
-def test_a_repeat_changes_nothing(world: Any):
+def test_a_repeat_changes_nothing(world: StreamWorld):
     world.create()
     world.scope_deletions.delete_scope_recursively("s")
     before = world.everything()
@@ -103,7 +104,7 @@ def test_a_repeat_changes_nothing(world: Any):
     assert world.drain() == 1
 
 
-def test_a_large_scope_goes_in_pieces(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_scope_goes_in_pieces(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 2)
     for number in range(5):
         world.create(f"t{number}", segments=1)
@@ -115,7 +116,7 @@ def test_a_large_scope_goes_in_pieces(world: Any, monkeypatch: pytest.MonkeyPatc
     assert world.scopes.list_scopes(10).items == ()
 
 
-def test_a_piece_whose_message_cannot_be_sent_comes_again(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_piece_whose_message_cannot_be_sent_comes_again(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 1)
     for name in ("a", "b"):
         world.create(name)
@@ -129,7 +130,7 @@ def test_a_piece_whose_message_cannot_be_sent_comes_again(world: Any, monkeypatc
     assert world.scopes.list_scopes(10).items == ()
 
 
-def test_a_lost_message_is_sent_again(world: Any):
+def test_a_lost_message_is_sent_again(world: StreamWorld):
     world.create()
     world.queue.is_down = True
     world.scope_deletions.delete_scope_recursively("s")
@@ -139,7 +140,7 @@ def test_a_lost_message_is_sent_again(world: Any):
     assert world.scopes.list_scopes(10).items == ()
 
 
-def _accept(world: Any) -> None:
+def _accept(world: StreamWorld) -> None:
     _fill(world)
     world.scope_deletions.delete_scope_recursively("s")
 
@@ -154,7 +155,7 @@ def test_a_crash_anywhere_loses_and_doubles_nothing(done: bool):
     assert 20 <= crashes < CALLS_MAX // 5
 
 
-def _live_on(world: Any) -> Any:
+def _live_on(world: StreamWorld) -> Any:
     """The scope goes, and one of the same name is made and filled; what there is then."""
     world.process()
     world.acknowledge()
@@ -166,7 +167,7 @@ def _live_on(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("position", range(0, 120, 7))
-def test_a_processor_that_slept_leaves_the_next_scope_of_the_name_alone(position: int):
+def test_a_late_processor_leaves_a_recreated_scope_unchanged(position: int):
     """It wakes up at one of its calls, with what it read before, when the scope was deleted and made anew."""
     world = DELETION.accept()
     present = sleep_at(DELETION, world, position, _live_on)

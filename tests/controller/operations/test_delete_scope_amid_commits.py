@@ -23,11 +23,11 @@ def _committing() -> StreamWorld:
     return world
 
 
-def _outcome(world: Any) -> Any:
+def _outcome(world: StreamWorld) -> Any:
     return world.everything()
 
 
-def test_a_commit_that_died_anywhere_does_not_keep_a_scope_from_going():
+def test_a_scope_is_deleted_after_a_commit_crashed_anywhere():
     work = Work(_committing, lambda world: world.commits.process(world.in_hand.body), _outcome)
     amid = 0
     for _, world in after_each_crash(work, done=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], StreamState]] = {
 }
 
 
-def _commit_that_is_interrupted(world: Any, rolls: bool = False) -> int:
+def _commit_that_is_interrupted(world: StreamWorld, rolls: bool = False) -> int:
     """A transaction whose commit run has begun; the message is in hand."""
     world.create(segments=2)
     world.append(0, 7)
@@ -50,13 +51,13 @@ def _commit_that_is_interrupted(world: Any, rolls: bool = False) -> int:
     return one
 
 
-def _state(world: Any, transaction: int) -> TransactionState:
+def _state(world: StreamWorld, transaction: int) -> TransactionState:
     return world.transactions.get_transaction("s", "t", transaction).state
 
 
 @pytest.mark.parametrize("first", ["the request", "the commit"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_waits_for_a_batch_of_commits(world: Any, name: str, first: str):
+def test_an_operation_waits_for_a_batch_of_commits(world: StreamWorld, name: str, first: str):
     one = _commit_that_is_interrupted(world)
     ask, state = OPERATIONS[name]
     ask(world)
@@ -74,7 +75,7 @@ def test_an_operation_waits_for_a_batch_of_commits(world: Any, name: str, first:
     assert_sound(world)
 
 
-def test_only_one_operation_waits(world: Any):
+def test_only_one_operation_waits(world: StreamWorld):
     _commit_that_is_interrupted(world)
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     for name in ("truncate", "update", "seal"):
@@ -87,14 +88,14 @@ def test_only_one_operation_waits(world: Any):
     assert world.streams.scale_status("s", "t", 1) is ScaleStatus.SUCCESS
 
 
-def test_nothing_begins_on_a_stream_whose_seal_waits(world: Any):
+def test_nothing_begins_on_a_stream_whose_seal_waits(world: StreamWorld):
     _commit_that_is_interrupted(world)
     world.streams.seal_stream("s", "t")
     with pytest.raises(SealedError):
         world.begin()
 
 
-def test_what_names_segments_does_not_wait_for_a_commit_that_replaces_them(world: Any):
+def test_operations_on_replaced_segments_wait_for_no_commit(world: StreamWorld):
     one = _commit_that_is_interrupted(world, rolls=True)
     with pytest.raises(ConflictError):
         world.streams.scale_stream("s", "t", [1], ranges(0.5, 0.75, 1.0))
@@ -120,7 +121,7 @@ def test_amid_a_backlog_of_commits_no_operation_is_refused(name: str, monkeypatc
         for one in ids:
             world.transactions.commit_transaction("s", "t", one)
         (message,) = world.bare_commits.receive()
-        asked = world.calls.interrupt_at(position, lambda world=world: OPERATIONS[name][0](world))
+        asked = world.calls.interrupt_at(position, partial(OPERATIONS[name][0], world))
         try:
             world.commits.process(message.body)
         except ConflictError:
@@ -140,23 +141,24 @@ def test_amid_a_backlog_of_commits_no_operation_is_refused(name: str, monkeypatc
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_crash_anywhere_loses_and_doubles_nothing(name: str, done: bool):
-    def accept(world: Any) -> None:
+    def accept(world: StreamWorld) -> None:
         _commit_that_is_interrupted(world)
         OPERATIONS[name][0](world)
 
-    def outcome(world: Any) -> Any:
+    def outcome(world: StreamWorld) -> Any:
         bodies = {key: body for key, (_, body) in world.everything().items()}
         return bodies, [world.bare_segment_stores.segment_info(one) for one in world.bare_segment_stores.names()]
 
     assert assert_crashes_lose_and_double_nothing(work_on_request(accept, outcome), done=done) > 8
 
 
-def test_the_letter_of_a_request_that_waits_is_stuck(world: Any):
+def test_the_letter_of_a_request_that_waits_is_stuck(world: StreamWorld):
     _commit_that_is_interrupted(world)
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     delivery = Delivery(REQUESTS_QUEUE.name, message.group, json.dumps(message.body), 0, 10)
     letter = handle_dead_letter(world.bare_store, delivery, Cause("unavailable", "away"), world.clock.now_ms())
+    assert letter is not None
     assert letter.status is DeadLetterStatus.STUCK
     world.bare_queue.release(message.receipt)
     world.drain()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interruptions import assert_crashes_lose_and_double_nothing, assert_two_at_once_do_it_once, work_on_request
+from stream_world import StreamWorld, ranges
 
 from headrace.model.errors import ConflictError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -19,22 +20,22 @@ def _configuration(minimum: int, **more: Any) -> StreamConfiguration:
     return StreamConfiguration(ScalingPolicy.by_event_rate(7, 2, minimum), **more)
 
 
-def _create(world: Any, minimum: int = 2) -> None:
+def _create(world: StreamWorld, minimum: int = 2) -> None:
     world.streams.create_stream("s", "t", _configuration(minimum, tags=("a",)))
     world.drain()
 
 
-def _update(world: Any, configuration: StreamConfiguration) -> None:
+def _update(world: StreamWorld, configuration: StreamConfiguration) -> None:
     world.streams.update_stream("s", "t", configuration)
     world.drain()
 
 
-def _ranges(world: Any) -> list[tuple[float, float]]:
+def _ranges(world: StreamWorld) -> list[tuple[float, float]]:
     segments = world.records.get("s", "t").stream.epoch.segments
     return [(one.key_range.low, one.key_range.high) for one in segments]
 
 
-def test_a_raised_minimum_splits_the_largest_segments(world: Any):
+def test_a_raised_minimum_splits_the_largest_segments(world: StreamWorld):
     _create(world)
     world.scale([0], [0.0, 0.125, 0.5])
     world.append(1, 40)
@@ -48,7 +49,7 @@ def test_a_raised_minimum_splits_the_largest_segments(world: Any):
     assert not [key for key in world.everything() if key[1] in ("transition", "leftovers")]
 
 
-def test_new_segments_have_the_new_policy(world: Any):
+def test_new_segments_have_the_new_policy(world: StreamWorld):
     _create(world, 1)
     _update(world, StreamConfiguration(ScalingPolicy.by_data_rate(9, 3, 2), rollover_size_bytes=5))
     for identifier in world.tail_ids():
@@ -57,13 +58,13 @@ def test_new_segments_have_the_new_policy(world: Any):
 
 
 @pytest.mark.parametrize("policy", [ScalingPolicy.fixed(4), ScalingPolicy.by_event_rate(7, 2, 4)])
-def test_any_policy_grows(world: Any, policy: ScalingPolicy):
+def test_any_policy_grows(world: StreamWorld, policy: ScalingPolicy):
     _create(world, 3)
     _update(world, StreamConfiguration(policy))
     assert len(_ranges(world)) == 4
 
 
-def test_what_raises_no_minimum_splits_nothing(world: Any):
+def test_what_raises_no_minimum_splits_nothing(world: StreamWorld):
     _create(world, 4)
     world.scale(world.tail_ids(), [0.0, 1.0])
     for configuration in (_configuration(4, tags=("z",)), _configuration(2), _configuration(1)):
@@ -76,7 +77,7 @@ def test_what_raises_no_minimum_splits_nothing(world: Any):
     assert len(_ranges(world)) == 4
 
 
-def test_nothing_else_runs_while_a_stream_grows(world: Any, stream_world: Any):
+def test_nothing_else_runs_while_a_stream_grows(world: StreamWorld):
     _create(world)
     world.streams.update_stream("s", "t", _configuration(3))
     (message,) = world.bare_queue.receive()
@@ -86,18 +87,18 @@ def test_nothing_else_runs_while_a_stream_grows(world: Any, stream_world: Any):
         done.append(step)
         if step != "close":
             with pytest.raises(ConflictError):
-                world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.2, 0.5))
+                world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.2, 0.5))
     assert done[-1] == "close"
     assert len(_ranges(world)) == 3
 
 
-def _grow(world: Any) -> None:
+def _grow(world: StreamWorld) -> None:
     _create(world)
     world.append(0, 17)
     world.streams.update_stream("s", "t", _configuration(5, tags=("b",)))
 
 
-def _outcome(world: Any) -> Any:
+def _outcome(world: StreamWorld) -> Any:
     infos = [world.bare_segment_stores.segment_info(name) for name in world.bare_segment_stores.names()]
     return world.everything(), infos
 
@@ -116,8 +117,8 @@ def test_two_processors_at_once_do_it_once():
 
 @settings(max_examples=40)
 @given(minima=st.lists(st.integers(1, 12), min_size=1, max_size=6))
-def test_any_updates_keep_the_key_space_covered_and_the_minimum_met(stream_world: Any, minima: list[int]):
-    world = stream_world.StreamWorld()
+def test_updates_cover_the_key_space_and_meet_the_minimum(minima: list[int]):
+    world = StreamWorld()
     _create(world, 1)
     largest = 1
     for number, minimum in enumerate(minima):

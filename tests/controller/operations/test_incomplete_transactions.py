@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 from stream_commits import all_bytes, states, transaction_with
+from stream_world import StreamWorld
 
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_state import StreamState
@@ -14,7 +14,9 @@ from headrace.model.transactions import TransactionState
 
 
 @pytest.mark.parametrize("rolls", [False, True], ids=["in place", "rolling"])
-def test_a_transaction_that_may_lack_bytes_is_aborted_alone(world: Any, rolls: bool, caplog: pytest.LogCaptureFixture):
+def test_a_transaction_that_may_lack_bytes_is_aborted_alone(
+    world: StreamWorld, rolls: bool, caplog: pytest.LogCaptureFixture
+):
     """The store refuses to merge it. The others of its batch are committed, and the stream goes on."""
     world.create(segments=1)
     first, lost, last = (transaction_with(world, data) for data in (b"1", b"lost", b"2"))
@@ -37,7 +39,7 @@ def test_a_transaction_that_may_lack_bytes_is_aborted_alone(world: Any, rolls: b
 
 @pytest.mark.parametrize("rolls", [False, True], ids=["in place", "rolling"])
 @pytest.mark.parametrize("gone", [False, True], ids=["incomplete", "gone"])
-def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: Any, rolls: bool, gone: bool):
+def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: StreamWorld, rolls: bool, gone: bool):
     """The first of its segments is whole, on another volume. Of the second bytes are lost, or all that there was."""
     world.create(segments=2)
     lost, other = transaction_with(world, b"lost"), transaction_with(world, b"other")
@@ -55,7 +57,7 @@ def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: Any, rolls: bo
     assert all_bytes(world) == b"other"
 
 
-def test_a_commit_set_is_aborted_as_a_whole(world: Any):
+def test_a_commit_set_is_aborted_as_a_whole(world: StreamWorld):
     """Its transactions are committed together or not at all, also when a volume with one of them is lost."""
     world.create(segments=2)
     whole, lost, other = (transaction_with(world, data) for data in (b"whole", b"lost", b"other"))
@@ -70,7 +72,7 @@ def test_a_commit_set_is_aborted_as_a_whole(world: Any):
     assert world.bare_segment_stores.names() == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
 
 
-def test_a_store_that_is_away_amid_an_abort_lets_nothing_be_shown(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_an_abort_with_a_store_away_shows_no_events(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     """A volume is lost after the commit began; when the rest is removed, the last segment's store does not answer."""
     world.create(segments=3)
     lost = transaction_with(world, b"lost", 0.9)
@@ -99,10 +101,10 @@ def test_a_store_that_is_away_amid_an_abort_lets_nothing_be_shown(world: Any, mo
 
 @pytest.mark.parametrize("gone", [False, True], ids=["incomplete", "gone"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "behind"])
-def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: Any, done: bool, gone: bool):
+def test_a_crash_during_an_incomplete_abort_reports_every_loss(done: bool, gone: bool):
     """The one that lacks bytes never counts as committed, whichever of its segments are gone, and nothing is shown."""
     for position in itertools.count():
-        world = stream_world.StreamWorld()
+        world = StreamWorld()
         world.create(segments=2)
         lost, other = transaction_with(world, b"lost"), transaction_with(world, b"other")
         names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
@@ -124,8 +126,8 @@ def test_a_crash_anywhere_amid_such_an_abort_loses_nothing_unsaid(stream_world: 
 
 
 @pytest.mark.parametrize("away", [0, 1, 2])
-def test_a_part_of_such_an_abort_that_is_not_deleted_is_not_merged(
-    world: Any, monkeypatch: pytest.MonkeyPatch, away: int
+def test_a_segment_left_by_an_incomplete_abort_is_not_merged(
+    world: StreamWorld, monkeypatch: pytest.MonkeyPatch, away: int
 ):
     """The store of one of its segments is away, the others are deleted: the commit comes again."""
     world.create(segments=3)

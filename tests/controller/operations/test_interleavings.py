@@ -8,6 +8,7 @@ import pytest
 from accepted_requests import ACCEPT_ON_STREAM
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_world import StreamWorld, ranges
 from turns import run_in_turns
 
 from headrace.controller.engine import RequestProcessor
@@ -16,7 +17,7 @@ from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
 
-def _final(world: Any) -> tuple[Any, Any]:
+def _final(world: StreamWorld) -> tuple[Any, Any]:
     """Records without their versions: a second processor may write an equal record once more, and no other."""
     bodies = {key: body for key, (_, body) in world.everything().items()}
     infos = [world.bare_segment_stores.segment_info(name) for name in world.bare_segment_stores.names()]
@@ -26,11 +27,11 @@ def _final(world: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", ACCEPT_ON_STREAM)
 @given(order=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40))
 @settings(max_examples=40)
-def test_two_processors_on_one_request(stream_world: Any, kind: RequestKind, order: list[int]):
-    alone = stream_world.StreamWorld()
+def test_two_processors_on_one_request(kind: RequestKind, order: list[int]):
+    alone = StreamWorld()
     ACCEPT_ON_STREAM[kind](alone)
     alone.drain()
-    world = stream_world.StreamWorld()
+    world = StreamWorld()
     ACCEPT_ON_STREAM[kind](world)
     (message,) = world.bare_queue.receive()
     failures = run_in_turns(
@@ -46,12 +47,12 @@ def test_two_processors_on_one_request(stream_world: Any, kind: RequestKind, ord
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_operations_of_users_amid_a_workflow(stream_world: Any, data: st.DataObject):
+def test_operations_of_users_amid_a_workflow(data: st.DataObject):
     """Whatever users ask for while a scale runs step by step, they are refused or accepted, and nothing breaks."""
-    world = stream_world.StreamWorld()
+    world = StreamWorld()
     world.create(segments=2, tags=("a",))
     world.append(0, 3)
-    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     before = world.tail_ids()
     asked: list[str] = []
@@ -60,7 +61,7 @@ def test_operations_of_users_amid_a_workflow(stream_world: Any, data: st.DataObj
         operation = data.draw(st.sampled_from(["seal", "scale", "same scale", "delete", "create"]))
         asked.append(operation)
         try:
-            _ask(world, operation, stream_world.ranges)
+            _ask(world, operation)
         except (ConflictError, IllegalStateError, AlreadyExistsError):
             refused.append(operation)
     assert refused.count("create") + refused.count("delete") == asked.count("create") + asked.count("delete")
@@ -71,7 +72,7 @@ def test_operations_of_users_amid_a_workflow(stream_world: Any, data: st.DataObj
     assert [one.segment.segment_id for one in reached[0].segments] == [1 << 32 | 2, 1 << 32 | 3]
 
 
-def _ask(world: Any, operation: str, ranges: Any) -> None:
+def _ask(world: StreamWorld, operation: str) -> None:
     if operation == "seal":
         world.streams.seal_stream("s", "t")
     elif operation == "scale":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from interruptions import after_each_sleep, sleep_at, work_on_request
@@ -33,7 +34,6 @@ def _accept_growth(world: StreamWorld) -> None:
 
 def _finish(world: StreamWorld) -> None:
     world.process()
-    assert world.in_hand is not None
     world.bare_queue.acknowledge(world.in_hand.receipt)  # else the queue keeps the next message back
 
 
@@ -91,7 +91,7 @@ def test_segments_of_a_scale_that_was_given_up_do_not_come_back():
         assert _names(world) == names, f"asleep at call {position}"
 
 
-def test_a_creation_that_a_store_answers_too_late_leaves_no_segment():
+def test_a_creation_answered_too_late_leaves_no_segment():
     """The store has carried it out, and the answer comes after the time-out."""
     world = StreamWorld()
     _accept_creation(world)
@@ -126,7 +126,6 @@ def test_a_late_roll_leaves_no_segment():
         return world
 
     def meanwhile(world: StreamWorld) -> list[str]:
-        assert world.in_hand is not None
         world.commits.process(world.in_hand.body)
         world.seal()
         world.delete()
@@ -134,8 +133,7 @@ def test_a_late_roll_leaves_no_segment():
 
     for position in range(60):
         world = accept()
-        returned = world.calls.interrupt_at(position, lambda world=world: meanwhile(world))
-        assert world.in_hand is not None
+        returned = world.calls.interrupt_at(position, partial(meanwhile, world))
         world.commits.process(world.in_hand.body)
         world.calls.calm()
         if not returned:

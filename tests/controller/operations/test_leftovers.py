@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from interruptions import assert_crashes_lose_and_double_nothing, work_on_request
-from stream_world import ranges
+from stream_world import StreamWorld, ranges
 
 from headrace.codec.records.leftovers_record import leftovers_body
 from headrace.controller.operations.registry import undo_request
@@ -16,60 +16,62 @@ from headrace.ports.metadata_store import Create
 from headrace.ports.segment_stores import SegmentScaleRate
 
 
-def _give_up(world: Any, ranges: Any, *bounds: float, created: bool = True) -> None:
+def _give_up(world: StreamWorld, *bounds: float, created: bool = True) -> None:
     """A scale of segment 0 into those ranges, given up after its segments were made, or before."""
     world.streams.scale_stream("s", "t", [0], ranges(*bounds))
     (message,) = world.bare_queue.receive()
     if created:
         assert next(world.processor.work(message.body)) == "create segments"
-    undo_request(world.store, "s", "t", world.records.get("s", "t").stream.pending).write()
+    pending = world.records.get("s", "t").stream.pending
+    assert pending is not None
+    undo_request(world.store, "s", "t", pending).write()
     world.bare_queue.acknowledge(message.receipt)
 
 
-def _names(world: Any) -> list[str]:
+def _names(world: StreamWorld) -> list[str]:
     return [name.removeprefix("s/t/") for name in world.bare_segment_stores.names()]
 
 
-def _noted(world: Any) -> bool:
+def _noted(world: StreamWorld) -> bool:
     return ("stream/s/t", "leftovers") in world.everything()
 
 
-def test_the_next_scale_removes_them(world: Any, stream_world: Any):
+def test_the_next_scale_removes_them(world: StreamWorld):
     world.create()
-    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, 0.0, 0.1, 0.2, 0.3, 0.5)
     assert len(_names(world)) == 6
     world.scale([0], [0.0, 0.25, 0.5])
     assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.2", "3.#epoch.2"]
     assert not _noted(world)
 
 
-def test_several_scales_given_up_are_noted_together(world: Any, stream_world: Any):
+def test_several_scales_given_up_are_noted_together(world: StreamWorld):
     world.create()
-    _give_up(world, stream_world.ranges, 0.0, 0.25, 0.5)
-    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
-    _give_up(world, stream_world.ranges, 0.0, 0.3, 0.5, created=False)
+    _give_up(world, 0.0, 0.25, 0.5)
+    _give_up(world, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, 0.0, 0.3, 0.5, created=False)
     world.scale([1], [0.5, 1.0])
     assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.4"]
 
 
-def test_a_stream_that_grows_removes_them_too(world: Any, stream_world: Any):
+def test_a_stream_that_grows_removes_them_too(world: StreamWorld):
     world.create()
-    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, 0.0, 0.1, 0.2, 0.3, 0.5)
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3)))
     world.drain()
     assert _names(world) == ["0.#epoch.0", "1.#epoch.0", "2.#epoch.2", "3.#epoch.2"]
     assert not _noted(world)
 
 
-def test_a_stream_takes_them_along_when_it_is_deleted(world: Any, stream_world: Any):
+def test_a_stream_takes_them_along_when_it_is_deleted(world: StreamWorld):
     world.create()
-    _give_up(world, stream_world.ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, 0.0, 0.1, 0.2, 0.3, 0.5)
     world.seal()
     world.delete()
     assert _names(world) == []
 
 
-def test_what_is_taken_over_learns_the_policy_of_today(world: Any, stream_world: Any):
+def test_what_is_taken_over_learns_the_policy_of_today(world: StreamWorld):
     world.create()
     # As an older version noted them, which did not use up the number of the epoch.
     world.bare_segment_stores.create_segments(["s/t/2.#epoch.1", "s/t/3.#epoch.1"], SegmentScaleRate(0, 0))
@@ -88,20 +90,20 @@ def test_what_is_taken_over_learns_the_policy_of_today(world: Any, stream_world:
     assert taught == {name: SegmentScaleRate(2, 9) for name in ("2.#epoch.1", "3.#epoch.1")}
 
 
-def _scale_over_leftovers(world: Any) -> None:
+def _scale_over_leftovers(world: StreamWorld) -> None:
     _leave_five_ranges(world)
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
 
 
-def _delete_with_leftovers(world: Any) -> None:
+def _delete_with_leftovers(world: StreamWorld) -> None:
     _leave_five_ranges(world)
     world.seal()
     world.streams.delete_stream("s", "t")
 
 
-def _leave_five_ranges(world: Any) -> None:
+def _leave_five_ranges(world: StreamWorld) -> None:
     world.create()
-    _give_up(world, ranges, 0.0, 0.1, 0.2, 0.3, 0.5)
+    _give_up(world, 0.0, 0.1, 0.2, 0.3, 0.5)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])

@@ -54,21 +54,21 @@ def groups_world() -> StreamWorld:
     return _world()
 
 
-def _create(world: Any, group_id: str = ID) -> None:
+def _create(world: StreamWorld, group_id: str = ID) -> None:
     world.reader_groups.create_reader_group("s", "g", group_id, _reads("t", "u"))
     assert world.drain() == 1
 
 
-def _accept_create(world: Any) -> None:
+def _accept_create(world: StreamWorld) -> None:
     world.reader_groups.create_reader_group("s", "g", ID, _reads("t", "u"))
 
 
-def _accept_update(world: Any) -> None:
+def _accept_update(world: StreamWorld) -> None:
     _create(world)
     world.reader_groups.update_reader_group("s", "g", ID, 0, _reads("u", "v"))
 
 
-def _accept_delete(world: Any) -> None:
+def _accept_delete(world: StreamWorld) -> None:
     _create(world)
     world.reader_groups.delete_reader_group("s", "g", ID)
 
@@ -80,13 +80,13 @@ ACCEPT = {
 }
 
 
-def _subscribers(world: Any, stream: str) -> dict[str, int]:
+def _subscribers(world: StreamWorld, stream: str) -> dict[str, int]:
     """Generation by name."""
     found = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
     return {one.name: one.generation for one in found}
 
 
-def _outcome(world: Any) -> tuple[Any, Any]:
+def _outcome(world: StreamWorld) -> tuple[Any, Any]:
     return world.everything(), sorted(world.bare_segment_stores.names())
 
 
@@ -100,7 +100,7 @@ def test_every_request_is_tried():
     assert set(ACCEPT) == GROUP_KINDS
 
 
-def test_a_life(groups_world: Any):
+def test_a_life(groups_world: StreamWorld):
     world = groups_world
     assert world.reader_groups.create_reader_group("s", "g", ID, _reads("t", "u")).state is ReaderGroupState.CREATING
     world.drain()
@@ -136,7 +136,7 @@ def test_a_life(groups_world: Any):
         world.streams.get_stream("s", "_RGg")
 
 
-def test_a_group_that_exists_is_answered_as_it_is(groups_world: Any):
+def test_a_group_that_exists_is_answered_as_it_is(groups_world: StreamWorld):
     _create(groups_world)
     before = groups_world.everything()
     found = groups_world.reader_groups.create_reader_group("s", "g", OTHER_ID, _reads("v"))
@@ -144,7 +144,7 @@ def test_a_group_that_exists_is_answered_as_it_is(groups_world: Any):
     assert groups_world.everything() == before
 
 
-def test_the_state_stream_is_a_stream_that_no_list_shows(groups_world: Any):
+def test_the_state_stream_is_a_stream_that_no_list_shows(groups_world: StreamWorld):
     world = groups_world
     _create(world)
     stream = world.streams.get_stream("s", "_RGg")
@@ -153,7 +153,7 @@ def test_the_state_stream_is_a_stream_that_no_list_shows(groups_world: Any):
     assert world.reader_groups.list_reader_groups("s", 10).items == ("g",)
 
 
-def test_a_group_created_anew_has_a_state_stream_without_a_past(groups_world: Any):
+def test_a_group_created_anew_has_a_state_stream_without_a_past(groups_world: StreamWorld):
     world = groups_world
     _create(world)
     world.reader_groups.delete_reader_group("s", "g", ID)
@@ -165,7 +165,7 @@ def test_a_group_created_anew_has_a_state_stream_without_a_past(groups_world: An
     assert stale.value.specific_code == "reader_group_mismatch"
 
 
-def test_an_update_that_is_repeated_changes_nothing(groups_world: Any):
+def test_an_update_that_is_repeated_changes_nothing(groups_world: StreamWorld):
     world = groups_world
     _accept_update(world)
     before = world.everything()
@@ -181,7 +181,7 @@ def test_an_update_that_is_repeated_changes_nothing(groups_world: Any):
         world.reader_groups.reset_reader_group("s", "g", ID, 0)
 
 
-def test_streams_and_scope_must_be_there(groups_world: Any):
+def test_streams_and_scope_must_be_there(groups_world: StreamWorld):
     world = groups_world
     before = world.everything()
     with pytest.raises(NotFoundError) as missing:
@@ -198,7 +198,7 @@ def test_streams_and_scope_must_be_there(groups_world: Any):
         world.reader_groups.list_reader_groups("none", 10)
 
 
-def test_a_group_starts_where_its_configuration_says(groups_world: Any):
+def test_a_group_starts_where_its_configuration_says(groups_world: StreamWorld):
     world = groups_world
     world.append(0, 100, "t")
     cut = StreamCut.of("s", "t", {0: 60, 1: 0})
@@ -210,7 +210,7 @@ def test_a_group_starts_where_its_configuration_says(groups_world: Any):
     assert subscriber.position.cut == cut
 
 
-def test_a_reset_needs_again_what_was_read(groups_world: Any):
+def test_a_reset_needs_again_what_was_read(groups_world: StreamWorld):
     """What is published under the generation before is refused from then on."""
     world = groups_world
     _create(world)
@@ -227,7 +227,7 @@ def test_a_reset_needs_again_what_was_read(groups_world: Any):
 
 
 @pytest.mark.parametrize("generation", [1, GENERATION_MAX])
-def test_a_name_registered_ahead_of_its_group_blocks_nothing(groups_world: Any, generation: int):
+def test_a_name_registered_ahead_of_its_group_blocks_nothing(groups_world: StreamWorld, generation: int):
     """The group is created, updated and deleted all the same, and so is what can be deleted after it."""
     world = groups_world
     subscribers = SubscriberService(world.store, world.clock)
@@ -247,7 +247,7 @@ def test_a_name_registered_ahead_of_its_group_blocks_nothing(groups_world: Any, 
         world.reader_groups.get_reader_group("s", "g")
 
 
-def test_a_group_s_name_is_registered_in_its_own_generation_only(groups_world: Any):
+def test_a_group_s_name_is_registered_in_its_own_generation_only(groups_world: StreamWorld):
     world = groups_world
     _create(world)
     subscribers = SubscriberService(world.store, world.clock)
@@ -259,7 +259,7 @@ def test_a_group_s_name_is_registered_in_its_own_generation_only(groups_world: A
     assert _subscribers(world, "t") == {"s/g": 0}, "so what its readers publish is taken"
 
 
-def test_a_registration_is_decided_again_when_the_group_changes_meanwhile(groups_world: Any):
+def test_a_registration_is_decided_again_when_the_group_changes(groups_world: StreamWorld):
     world = groups_world
     _create(world)
     subscribers = SubscriberService(world.store, world.clock)
@@ -271,7 +271,7 @@ def test_a_registration_is_decided_again_when_the_group_changes_meanwhile(groups
     assert refused.value.specific_code == "generation_mismatch"
 
 
-def test_a_cut_that_is_none_of_the_stream_is_refused(groups_world: Any):
+def test_a_cut_that_is_none_of_the_stream_is_refused(groups_world: StreamWorld):
     world = groups_world
     before = world.everything()
     for start in ({7: 0}, {0: 0}):
@@ -285,7 +285,7 @@ def test_a_cut_that_is_none_of_the_stream_is_refused(groups_world: Any):
         world.reader_groups.update_reader_group("s", "g", ID, 0, reads)
 
 
-def test_a_stream_that_goes_meanwhile_is_no_hindrance(groups_world: Any):
+def test_a_stream_that_goes_meanwhile_is_no_hindrance(groups_world: StreamWorld):
     world = groups_world
     _create(world)
     for stream in ("t", "u"):
@@ -299,7 +299,7 @@ def test_a_stream_that_goes_meanwhile_is_no_hindrance(groups_world: Any):
     assert _subscribers(world, "v") == {}
 
 
-def test_a_scope_with_a_group_is_not_empty(groups_world: Any):
+def test_a_scope_with_a_group_is_not_empty(groups_world: StreamWorld):
     world = groups_world
     world.scopes.create_scope("own")
     world.reader_groups.create_reader_group("own", "g", ID, _reads("t"))
@@ -312,7 +312,7 @@ def test_a_scope_with_a_group_is_not_empty(groups_world: Any):
     world.scopes.delete_scope("own")
 
 
-def test_a_lost_message_is_made_good_by_the_sweeper(groups_world: Any):
+def test_a_lost_message_is_made_good_by_the_sweeper(groups_world: StreamWorld):
     world = groups_world
     world.queue.is_down = True
     _accept_create(world)
@@ -361,7 +361,7 @@ def test_two_processors_at_once_do_it_once(kind: str):
     assert assert_two_at_once_do_it_once(_work(kind)) >= 8
 
 
-def _live_on(world: Any) -> Any:
+def _live_on(world: StreamWorld) -> Any:
     """The work ends, the group is deleted, and one of the same name begins; what there is then."""
     kind = world.in_hand.body["kind"]
     world.process()
@@ -388,7 +388,7 @@ def test_a_segment_store_that_is_away_delays_only(kind: str):
     assert_an_absent_segment_store_only_delays(_work(kind))
 
 
-def test_conflicts_without_end_are_given_back_to_the_queue(groups_world: Any):
+def test_conflicts_without_end_are_given_back_to_the_queue(groups_world: StreamWorld):
     _accept_create(groups_world)
     groups_world.receive()
     groups_world.calls.refuse("transaction", WriteConflictError("somebody else was faster", {0: None}))
@@ -396,7 +396,7 @@ def test_conflicts_without_end_are_given_back_to_the_queue(groups_world: Any):
         groups_world.process()
 
 
-def test_only_a_group_under_deletion_is_buried(groups_world: Any):
+def test_only_a_group_under_deletion_is_buried(groups_world: StreamWorld):
     _create(groups_world)
     records = ReaderGroupRecords(groups_world.bare_store)
     with pytest.raises(CorruptError):

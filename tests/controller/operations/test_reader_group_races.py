@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.metadata.subscriber_records import SubscriberRecords
 from headrace.model.errors import ConflictError, HeadraceError
@@ -19,7 +20,7 @@ CLIENTS, WORKERS, OPERATIONS = 4, 2, 25
 STREAMS = ("t", "u")
 
 
-def _client(world: Any, seed: int) -> None:
+def _client(world: StreamWorld, seed: int) -> None:
     """Random operations on the group `g` and the table `k`, each with what it knows of the group."""
     chance = random.Random(seed)
     groups, tables = world.reader_groups, world.tables
@@ -47,7 +48,7 @@ def _client(world: Any, seed: int) -> None:
                 tables.delete_table("s", "k")
 
 
-def _worker(world: Any, stop: threading.Event) -> None:
+def _worker(world: StreamWorld, stop: threading.Event) -> None:
     while not stop.wait(0.001) or len(world.bare_queue):
         for message in world.bare_queue.receive():
             try:
@@ -66,7 +67,7 @@ def _run(threads: list[threading.Thread]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_many_clients_at_once(world: Any, seed: int):
+def test_many_clients_at_once(world: StreamWorld, seed: int):
     for stream in STREAMS:
         world.create(stream)
     problems: list[BaseException] = []
@@ -95,7 +96,7 @@ def test_many_clients_at_once(world: Any, seed: int):
     _check(world)
 
 
-def _check(world: Any) -> None:
+def _check(world: StreamWorld) -> None:
     """No intent is left; the group's stream, its subscriptions and the table's segments are those of their records."""
     records = world.everything()
     assert [place for place in records if place[0].startswith("requests/")] == []

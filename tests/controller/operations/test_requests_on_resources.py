@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.codec.records.intent_record import Intent
 from headrace.controller.engine import RequestProcessor
-from headrace.controller.ticks.resend_intents import resend_intents
+from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.metadata.intents import create_intent_write, delete_intent_write
 from headrace.metadata.keys import intent_key
@@ -25,7 +26,7 @@ STREAM_REQUEST = PendingRequest(RequestKind.SEAL_STREAM, "id-0")
 GROUP_MESSAGE = {"kind": "create_reader_group", "scope": "s", "reader-group": "t", "request": "id-0"}
 
 
-def _lost(world: Any, *requests: PendingRequest) -> None:
+def _lost(world: StreamWorld, *requests: PendingRequest) -> None:
     """Intents on the name `s/t` whose messages never arrived."""
     world.bare_store.write(
         *(create_intent_write(Intent("s", "t", request, world.clock.now_ms())) for request in requests)
@@ -33,9 +34,9 @@ def _lost(world: Any, *requests: PendingRequest) -> None:
     world.clock.advance(30_001)
 
 
-def _sweep(world: Any, queues: Any) -> int:
+def _sweep(world: StreamWorld, queues: Any) -> int:
     buckets = range(topology.BUCKET_COUNT)
-    return sum(resend_intents(world.store, queues, world.clock, bucket, 30_000) for bucket in buckets)
+    return sum(IntentSweep(world.store, queues, world.clock, 30_000).run(bucket)[0] for bucket in buckets)
 
 
 @pytest.mark.parametrize("kind", RequestKind)
@@ -63,7 +64,7 @@ def test_a_scope_goes_by_its_own_name():
     assert scoped_resource_name(ResourceKind.KEY_VALUE_TABLE, "s", "t") == "s/t"
 
 
-def test_resources_of_one_name_have_separate_intents(world: Any):
+def test_resources_of_one_name_have_separate_intents(world: StreamWorld):
     assert (
         len(
             {intent_key("s", "t", resource) for resource in ResourceKind if resource is not ResourceKind.SCOPE}
@@ -77,21 +78,21 @@ def test_resources_of_one_name_have_separate_intents(world: Any):
     assert world.bare_store.get(intent_key("s", "t", ResourceKind.READER_GROUP)) is not None
 
 
-def test_messages_of_one_name_are_not_taken_for_each_other(world: Any):
+def test_messages_of_one_name_are_not_taken_for_each_other(world: StreamWorld):
     for request in (STREAM_REQUEST, GROUP_REQUEST):
         send_intent(world.queue, Intent("s", "t", request, 5))
     assert {message.body["kind"] for message in world.bare_queue.receive(10)} == {"seal_stream", "create_reader_group"}
 
 
-def test_sweeper_sends_to_the_queue_of_the_resource_kind(world: Any, stream_world: Any):
-    other = stream_world.StreamWorld()
+def test_sweeper_sends_to_the_queue_of_the_resource_kind(world: StreamWorld):
+    other = StreamWorld()
     _lost(world, STREAM_REQUEST, GROUP_REQUEST)
     assert _sweep(world, dict.fromkeys(ResourceKind, world.queue) | {ResourceKind.READER_GROUP: other.queue}) == 2
     assert [message.body["kind"] for message in world.bare_queue.receive(10)] == ["seal_stream"]
     assert [message.body for message in other.bare_queue.receive(10)] == [GROUP_MESSAGE]
 
 
-def test_a_kind_without_an_operation_is_rejected(world: Any):
+def test_a_kind_without_an_operation_is_rejected(world: StreamWorld):
     tools = world.tools()
     only_groups = {RequestKind.CREATE_READER_GROUP: tools.operations[RequestKind.CREATE_READER_GROUP]}
     processor = RequestProcessor(replace(tools, operations=only_groups))
@@ -100,7 +101,7 @@ def test_a_kind_without_an_operation_is_rejected(world: Any):
         processor.process({"kind": "seal_stream", "scope": "s", "stream": "t", "request": "id-0"})
 
 
-def test_request_is_stuck_while_its_intent_exists(world: Any):
+def test_request_is_stuck_while_its_intent_exists(world: StreamWorld):
     _lost(world, GROUP_REQUEST)
     letter = _bury(world)
     assert (letter.status, letter.subject, letter.kind) == (DeadLetterStatus.STUCK, "s/t", "create_reader_group")
@@ -110,7 +111,7 @@ def test_request_is_stuck_while_its_intent_exists(world: Any):
     assert _bury(world) is None
 
 
-def _bury(world: Any) -> Any:
+def _bury(world: StreamWorld) -> Any:
     delivery = Delivery(topology.REQUESTS_QUEUE.name, "s/t", json.dumps(GROUP_MESSAGE), 1_000, 10)
     return handle_dead_letter(
         world.store, delivery, Cause("unavailable", "no segment store answers"), world.clock.now_ms()

@@ -16,12 +16,12 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.controller.ticks.bucket_lease import LEASE_MS
-from headrace.controller.ticks.resend_intents import resend_intents
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_configuration import RetentionPolicy, RetentionType
@@ -45,11 +45,11 @@ POLICIES = st.builds(
 )
 
 
-def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+def _machine() -> type[RuleBasedStateMachine]:
     class Machine(RuleBasedStateMachine):
         @initialize(policy=POLICIES, segments=st.integers(1, 3))
         def begin(self, policy: RetentionPolicy, segments: int) -> None:
-            self.world = stream_world.StreamWorld()
+            self.world = StreamWorld()
             self.world.create(segments=segments, retention=policy)
             self.policy = policy
             self.history = History.begin(segments)
@@ -136,7 +136,7 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
         def _sweep(self) -> None:
             """What was accepted is done, also if its message was never sent."""
             for bucket in range(topology.BUCKET_COUNT):
-                resend_intents(self.world.store, self.world.queues, self.world.clock, bucket, older_than_ms=0)
+                self.world.resend_intents(bucket, 0)
             self.world.drain()
 
         def _check_truncation(self, head: PlacedCut) -> None:
@@ -192,17 +192,15 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
     return Machine
 
 
-def test_what_must_stay_stays(stream_world: Any):
-    run_state_machine_as_test(
-        _machine(stream_world), settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
-    )
+def test_what_must_stay_stays():
+    run_state_machine_as_test(_machine(), settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_the_model_can_fail(stream_world: Any, by_time: bool, monkeypatch: pytest.MonkeyPatch):
+def test_the_model_can_fail(by_time: bool, monkeypatch: pytest.MonkeyPatch):
     """A minimum that is forgotten is found out."""
     monkeypatch.setattr(RetentionPolicy, "minimum", property(lambda _policy: 1))
-    machine = _machine(stream_world)()
+    machine: Any = _machine()()
     machine.begin(RetentionPolicy.by_time(10 * PERIOD_MS) if by_time else RetentionPolicy.by_size(100), 1)
     for _ in range(3):
         machine.tick([(0, 20)], [], None, False)

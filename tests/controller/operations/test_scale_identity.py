@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from soundness import assert_sound
+from stream_world import StreamWorld
 from stream_world import ranges as world_ranges
 
 from headrace.api.streams import ScaleStatus
@@ -13,20 +12,22 @@ from headrace.controller.operations.registry import undo_request
 from headrace.model.errors import IllegalStateError
 
 
-def _roll_back(world: Any, identifier: int = 0, *bounds: float) -> int:
+def _roll_back(world: StreamWorld, identifier: int = 0, *bounds: float) -> int:
     """A scale of one segment that was accepted and rolled back; the number of its epoch."""
     accepted = world.streams.scale_stream("s", "t", [identifier], world_ranges(*(bounds or (0.0, 0.25, 0.5))))
     (message,) = world.bare_queue.receive()
-    undo_request(world.store, "s", "t", world.records.get("s", "t").stream.pending).write()
+    pending = world.records.get("s", "t").stream.pending
+    assert pending is not None
+    undo_request(world.store, "s", "t", pending).write()
     world.bare_queue.acknowledge(message.receipt)
     return accepted.epoch
 
 
-def _status(world: Any, epoch: int) -> ScaleStatus:
+def _status(world: StreamWorld, epoch: int) -> ScaleStatus:
     return world.streams.scale_status("s", "t", epoch)
 
 
-def test_a_scale_that_was_rolled_back_never_succeeds(world: Any):
+def test_a_scale_that_was_rolled_back_never_succeeds(world: StreamWorld):
     world.create()
     gone = _roll_back(world)
     assert _status(world, gone) is ScaleStatus.INVALID
@@ -36,7 +37,7 @@ def test_a_scale_that_was_rolled_back_never_succeeds(world: Any):
     assert_sound(world)
 
 
-def test_what_a_rolled_back_scale_leaves_is_the_stream_of_before(world: Any):
+def test_what_a_rolled_back_scale_leaves_is_the_stream_of_before(world: StreamWorld):
     """Readers, writers and transactions find the segments that were there, and no scale among the events."""
     world.create()
     early = world.begin()
@@ -63,7 +64,7 @@ def test_what_a_rolled_back_scale_leaves_is_the_stream_of_before(world: Any):
 
 
 @pytest.mark.parametrize("more", ["nothing", "another scale", "a roll", "another scale runs", "a seal"])
-def test_a_repeated_scale_whose_answer_was_lost_succeeds(world: Any, more: str):
+def test_a_repeated_scale_whose_answer_was_lost_succeeds(world: StreamWorld, more: str):
     world.create()
     late = world.begin()
     first = world.streams.scale_stream("s", "t", [0], world_ranges(0.0, 0.25, 0.5))
@@ -81,7 +82,7 @@ def test_a_repeated_scale_whose_answer_was_lost_succeeds(world: Any, more: str):
     assert again.status is ScaleStatus.SUCCESS
 
 
-def test_another_scale_of_segments_that_are_gone_is_refused(world: Any):
+def test_another_scale_of_segments_that_are_gone_is_refused(world: StreamWorld):
     world.create()
     world.scale([0], [0.0, 0.25, 0.5])
     for sealed, bounds in (([0], (0.0, 0.1, 0.5)), ([0, 1], (0.0, 1.0)), ([9], (0.0, 0.5))):

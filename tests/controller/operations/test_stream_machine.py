@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from stream_world import StreamWorld
 
 from headrace.model.errors import InvalidRequestError, SealedError, TruncatedError
 from headrace.model.key_ranges import covers_key_space_once
@@ -27,13 +28,13 @@ TAGS = ("a", "b", "c")
 SEGMENTS_MAX = 6
 
 
-def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
+def _machine() -> type[RuleBasedStateMachine]:
     class StreamMachine(RuleBasedStateMachine):
         """`deaths` tells at which call of a request's processor it dies before somebody else takes over."""
 
         @initialize(segments=st.integers(1, 3))
         def start(self, segments: int) -> None:
-            self.world = stream_world.StreamWorld()
+            self.world = StreamWorld()
             self.world.create(segments=segments, tags=("a",))
             self.tags: set[str] = {"a"}
             self.version = 0
@@ -155,8 +156,8 @@ def _machine(stream_world: Any) -> type[RuleBasedStateMachine]:
 
 
 @pytest.fixture
-def machine(stream_world: Any) -> type[RuleBasedStateMachine]:
-    return _machine(stream_world)
+def machine() -> type[RuleBasedStateMachine]:
+    return _machine()
 
 
 def test_streams_under_random_operations(machine: type[RuleBasedStateMachine]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.codec.records.intent_record import Intent
 from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
@@ -82,7 +83,7 @@ def test_a_good_message_is_understood():
         {**GOOD, "request": "x" * 201},
     ],
 )
-def test_anything_else_is_refused_for_good(world: Any, body: dict[str, Any]):
+def test_anything_else_is_refused_for_good(world: StreamWorld, body: dict[str, Any]):
     before = world.everything()
     with pytest.raises(InvalidRequestError) as refused:
         world.processor.process(body)
@@ -90,7 +91,7 @@ def test_anything_else_is_refused_for_good(world: Any, body: dict[str, Any]):
     assert world.everything() == before
 
 
-def test_messages_for_what_is_not_there_are_done(world: Any):
+def test_messages_for_what_is_not_there_are_done(world: StreamWorld):
     before = world.everything()
     world.processor.process(GOOD)
     world.create()
@@ -100,7 +101,7 @@ def test_messages_for_what_is_not_there_are_done(world: Any):
     assert not any(partition.startswith("requests/") for partition, _ in after)
 
 
-def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
+def test_conflicts_without_end_are_given_back_to_the_queue(world: StreamWorld):
     world.create()
     world.streams.seal_stream("s", "t")
     (message,) = world.bare_queue.receive()
@@ -111,7 +112,7 @@ def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
     assert 1 < world.calls.counts["read"] < 100
 
 
-def test_a_corrupt_record_is_no_reason_to_write(world: Any):
+def test_a_corrupt_record_is_no_reason_to_write(world: StreamWorld):
     world.create()
     world.streams.seal_stream("s", "t")
     (message,) = world.bare_queue.receive()
@@ -124,7 +125,7 @@ def test_a_corrupt_record_is_no_reason_to_write(world: Any):
     assert world.bare_store.get(Key("stream/s/t", "current")) is not None
 
 
-def test_deleting_takes_more_records_than_one_transaction_holds(world: Any):
+def test_deleting_takes_more_records_than_one_transaction_holds(world: StreamWorld):
     """As after very many scales: far more blocks of sealed segments than a page or a transaction takes."""
     world.create()
     world.seal()
@@ -135,7 +136,7 @@ def test_deleting_takes_more_records_than_one_transaction_holds(world: Any):
     assert [sort for partition, sort in world.everything() if partition == "stream/s/t"] == ["current"]
 
 
-def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: Any):
+def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: StreamWorld):
     world.create()
     world.streams.seal_stream("s", "t")
     world.bare_segment_stores.delete_segment("s/t/1.#epoch.0")
@@ -156,7 +157,7 @@ def test_segments_carry_the_rate_of_their_policy(policy: ScalingPolicy, rate: Se
     assert scale_rate(policy) == rate
 
 
-def test_request_ids_never_return(world: Any, stream_world: Any):
+def test_request_ids_never_return(world: StreamWorld):
     seen: list[dict[str, str]] = []
     send = world.bare_queue.send
 
@@ -177,6 +178,6 @@ def test_request_ids_never_return(world: Any, stream_world: Any):
     assert all(len(one["id"]) <= 128 for one in seen)
 
 
-def test_a_message_says_what_the_intent_says(world: Any):
+def test_a_message_says_what_the_intent_says(world: StreamWorld):
     intent = Intent("s", "t", PendingRequest(RequestKind.SEAL_STREAM, "seal_stream-0-1"), 5)
     assert message_body(intent) == GOOD

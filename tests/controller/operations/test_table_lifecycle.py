@@ -32,16 +32,16 @@ CONFIGURATION = TableConfiguration(partition_count=3, primary_key_length=4, seco
 SEGMENTS = [f"s/k_kvtable/{number}.#epoch.0" for number in range(3)]
 
 
-def _accept_create(world: Any) -> None:
+def _accept_create(world: StreamWorld) -> None:
     world.tables.create_table("s", "k", CONFIGURATION)
 
 
-def _create(world: Any) -> None:
+def _create(world: StreamWorld) -> None:
     _accept_create(world)
     assert world.drain() == 1
 
 
-def _accept_delete(world: Any) -> None:
+def _accept_delete(world: StreamWorld) -> None:
     _create(world)
     world.tables.delete_table("s", "k")
 
@@ -49,7 +49,7 @@ def _accept_delete(world: Any) -> None:
 ACCEPT = {"create_key_value_table": _accept_create, "delete_key_value_table": _accept_delete}
 
 
-def _outcome(world: Any) -> tuple[Any, Any]:
+def _outcome(world: StreamWorld) -> tuple[Any, Any]:
     return world.everything(), sorted(world.bare_segment_stores.names())
 
 
@@ -67,7 +67,7 @@ def test_every_request_is_tried_and_has_its_steps_in_order():
     assert set(ACCEPT) == set(steps)
 
 
-def test_a_life(world: Any):
+def test_a_life(world: StreamWorld):
     created = world.tables.create_table("s", "k", CONFIGURATION)
     assert created.state is TableState.CREATING
     with pytest.raises(NotFoundError):
@@ -91,7 +91,7 @@ def test_a_life(world: Any):
             ask("s", "k")
 
 
-def test_segments_learn_the_length_of_keys_and_their_rollover(world: Any):
+def test_segments_learn_the_length_of_keys_and_their_rollover(world: StreamWorld):
     told: list[Any] = []
     world.bare_segment_stores.create_table_segment = lambda *given: told.append(given)
     world.tables.create_table("s", "k", TableConfiguration(1, 4, 2, rollover_size_bytes=99))
@@ -99,7 +99,7 @@ def test_segments_learn_the_length_of_keys_and_their_rollover(world: Any):
     assert told == [(SEGMENTS[0], 6, 99)]
 
 
-def test_a_table_of_the_same_name_has_other_segments(world: Any):
+def test_a_table_of_the_same_name_has_other_segments(world: StreamWorld):
     _accept_delete(world)
     world.drain()
     _create(world)
@@ -107,14 +107,14 @@ def test_a_table_of_the_same_name_has_other_segments(world: Any):
     assert _outcome(world)[1] == [f"s/k_kvtable/{number}.#epoch.0" for number in (3, 4, 5)]
 
 
-def test_a_table_that_is_being_created_cannot_be_deleted_yet(world: Any):
+def test_a_table_that_is_being_created_cannot_be_deleted_yet(world: StreamWorld):
     _accept_create(world)
     with pytest.raises(ConflictError) as refused:
         world.tables.delete_table("s", "k")
     assert refused.value.retry == "now"
 
 
-def test_a_scope_with_a_table_is_not_empty(world: Any):
+def test_a_scope_with_a_table_is_not_empty(world: StreamWorld):
     _create(world)
     with pytest.raises(IllegalStateError, match="key-value tables"):
         world.scopes.delete_scope("s")
@@ -127,7 +127,7 @@ def test_a_scope_with_a_table_is_not_empty(world: Any):
         world.tables.list_tables("s", 10)
 
 
-def test_a_scope_under_deletion_stays_if_a_table_is_created_meanwhile(world: Any):
+def test_a_scope_with_a_concurrently_created_table_is_kept(world: StreamWorld):
     """The deleter has looked and found nothing; then comes the table."""
 
     with world.calls.overtaken("transaction", lambda: _accept_create(world)), pytest.raises(IllegalStateError):
@@ -135,7 +135,7 @@ def test_a_scope_under_deletion_stays_if_a_table_is_created_meanwhile(world: Any
     assert world.scopes.get_scope("s") == "s"
 
 
-def test_a_lost_message_is_made_good_by_the_sweeper(world: Any):
+def test_a_lost_message_is_made_good_by_the_sweeper(world: StreamWorld):
     world.queue.is_down = True
     _accept_create(world)
     world.queue.is_down = False
@@ -159,7 +159,7 @@ def test_two_processors_at_once_do_it_once(kind: str):
     assert assert_two_at_once_do_it_once(_work(kind)) >= 5
 
 
-def _live_on(world: Any) -> Any:
+def _live_on(world: StreamWorld) -> Any:
     """The deletion ends, and a table of the same name begins; what there is then."""
     world.process()
     world.acknowledge()
@@ -167,7 +167,7 @@ def _live_on(world: Any) -> Any:
     return _outcome(world)
 
 
-def test_a_processor_that_slept_through_a_life_touches_nothing_of_the_next():
+def test_a_late_processor_leaves_a_recreated_table_unchanged():
     """It wakes before any of its calls of a deletion, while a table of the same name is in use."""
     slept = 0
     for position, world, present in after_each_sleep(_work("delete_key_value_table"), _live_on):
@@ -181,7 +181,7 @@ def test_a_segment_store_that_is_away_delays_only(kind: str):
     assert_an_absent_segment_store_only_delays(_work(kind))
 
 
-def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
+def test_conflicts_without_end_are_given_back_to_the_queue(world: StreamWorld):
     _accept_create(world)
     world.receive()
     world.calls.refuse("transaction", WriteConflictError("somebody else was faster", {0: None}))
@@ -189,14 +189,14 @@ def test_conflicts_without_end_are_given_back_to_the_queue(world: Any):
         world.process()
 
 
-def test_only_a_table_under_deletion_is_buried(world: Any):
+def test_only_a_table_under_deletion_is_buried(world: StreamWorld):
     _create(world)
     records = KeyValueTableRecords(world.bare_store)
     with pytest.raises(CorruptError):
         records.replace_with_tombstone(records.get("s", "k"))
 
 
-def test_the_message_goes_to_the_group_of_the_table(world: Any):
+def test_the_message_goes_to_the_group_of_the_table(world: StreamWorld):
     _accept_create(world)
     (message,) = world.bare_queue.receive()
     assert (message.group, message.body[str(ResourceKind.KEY_VALUE_TABLE)]) == ("s/k", "k")

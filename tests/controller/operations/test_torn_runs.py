@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import Crash, StreamWorld
 
 from headrace.model.errors import ConflictError
 from headrace.model.stream_state import StreamState
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_run_amid_the_next_one_is_not_ended(stream_world: Any, seed: int):
+def test_a_run_amid_the_next_one_is_not_ended(seed: int):
     """The batch read sees the first run and the stream amid the second one, which rolls."""
-    world = stream_world.StreamWorld(seed)
+    world = StreamWorld(seed)
     world.create(segments=1)
     late = world.begin()
     world.write_in(late, 0.0, b"late")
@@ -23,10 +24,10 @@ def test_a_run_amid_the_next_one_is_not_ended(stream_world: Any, seed: int):
     for one in (early, late):
         world.transactions.commit_transaction("s", "t", one)
     message = world.bare_commits.receive()[0]
-    _dies_at(world, stream_world, "segment store merge_segments", message)
+    _dies_at(world, "segment store merge_segments", message)
 
     def others_go_on() -> None:
-        _dies_at(world, stream_world, "segment store segment_infos", message)
+        _dies_at(world, "segment store segment_infos", message)
 
     with world.calls.overtaken("between reads", by=others_go_on):
         try:
@@ -39,8 +40,8 @@ def test_a_run_amid_the_next_one_is_not_ended(stream_world: Any, seed: int):
     assert read("s/t/1.#epoch.1", 0, 99) + read("s/t/0.#epoch.2", 0, 99) == b"earlylate"
 
 
-def _dies_at(world: Any, stream_world: Any, call: str, message: Any) -> None:
-    world.calls.refuse(call, stream_world.Crash())
-    with pytest.raises(stream_world.Crash):
+def _dies_at(world: StreamWorld, call: str, message: Any) -> None:
+    world.calls.refuse(call, Crash())
+    with pytest.raises(Crash):
         world.commits.process(message.body)
     world.calls.calm()

@@ -21,27 +21,26 @@ from stream_world import StreamWorld
 from turns import run_in_turns
 
 from headrace.controller.operations.commit_transactions import CommitProcessor
-from headrace.controller.ticks.expire_transactions import expire_transactions
 from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, message_body
 from headrace.model.errors import ConflictError
 from headrace.model.transactions import LEASE_GRACE_MS, WriterTime
 
 
-def _begin(world: Any, data: bytes) -> int:
+def _begin(world: StreamWorld, data: bytes) -> int:
     identifier = world.begin()
     world.write_in(identifier, 0.0, data)
     world.write_in(identifier, 0.9, data)
     return identifier
 
 
-def _mark_plain(world: Any) -> None:
+def _mark_plain(world: StreamWorld) -> None:
     world.create(segments=2)
     for number in range(3):
         time = WriterTime("w", number) if number else None
         world.transactions.commit_transaction("s", "t", _begin(world, b"%d" % number), time)
 
 
-def _mark_rolling(world: Any) -> None:
+def _mark_rolling(world: StreamWorld) -> None:
     world.create(segments=1)
     late = [_begin(world, b"a"), _begin(world, b"b")]
     world.scale([0], [0.0, 0.5, 1.0])
@@ -50,13 +49,13 @@ def _mark_rolling(world: Any) -> None:
         world.transactions.commit_transaction("s", "t", one, WriterTime("w", one & 7))
 
 
-def _mark_set(world: Any) -> None:
+def _mark_set(world: StreamWorld) -> None:
     world.create(segments=1)
     members = [_begin(world, b"%02d" % number) for number in range(30)]
     world.transactions.commit_all("s", "t", "epoch-7", members)
 
 
-def _mark_abort(world: Any) -> None:
+def _mark_abort(world: StreamWorld) -> None:
     world.create(segments=2)
     world.transactions.abort_transaction("s", "t", _begin(world, b"a"))
 
@@ -69,7 +68,7 @@ MARK: dict[str, Callable[[Any], None]] = {
 }
 
 
-def _outcome(world: Any) -> tuple[Any, Any]:
+def _outcome(world: StreamWorld) -> tuple[Any, Any]:
     stores = world.bare_segment_stores
     content = {name: (stores.segment_info(name), stores.read(name, 0, 1_000)) for name in stores.names()}
     return world.everything(), content
@@ -89,7 +88,7 @@ def _marked(kind: str) -> StreamWorld:
 
 
 def _work(kind: str) -> Work[StreamWorld]:
-    def run(world: Any) -> None:
+    def run(world: StreamWorld) -> None:
         (world.aborts if kind == "abort" else world.commits).process(world.in_hand.body)
 
     return Work(lambda: _marked(kind), run, _outcome)
@@ -112,7 +111,7 @@ def test_a_segment_store_that_is_away_delays_only(kind: str):
     assert_an_absent_segment_store_only_delays(_work(kind))
 
 
-def _live_on(world: Any) -> Any:
+def _live_on(world: StreamWorld) -> Any:
     """The stream is finished, deleted and created again, and has a commit again; what records there are then."""
     body = world.in_hand.body
     world.commits.process(body)
@@ -126,7 +125,7 @@ def _live_on(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["plain commit", "rolling commit"])
-def test_a_processor_that_slept_through_a_life_of_the_stream_changes_no_record(kind: str):
+def test_a_late_processor_leaves_a_recreated_stream_unchanged(kind: str):
     """It wakes up at any of its calls, with what it read in the former life, and must leave the present one alone."""
     slept = 0
     for position, world, present in after_each_sleep(_work(kind), _live_on):
@@ -150,10 +149,10 @@ def test_two_processors_on_one_run(kind: str, order: list[int]):
     assert found_content == content
 
 
-def _expire_everything(world: Any) -> None:
+def _expire_everything(world: StreamWorld) -> None:
     """Ticks until nothing is due."""
     for bucket in range(8):
-        while expire_transactions(world.store, world.transaction_queues, world.clock, bucket):
+        while world.expire_transactions(bucket):
             continue
     world.drain_transactions()
 
@@ -173,7 +172,7 @@ def _due() -> StreamWorld:
     return world
 
 
-def _states(world: Any) -> Any:
+def _states(world: StreamWorld) -> Any:
     """Who is open, what became of the others, and the segments."""
     states = sorted(str(one.state) for one in world.transactions.list_completed("s", "t"))
     return world.transactions.list_open("s", "t", 10).items, states, world.bare_segment_stores.names()

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace import topology
-from headrace.controller.ticks.expire_transactions import expire_transactions
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange
@@ -145,7 +144,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         """Ticks find what has timed out; what is marked is sent again, and may be committed by that."""
         self.world.clock.advance(later_ms)
         for bucket in range(topology.BUCKET_COUNT):
-            while expire_transactions(self.world.store, self.world.transaction_queues, self.world.clock, bucket):
+            while self.world.expire_transactions(bucket):
                 continue
         now_ms = self.world.clock.now_ms()
         for identifier in [one for one in self.open if now_ms > self.open[one].lease_end_ms + LEASE_GRACE_MS]:

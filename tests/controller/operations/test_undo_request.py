@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld, ranges
 
 from headrace.controller.operations.registry import undo_request
 from headrace.metadata.request_messages import parse_message
@@ -14,24 +15,24 @@ from headrace.model.stream_state import StreamState
 from headrace.ports.metadata_store import WriteConflictError
 
 
-def _roll_back(world: Any, stream: str = "t") -> None:
+def _roll_back(world: StreamWorld, stream: str = "t") -> None:
     """Roll back the request that runs on the stream."""
     found = world.records.get("s", stream).stream
     pending = found.pending or PendingRequest(RequestKind.SCALE_STREAM, "none")
     undo_request(world.store, "s", stream, pending).write()
 
 
-def _accept_scale(world: Any, stream_world: Any) -> Any:
+def _accept_scale(world: StreamWorld) -> Any:
     world.create()
-    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     return message
 
 
-def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
+def test_a_scale_that_never_started_is_undone(world: StreamWorld):
     world.create()
     before, tail = set(world.everything()), world.tail_ids()
-    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.25, 0.5))
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     _roll_back(world)
     after = world.everything()
@@ -45,8 +46,8 @@ def test_a_scale_that_never_started_is_undone(world: Any, stream_world: Any):
     assert world.streams.get_stream("s", "t").state is StreamState.SEALED
 
 
-def test_the_next_scale_removes_what_the_undone_one_created(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world)
+def test_the_next_scale_removes_what_the_undone_one_created(world: StreamWorld):
+    message = _accept_scale(world)
     steps = world.processor.work(message.body)
     assert next(steps) == "create segments"
     _roll_back(world)
@@ -56,8 +57,8 @@ def test_the_next_scale_removes_what_the_undone_one_created(world: Any, stream_w
     assert len(world.bare_segment_stores.names()) == 4
 
 
-def test_a_late_processor_cannot_revive_an_undone_scale(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world)
+def test_a_late_processor_cannot_revive_an_undone_scale(world: StreamWorld):
+    message = _accept_scale(world)
 
     with world.calls.overtaken("transaction", lambda: _roll_back(world)):
         world.processor.process(message.body)
@@ -65,8 +66,8 @@ def test_a_late_processor_cannot_revive_an_undone_scale(world: Any, stream_world
     assert world.tail_ids() == [0, 1]
 
 
-def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world)
+def test_a_scale_on_record_must_complete(world: StreamWorld):
+    message = _accept_scale(world)
     steps = world.processor.work(message.body)
     while next(steps) != "record the epoch":
         continue
@@ -78,7 +79,7 @@ def test_a_scale_on_record_must_complete(world: Any, stream_world: Any):
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
-def test_a_seal_is_not_rolled_back(world: Any):
+def test_a_seal_is_not_rolled_back(world: StreamWorld):
     with pytest.raises(NotFoundError):
         _roll_back(world)
     world.create()
@@ -89,19 +90,19 @@ def test_a_seal_is_not_rolled_back(world: Any):
         _roll_back(world)
 
 
-def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world)
+def test_the_dead_letter_of_one_scale_does_not_end_the_next(world: StreamWorld):
+    message = _accept_scale(world)
     _, _, dead = parse_message(message.body)
     _roll_back(world)
-    world.streams.scale_stream("s", "t", [0], stream_world.ranges(0.0, 0.1, 0.5))
+    world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.1, 0.5))
     before = world.everything()
     with pytest.raises(IllegalStateError):
         undo_request(world.store, "s", "t", dead)
     assert world.everything() == before
 
 
-def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world)
+def test_a_workflow_that_is_faster_wins(world: StreamWorld):
+    message = _accept_scale(world)
 
     overtaken = world.calls.overtaken("transaction", lambda: world.processor.process(message.body))
     with overtaken, pytest.raises(WriteConflictError):
@@ -109,8 +110,8 @@ def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
     assert world.streams.get_stream("s", "t").epoch == 1
 
 
-def test_an_unavailable_store_leaves_the_scale_as_it_was(world: Any, stream_world: Any):
-    _accept_scale(world, stream_world)
+def test_an_unavailable_store_leaves_the_scale_as_it_was(world: StreamWorld):
+    _accept_scale(world)
     before = world.everything()
     world.calls.refuse("transaction", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):

@@ -11,6 +11,7 @@ from interruptions import Work, assert_crashes_lose_and_double_nothing
 from soundness import assert_sound
 from stream_world import StreamWorld, ranges
 
+from headrace.adapters.memory.request_queue import QueuedMessage
 from headrace.controller.write_dead_letter import handle_dead_letter
 from headrace.model.dead_letters import PROCESSOR_DIED, Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import UnavailableError
@@ -21,14 +22,14 @@ from headrace.topology import REQUESTS_QUEUE, TICKS_QUEUE
 CAUSE = Cause("unavailable", "no segment store answers")
 
 
-def _accept_scale(world: Any, ranges: Callable[..., Any]) -> Any:
+def _accept_scale(world: StreamWorld) -> QueuedMessage:
     world.create()
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 0.25, 0.5))
     (message,) = world.bare_queue.receive()
     return message
 
 
-def _accept_seal(world: Any, ranges: Callable[..., Any]) -> Any:
+def _accept_seal(world: StreamWorld) -> QueuedMessage:
     world.create()
     world.streams.seal_stream("s", "t")
     (message,) = world.bare_queue.receive()
@@ -40,16 +41,16 @@ def _delivery(body: Any, queue: str = REQUESTS_QUEUE.name) -> Delivery:
     return Delivery(queue, "s/t", text, first_try_ms=1_000, tries=10)
 
 
-def _bury(world: Any, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
+def _bury(world: StreamWorld, body: Any, cause: Cause = CAUSE, **more: Any) -> Any:
     return handle_dead_letter(world.store, _delivery(body), cause, world.clock.now_ms(), **more)
 
 
-def _letters(world: Any) -> list[Any]:
+def _letters(world: StreamWorld) -> list[Any]:
     return list(world.dead_letters.list_letters(100).items)
 
 
-def test_a_scale_that_has_not_begun_is_undone_with_its_letter(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world.ranges)
+def test_a_scale_that_has_not_begun_is_undone_with_its_letter(world: StreamWorld):
+    message = _accept_scale(world)
     letter = _bury(world, message.body)
     assert letter.status is DeadLetterStatus.UNDONE
     assert letter.parameters == {"sealedSegments": [0], "newRanges": [[0.0, 0.25], [0.25, 0.5]]}
@@ -60,8 +61,8 @@ def test_a_scale_that_has_not_begun_is_undone_with_its_letter(world: Any, stream
     assert world.tail_ids() == [0, 1]
 
 
-def test_a_scale_on_record_is_stuck_until_it_is_done(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world.ranges)
+def test_a_scale_on_record_is_stuck_until_it_is_done(world: StreamWorld):
+    message = _accept_scale(world)
     steps = world.processor.work(message.body)
     while next(steps) != "record the epoch":
         continue
@@ -71,8 +72,8 @@ def test_a_scale_on_record_is_stuck_until_it_is_done(world: Any, stream_world: A
     assert [one.status for one in _letters(world)] == [DeadLetterStatus.DONE]
 
 
-def test_one_request_has_one_letter_however_often_it_dies(world: Any, stream_world: Any):
-    message = _accept_seal(world, stream_world.ranges)
+def test_one_request_has_one_letter_however_often_it_dies(world: StreamWorld):
+    message = _accept_seal(world)
     first = _bury(world, message.body)
     world.clock.advance(60_000)
     _bury(world, message.body, Cause("internal", "RuntimeError: another reason"))
@@ -82,8 +83,8 @@ def test_one_request_has_one_letter_however_often_it_dies(world: Any, stream_wor
     assert letter.cause.message == "RuntimeError: another reason"
 
 
-def test_a_request_that_was_done_after_all_has_no_letter(world: Any, stream_world: Any):
-    message = _accept_seal(world, stream_world.ranges)
+def test_a_request_that_was_done_after_all_has_no_letter(world: StreamWorld):
+    message = _accept_seal(world)
     world.processor.process(message.body)
     before = world.everything()
     assert _bury(world, message.body) is None
@@ -91,29 +92,31 @@ def test_a_request_that_was_done_after_all_has_no_letter(world: Any, stream_worl
 
 
 @pytest.mark.parametrize("accept", [_accept_scale, _accept_seal])
-def test_the_dead_letter_queue_adds_nothing_to_a_letter_that_is_there(world: Any, stream_world: Any, accept: Any):
-    message = accept(world, stream_world.ranges)
+def test_the_dead_letter_queue_leaves_an_existing_letter_as_is(
+    world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage]
+):
+    message = accept(world)
     letter = _bury(world, message.body)
     before = world.everything()
     assert _bury(world, message.body, PROCESSOR_DIED, only_unknown=True) == letter
     assert world.everything() == before
 
 
-def test_a_processor_that_died_without_a_word_leaves_a_usable_stream(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world.ranges)
+def test_a_crashed_processor_leaves_a_usable_stream(world: StreamWorld):
+    message = _accept_scale(world)
     letter = _bury(world, message.body, PROCESSOR_DIED, only_unknown=True)
     assert (letter.status, letter.cause) == (DeadLetterStatus.UNDONE, PROCESSOR_DIED)
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"kind": "unknown", "scope": "s"}', "[" * 5_000])
-def test_what_nobody_can_read_is_kept(world: Any, text: str):
+def test_what_nobody_can_read_is_kept(world: StreamWorld, text: str):
     letter = _bury(world, text)
     assert (letter.status, letter.message) == (DeadLetterStatus.UNPROCESSED, text)
     assert _letters(world) == [letter]
 
 
-def test_messages_of_other_queues_are_kept_too(world: Any):
+def test_messages_of_other_queues_are_kept_too(world: StreamWorld):
     delivery = _delivery({"kind": "resend-intents", "bucket": 3}, TICKS_QUEUE.name)
     letter = handle_dead_letter(world.store, delivery, CAUSE, 5_000)
     assert letter is not None
@@ -122,12 +125,14 @@ def test_messages_of_other_queues_are_kept_too(world: Any):
 
 @pytest.mark.parametrize("done", [False, True], ids=["before-the-call", "after-the-call"])
 @pytest.mark.parametrize("accept", [_accept_scale, _accept_seal])
-def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(accept: Any, done: bool):
+def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(
+    accept: Callable[[StreamWorld], QueuedMessage], done: bool
+):
     """The dead-letter queue's function comes after the processor, whatever that one still did."""
 
     def accepted() -> StreamWorld:
         world = StreamWorld()
-        world.in_hand = accept(world, ranges)
+        world.in_hand = accept(world)
         return world
 
     work = Work(
@@ -139,8 +144,8 @@ def test_a_crash_anywhere_leaves_one_letter_and_the_same_stream(accept: Any, don
     assert assert_crashes_lose_and_double_nothing(work, done=done) >= 3
 
 
-def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world.ranges)
+def test_a_workflow_that_is_faster_wins(world: StreamWorld):
+    message = _accept_scale(world)
 
     with world.calls.overtaken("transaction", lambda: world.processor.process(message.body)):
         assert _bury(world, message.body) is None
@@ -148,8 +153,8 @@ def test_a_workflow_that_is_faster_wins(world: Any, stream_world: Any):
     assert _letters(world) == []
 
 
-def test_a_store_that_does_not_answer_leaves_everything_as_it_was(world: Any, stream_world: Any):
-    message = _accept_scale(world, stream_world.ranges)
+def test_a_store_that_does_not_answer_leaves_all_records(world: StreamWorld):
+    message = _accept_scale(world)
     before = world.everything()
     world.calls.refuse("", UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
@@ -160,14 +165,14 @@ def test_a_store_that_does_not_answer_leaves_everything_as_it_was(world: Any, st
 CONFIGURATION = StreamConfiguration(ScalingPolicy.by_event_rate(7, 2, 2), tags=("a", "c"))
 
 
-def _accept_update(world: Any, ranges: Callable[..., Any]) -> Any:
+def _accept_update(world: StreamWorld) -> QueuedMessage:
     world.create(tags=("a", "b"))
     world.streams.update_stream("s", "t", CONFIGURATION)
     (message,) = world.bare_queue.receive()
     return message
 
 
-def _accept_truncation(world: Any, ranges: Callable[..., Any]) -> Any:
+def _accept_truncation(world: StreamWorld) -> QueuedMessage:
     world.create()
     world.append(0, 100)
     world.streams.truncate_stream("s", "t", {0: 40, 1: 0})
@@ -183,11 +188,11 @@ POINTS_OF_NO_RETURN = {
 
 @pytest.mark.parametrize(("accept", "before", "point"), POINTS_OF_NO_RETURN.values(), ids=POINTS_OF_NO_RETURN)
 def test_up_to_the_point_of_no_return_a_request_is_undone(
-    stream_world: Any, accept: Any, before: list[str], point: str
+    accept: Callable[[StreamWorld], QueuedMessage], before: list[str], point: str
 ):
     for done in range(len(before) + 1):
-        world = stream_world.StreamWorld()
-        message = accept(world, stream_world.ranges)
+        world = StreamWorld()
+        message = accept(world)
         shown = world.streams.get_stream("s", "t").configuration
         steps = world.processor.work(message.body)
         assert [next(steps) for _ in range(done)] == before[:done]
@@ -206,10 +211,10 @@ def test_up_to_the_point_of_no_return_a_request_is_undone(
 
 
 @pytest.mark.parametrize(("accept", "before", "point"), POINTS_OF_NO_RETURN.values(), ids=POINTS_OF_NO_RETURN)
-def test_behind_the_point_of_no_return_a_request_is_stuck_until_it_is_done(
-    world: Any, stream_world: Any, accept: Any, before: list[str], point: str
+def test_a_request_that_must_complete_is_stuck_until_it_is_done(
+    world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage], before: list[str], point: str
 ):
-    message = accept(world, stream_world.ranges)
+    message = accept(world)
     steps = world.processor.work(message.body)
     while next(steps) != point:
         continue
@@ -222,7 +227,7 @@ def test_behind_the_point_of_no_return_a_request_is_stuck_until_it_is_done(
     _assert_done(world, accept)
 
 
-def _assert_done(world: Any, accept: Any) -> None:
+def _assert_done(world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage]) -> None:
     if accept is _accept_update:
         assert world.streams.get_stream("s", "t").configuration == CONFIGURATION
         assert [one.stream for one in world.streams.list_streams("s", 10, tag="c").items] == ["t"]
@@ -230,9 +235,9 @@ def _assert_done(world: Any, accept: Any) -> None:
         assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}
 
 
-def test_a_truncation_that_goes_on_record_meanwhile_is_not_undone(world: Any, stream_world: Any):
+def test_a_truncation_that_is_recorded_meanwhile_is_not_undone(world: StreamWorld):
     """Putting the cut on record leaves the stream's current record as it is: the running truncation decides."""
-    message = _accept_truncation(world, stream_world.ranges)
+    message = _accept_truncation(world)
     steps = world.processor.work(message.body)
 
     def run_ahead() -> None:
@@ -247,7 +252,7 @@ def test_a_truncation_that_goes_on_record_meanwhile_is_not_undone(world: Any, st
 
 
 @pytest.mark.parametrize("ending", ["commit", "abort"])
-def test_the_commit_or_abort_of_a_transaction_is_stuck_until_it_is_done(world: Any, ending: str):
+def test_a_commit_or_abort_is_stuck_until_it_is_done(world: StreamWorld, ending: str):
     world.create()
     identifier = world.begin()
     queue = world.bare_commits if ending == "commit" else world.bare_aborts
@@ -272,8 +277,8 @@ COSTS = {
 
 
 @pytest.mark.parametrize(("accept", "cost"), COSTS.values(), ids=COSTS)
-def test_what_a_letter_costs(world: Any, stream_world: Any, accept: Any, cost: dict[str, int]):
-    message = accept(world, stream_world.ranges)
+def test_what_a_letter_costs(world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage], cost: dict[str, int]):
+    message = accept(world)
     world.calls.counts.clear()
     _bury(world, message.body)
     assert dict(world.calls.counts) == cost

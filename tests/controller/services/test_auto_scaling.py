@@ -22,11 +22,11 @@ from headrace.model.stream_configuration import ScalingPolicy, StreamConfigurati
 from headrace.model.stream_state import StreamState
 
 
-def _service(world: Any) -> AutoScalingService:
+def _service(world: StreamWorld) -> AutoScalingService:
     return AutoScalingService(world.store, world.streams.acceptance, world.clock)
 
 
-def _create(world: Any, segments: int = 4, minimum: int = 1, factor: int = 3) -> None:
+def _create(world: StreamWorld, segments: int = 4, minimum: int = 1, factor: int = 3) -> None:
     """A stream by rate that starts with `segments` and may shrink to `minimum`."""
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(100, factor, minimum)))
     world.drain()
@@ -35,27 +35,27 @@ def _create(world: Any, segments: int = 4, minimum: int = 1, factor: int = 3) ->
         world.scale(world.tail_ids(), bounds)
 
 
-def _report(world: Any, identifier: int, kind: str, **more: Any) -> ScalingReport:
+def _report(world: StreamWorld, identifier: int, kind: str, **more: Any) -> ScalingReport:
     name = segment_name("s", "t", identifier)
     return ScalingReport(name, kind, more.pop("at_ms", world.clock.now_ms()), **more)  # type: ignore[arg-type]
 
 
-def _handle(world: Any, identifier: int, kind: str, **more: Any) -> ReportOutcome:
+def _handle(world: StreamWorld, identifier: int, kind: str, **more: Any) -> ReportOutcome:
     outcome = _service(world).handle(_report(world, identifier, kind, **more))
     world.drain()
     return outcome
 
 
-def _ranges(world: Any) -> list[tuple[float, float]]:
+def _ranges(world: StreamWorld) -> list[tuple[float, float]]:
     segments = world.records.get("s", "t").stream.epoch.segments
     return [(one.key_range.low, one.key_range.high) for one in segments]
 
 
-def _marks(world: Any) -> list[str]:
+def _marks(world: StreamWorld) -> list[str]:
     return sorted(sort for _, sort in world.everything() if sort.startswith("cold/"))
 
 
-def test_a_hot_segment_is_split_by_what_is_wanted_within_the_factor(world: Any):
+def test_a_hot_segment_is_split_at_most_by_the_scale_factor(world: StreamWorld):
     _create(world, 2, minimum=2)
     assert _handle(world, 0, "hot", splits=5) is ReportOutcome.SPLIT
     assert _ranges(world) == [(0.0, 0.5 / 3), (0.5 / 3, 0.5 * 2 / 3), (0.5 * 2 / 3, 0.5), (0.5, 1.0)]
@@ -63,7 +63,7 @@ def test_a_hot_segment_is_split_by_what_is_wanted_within_the_factor(world: Any):
     assert _ranges(world)[3:] == [(0.5, 0.75), (0.75, 1.0)]
 
 
-def test_cold_neighbours_merge_and_others_wait(world: Any):
+def test_cold_neighbours_merge_and_others_wait(world: StreamWorld):
     _create(world, 4)
     first, second, third, fourth = world.tail_ids()
     assert _handle(world, first, "cold") is ReportOutcome.KEPT
@@ -73,7 +73,7 @@ def test_cold_neighbours_merge_and_others_wait(world: Any):
     assert _handle(world, fourth, "cold") is ReportOutcome.KEPT, "the merged segment is new: nobody knows it as cold"
 
 
-def test_the_minimum_holds(world: Any):
+def test_the_minimum_holds(world: StreamWorld):
     _create(world, 4, minimum=3)
     first, second, third, _ = world.tail_ids()
     _handle(world, first, "cold", silent=True)
@@ -85,7 +85,7 @@ def test_the_minimum_holds(world: Any):
     assert len(_ranges(world)) == 3
 
 
-def test_a_cold_segment_is_forgotten_after_its_time_and_a_silent_one_never(world: Any):
+def test_a_cold_mark_expires_unless_the_segment_is_silent(world: StreamWorld):
     _create(world, 4)
     first, second, third, fourth = world.tail_ids()
     _handle(world, first, "cold")
@@ -97,7 +97,7 @@ def test_a_cold_segment_is_forgotten_after_its_time_and_a_silent_one_never(world
     assert _ranges(world)[-1] == (0.5, 1.0)
 
 
-def test_a_hot_report_takes_the_mark_away(world: Any):
+def test_a_hot_report_takes_the_mark_away(world: StreamWorld):
     _create(world, 2, minimum=1)
     first, second = world.tail_ids()
     _handle(world, first, "cold", silent=True)
@@ -115,7 +115,7 @@ def _halves(stored: Any, identifier: int) -> list[Any]:
     return [type(whole)(whole.low, middle), type(whole)(middle, whole.high)]
 
 
-def test_an_older_report_changes_no_newer_mark(world: Any):
+def test_an_older_report_changes_no_newer_mark(world: StreamWorld):
     _create(world, 2, minimum=1)
     first, _ = world.tail_ids()
     _handle(world, first, "cold", silent=True)
@@ -126,10 +126,10 @@ def test_an_older_report_changes_no_newer_mark(world: Any):
     world.clock.advance(5)
     _handle(world, first, "cold")
     key = keys.cold_mark_key("s", "t", first)
-    assert world.bare_store.get(key).body["until"] is not None, "a newer report counts: the segment is silent no more"
+    assert world.record(key).body["until"] is not None, "a newer report counts: the segment is silent no more"
 
 
-def test_marks_of_replaced_segments_go_and_others_stay(world: Any):
+def test_marks_of_replaced_segments_go_and_others_stay(world: StreamWorld):
     _create(world, 4)
     first, second, third, fourth = world.tail_ids()
     for identifier in (first, fourth):
@@ -140,7 +140,7 @@ def test_marks_of_replaced_segments_go_and_others_stay(world: Any):
     assert _marks(world) == []
 
 
-def test_more_marks_than_a_transaction_holds_go_too(world: Any):
+def test_more_marks_than_a_transaction_holds_go_too(world: StreamWorld):
     _create(world, 200)
     for identifier in world.tail_ids()[::2]:
         _handle(world, identifier, "cold", silent=True)
@@ -150,7 +150,7 @@ def test_more_marks_than_a_transaction_holds_go_too(world: Any):
 
 
 @pytest.mark.parametrize("kind", ["hot", "cold"])
-def test_what_says_nothing_of_the_present_is_ignored(world: Any, kind: str):
+def test_what_says_nothing_of_the_present_is_ignored(world: StreamWorld, kind: str):
     _create(world, 4)
     world.create("fixed", 4)
     replaced, active = 0, world.tail_ids()[1]
@@ -172,13 +172,13 @@ def test_what_says_nothing_of_the_present_is_ignored(world: Any, kind: str):
 
 
 @pytest.mark.parametrize("name", ["", "s", "s/t/x", "s/t/0.#epoch.0#transaction." + "0" * 32])
-def test_what_is_no_segment_of_a_stream_is_refused(world: Any, name: str):
+def test_what_is_no_segment_of_a_stream_is_refused(world: StreamWorld, name: str):
     with pytest.raises(InvalidRequestError):
         _service(world).handle(ScalingReport(name, "hot", world.clock.now_ms(), splits=2))
 
 
 @pytest.mark.parametrize("kind", ["hot", "cold"])
-def test_a_busy_stream_has_the_report_come_again(world: Any, kind: str):
+def test_a_busy_stream_has_the_report_come_again(world: StreamWorld, kind: str):
     _create(world, 4)
     first, second, _, fourth = world.tail_ids()
     _handle(world, second, "cold")
@@ -191,7 +191,7 @@ def test_a_busy_stream_has_the_report_come_again(world: Any, kind: str):
     assert _handle(world, first, kind) is expected
 
 
-def test_a_report_that_comes_twice_scales_once(world: Any):
+def test_a_report_that_comes_twice_scales_once(world: StreamWorld):
     _create(world, 2, minimum=2)
     report = _report(world, 0, "hot", splits=2)
     service = _service(world)
@@ -203,7 +203,7 @@ def test_a_report_that_comes_twice_scales_once(world: Any):
     assert len(_ranges(world)) == 3
 
 
-def test_the_queue_being_down_loses_no_scale(world: Any):
+def test_the_queue_being_down_loses_no_scale(world: StreamWorld):
     _create(world, 2, minimum=2)
     world.queue.is_down = True
     assert _service(world).handle(_report(world, 0, "hot", splits=2)) is ReportOutcome.SPLIT
@@ -261,7 +261,7 @@ def _two_pairs() -> Reported:
     return Reported(world, [_report(world, one, "cold", silent=True) for one in (second, third)])
 
 
-def test_two_merges_at_the_same_moment_do_not_go_below_the_minimum():
+def test_concurrent_merges_do_not_go_below_the_minimum():
     """The other pair merges at any call of the first one's report."""
     work = Work(_two_pairs, lambda reported: reported.deliver(0), Reported.ranges)
     paused = 0
@@ -284,7 +284,7 @@ def _come_again(reported: Reported) -> None:
     """The report comes again, and what was accepted is done even if its message was not sent: the sweeper's work."""
     world = reported.world
     stream = world.records.get("s", "t").stream
-    if stream.state is StreamState.SCALING and not len(world.bare_queue):
+    if stream.pending is not None and stream.state is StreamState.SCALING and not len(world.bare_queue):
         world.processor.process(
             {"kind": "scale_stream", "scope": "s", "stream": "t", "request": stream.pending.request_id}
         )
@@ -310,7 +310,7 @@ def test_a_crash_anywhere_loses_and_doubles_nothing(kind: str, done: bool):
     assert crashes >= 2
 
 
-def test_a_store_that_does_not_answer_has_the_report_come_again(world: Any):
+def test_a_store_that_does_not_answer_has_the_report_come_again(world: StreamWorld):
     _create(world, 4)
     world.calls.refuse("", UnavailableError("the metadata store does not answer"))
     with pytest.raises(UnavailableError):
@@ -325,9 +325,9 @@ STEPS = st.lists(
 @settings(max_examples=60)
 @given(steps=STEPS, minimum=st.integers(1, 4), factor=st.integers(2, 4))
 def test_whatever_is_reported_a_stream_stays_within_its_limits(
-    stream_world: Any, steps: list[tuple[str, int, int]], minimum: int, factor: int
+    steps: list[tuple[str, int, int]], minimum: int, factor: int
 ):
-    world = stream_world.StreamWorld()
+    world = StreamWorld()
     _create(world, minimum, minimum, factor)
     for kind, index, splits in steps:
         if kind == "wait":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld
 
 from headrace.controller.services.cluster import ClusterService
 from headrace.controller.ticks.assign_containers import assign_containers
@@ -15,7 +14,7 @@ QUERY, READ = "query", "read"
 
 
 @pytest.mark.parametrize("stores", [1, 30])
-def test_cost_of_questions(world: Any, stores: int):
+def test_cost_of_questions(world: StreamWorld, stores: int):
     for number in range(stores):
         lease = StoreLease(f"store-{number}", "h", 1, "z", 100, f"disk-{number}", "", 60_000)
         world.bare_store.write(write_lease(registered(lease, None, 0), None))

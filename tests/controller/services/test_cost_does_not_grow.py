@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from cost_scenarios import SECTIONS
-from cost_world import Scenario, bring_into_last_epoch, create_stream
+from cost_world import CostWorld, Scenario, bring_into_last_epoch, create_stream
 from costs import Bill, Meter
-from stream_world import StreamWorld
 
 from headrace.adapters.memory.metadata_store import _Partition, _Stored
 from headrace.codec.records.listing_record import listing_body
@@ -65,7 +64,7 @@ def _epoch(number: int, start_ms: int, before: Epoch | None) -> Epoch:
     return Epoch(number, start_ms + number, segments, before.segments if before else ())
 
 
-def _lengthen_history(world: StreamWorld, epochs: int) -> None:
+def _lengthen_history(world: CostWorld, epochs: int) -> None:
     """As if the stream, just created, had gone through so many epochs; 20 bytes in each segment."""
     stored = world.records.get("s", "t")
     before = stored.stream.epoch
@@ -87,7 +86,7 @@ def _lengthen_history(world: StreamWorld, epochs: int) -> None:
     world.clock.advance(epochs)
 
 
-def _truncate(world: StreamWorld) -> None:
+def _truncate(world: CostWorld) -> None:
     """As if everything before the newest epoch had been truncated away."""
     epoch = world.records.get("s", "t").stream.epoch
     cut = StreamCut.of("s", "t", {one.segment_id: 0 for one in epoch.segments})
@@ -111,7 +110,7 @@ class LargeWorlds:
     """Worlds that are all alike, made once and copied: the other streams, and the history of the one that is asked."""
 
     def __init__(self, epochs: int, crowd: dict[str, Any], *, truncated: bool) -> None:
-        world = StreamWorld()
+        world = CostWorld()
         create_stream(world)
         _lengthen_history(world, epochs)
         if truncated:
@@ -120,9 +119,9 @@ class LargeWorlds:
         self._world = world
         self._crowd = crowd
 
-    def world(self) -> StreamWorld:
-        made, like = StreamWorld(), self._world
-        made.before, made.tails = like.before, like.tails  # type: ignore[attr-defined]
+    def world(self) -> CostWorld:
+        made, like = CostWorld(), self._world
+        made.before, made.tails = like.before, like.tails
         made.clock.advance(like.clock.now_ms() - made.clock.now_ms())
         own = {name: _copy(partition) for name, partition in like.bare_store._partitions.items()}
         partitions = made.bare_store._partitions

@@ -8,6 +8,7 @@ from costs import MARKED, PAGE, Meter, page_with, tables
 from stream_world import StreamWorld
 
 from headrace.ports.metadata_store import Check, Create, Key
+from headrace.ports.segment_stores import SegmentScaleRate
 
 
 @pytest.fixture(scope="module")
@@ -58,5 +59,5 @@ def test_units_are_those_of_the_bill():
     assert (bill.reads, bill.read_units) == (1, 1 + 3 + 1)
     bill = meter.measured(lambda: world.store.query("p", limit=10))
     assert (bill.reads, bill.read_units) == (1, 3)
-    bill = meter.measured(lambda: world.segment_stores.create_segments(["a", "b", "c"], None))
+    bill = meter.measured(lambda: world.segment_stores.create_segments(["a", "b", "c"], SegmentScaleRate()))
     assert bill.store == 3

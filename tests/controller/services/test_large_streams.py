@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from costs import Meter
 from soundness import assert_sound
+from stream_world import StreamWorld
 
 from headrace.codec.records import stream_record
 from headrace.codec.records.epoch_record import epoch_fields
@@ -22,31 +22,31 @@ WRITE_UNITS_TO_BEGIN_MAX = 12
 
 
 @pytest.fixture
-def large(world: Any) -> Any:
+def large(world: StreamWorld) -> StreamWorld:
     world.create(segments=SEGMENTS)
     return world
 
 
-def _replace_first(world: Any) -> None:
+def _replace_first(world: StreamWorld) -> None:
     """A scale that is done: the first segment makes way for one of the same range."""
     first = world.records.get("s", "t").stream.epoch.segments[0]
     world.scale([first.segment_id], [first.key_range.low, first.key_range.high])
 
 
-def test_beginning_a_transaction_on_many_segments_costs_few_units(large: Any):
+def test_a_transaction_on_many_segments_begins_for_few_units(large: StreamWorld):
     large.begin()
     bill = Meter(large).measured(large.begin)
     assert bill.write_units <= WRITE_UNITS_TO_BEGIN_MAX
     assert bill.read_units <= 2, "the epoch is in memory"
 
 
-def test_the_current_record_fits_in_one_write_unit(large: Any):
+def test_the_current_record_fits_in_one_write_unit(large: StreamWorld):
     _replace_first(large)
-    record = large.bare_store.get(keys.current_key("s", "t"))
+    record = large.record(keys.current_key("s", "t"))
     assert len(json.dumps(dict(record.body))) <= 1_024
 
 
-def test_the_epoch_is_read_once_by_each_process(large: Any):
+def test_the_epoch_is_read_once_by_each_process(large: StreamWorld):
     records = StreamRecords(large.store)
     large.calls.counts.clear()
     for reads in (2, 3, 4):
@@ -54,7 +54,7 @@ def test_the_epoch_is_read_once_by_each_process(large: Any):
         assert large.calls.counts["read"] == reads
 
 
-def test_a_record_that_holds_its_epoch_is_read_and_replaced(large: Any):
+def test_a_record_that_holds_its_epoch_is_read_and_replaced(large: StreamWorld):
     """As all current records did before."""
     stored = large.records.get("s", "t")
     body = stream_body(stored.stream) | {"epoch": epoch_fields(stored.stream.epoch)}
@@ -62,17 +62,17 @@ def test_a_record_that_holds_its_epoch_is_read_and_replaced(large: Any):
     found = StreamRecords(large.bare_store).get("s", "t")
     assert (found.stream, found.version) == (stored.stream, stored.version + 1)
     _replace_first(large)
-    assert "segments" not in large.bare_store.get(keys.current_key("s", "t")).body["epoch"]
+    assert "segments" not in large.record(keys.current_key("s", "t")).body["epoch"]
     assert_sound(large)
 
 
-def test_an_epoch_that_is_missing_is_corrupt(large: Any):
+def test_an_epoch_that_is_missing_is_corrupt(large: StreamWorld):
     large.bare_store.write(Delete(keys.epoch_key("s", "t", 0), None))
     with pytest.raises(CorruptError):
         StreamRecords(large.bare_store).get("s", "t")
 
 
-def test_a_stream_made_again_amid_the_read_is_read_whole(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_made_again_amid_the_read_is_read_whole(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     """The record names an epoch of the former stream, which has made way for one of the same number."""
     monkeypatch.setattr(stream_record, "SEGMENTS_IN_CURRENT_MAX", 0)
     world.create(segments=2)

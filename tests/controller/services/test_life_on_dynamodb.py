@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import boto3
 import pytest
@@ -68,7 +67,7 @@ def cloud_world(aws_environment: dict[str, str]) -> Iterator[CloudWorld]:
         yield CloudWorld()
 
 
-def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
+def test_a_stream_with_everything_comes_and_goes(cloud_world: CloudWorld):
     world = cloud_world
     tags = tuple(f"tag-{index:03d}" for index in range(128))
     world.scopes.create_scope("s")
@@ -99,7 +98,7 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: Any):
     assert len(left) == 2 + DOORS, "the tombstone, and the guard of the scope with its doors"
 
 
-def test_retention_finds_cuts_and_truncates(cloud_world: Any):
+def test_retention_finds_cuts_and_truncates(cloud_world: CloudWorld):
     world = cloud_world
     truncate = partial(truncate_stream.accept, world.streams.acceptance)
     ticks = RetentionTicks(world.store, world.segment_stores, world.clock, truncate, 1_000)
@@ -131,7 +130,7 @@ def test_retention_finds_cuts_and_truncates(cloud_world: Any):
     assert left <= {"stream/s/t", "scope-guard/s", "scopes", "bucket-leases"}
 
 
-def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
+def test_a_stream_of_a_thousand_segments_fits(cloud_world: CloudWorld):
     world = cloud_world
     world.scopes.create_scope("s")
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1_000)))
@@ -143,7 +142,7 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: Any):
     assert len(world.segments.stream_cut("s", "t", "tail").positions) == 999
 
 
-def test_a_stream_splits_merges_and_grows(cloud_world: Any):
+def test_a_stream_splits_merges_and_grows(cloud_world: CloudWorld):
     world = cloud_world
     world.scopes.create_scope("s")
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(10, 2, 1)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body, shard_of_segment
 from headrace.codec.records.stream_record import stream_body
@@ -54,7 +55,7 @@ def _epochs(first: Epoch, count: int) -> list[Epoch]:
     return epochs
 
 
-def _grown(world: Any, count: int) -> Any:
+def _grown(world: StreamWorld, count: int) -> Any:
     """Stream `t` in its epoch `count` - 1, truncated SINCE_HEAD epochs ago, as its workflows would have left it."""
     world.create()
     epochs = _epochs(world.records.get("s", "t").stream.epoch, count)
@@ -88,8 +89,8 @@ def _grown(world: Any, count: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def streams(stream_world: Any) -> dict[int, Any]:
-    return {count: _grown(stream_world.StreamWorld(), count) for count in (FEW, MANY)}
+def streams() -> dict[int, Any]:
+    return {count: _grown(StreamWorld(), count) for count in (FEW, MANY)}
 
 
 Ask = Callable[[Any, int], object]
@@ -139,12 +140,12 @@ def test_a_warm_question_costs_the_same(streams: dict[int, Any], name: str, coun
 
 
 @pytest.mark.parametrize("name", WARM)
-def test_a_cold_question_costs_the_same(streams: dict[int, Any], stream_world: Any, name: str):
+def test_a_cold_question_costs_the_same(streams: dict[int, Any], name: str):
     """Another process, with nothing in memory."""
     costs = []
     for count in (FEW, MANY):
         world = streams[count]
-        colder = stream_world.StreamWorld()
+        colder = StreamWorld()
         cold = type(world.segments)(world.store, world.segment_stores, 8)
         colder.streams, colder.segments = world.streams, cold
         colder.cuts = type(world.cuts)(world.store, world.segment_stores, cold)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,25 +36,25 @@ LARGEST = tuple(chr(0x100 + number) * TAG_CHARACTERS_MAX for number in range(TAG
 LONG, OTHERS = (("a" * 200, "b" * 200), ("b" * 200, "c" * 200))
 
 
-def _tags_records(world: Any) -> list[str]:
+def _tags_records(world: StreamWorld) -> list[str]:
     return sorted(sort for partition, sort in world.everything() if partition == "stream/s/t" and "tags/" in sort)
 
 
-def _current_bytes(world: Any) -> int:
-    return len(json.dumps(dict(world.bare_store.get(keys.current_key("s", "t")).body)))
+def _current_bytes(world: StreamWorld) -> int:
+    return len(json.dumps(dict(world.record(keys.current_key("s", "t")).body)))
 
 
-def _tags(world: Any) -> tuple[str, ...]:
+def _tags(world: StreamWorld) -> tuple[str, ...]:
     return StreamRecords(world.bare_store).get("s", "t").stream.configuration.tags
 
 
 @pytest.fixture
-def tagged(world: Any) -> Any:
+def tagged(world: StreamWorld) -> StreamWorld:
     world.create(segments=SEGMENTS, tags=LARGEST)
     return world
 
 
-def test_the_current_record_fits_in_one_write_unit(tagged: Any):
+def test_the_current_record_fits_in_one_write_unit(tagged: StreamWorld):
     assert sum(len(tag.encode()) for tag in LARGEST) == TAGS_BYTES_MAX
     assert _tags(tagged) == tuple(sorted(LARGEST))
     assert _current_bytes(tagged) <= UNIT_BYTES
@@ -68,17 +69,20 @@ def test_the_current_record_fits_in_one_write_unit(tagged: Any):
         pytest.param(lambda world, known: world.transactions.abort_transaction("s", "t", known), 2, id="abort"),
     ],
 )
-def test_tags_do_not_make_a_transaction_dearer(tagged: Any, call: Callable[[Any, int], object], read_units_max: int):
+def test_tags_do_not_make_a_transaction_dearer(
+    tagged: StreamWorld, call: Callable[[Any, int], object], read_units_max: int
+):
     known = tagged.begin()
     bill = Meter(tagged).measured(lambda: call(tagged, known))
     assert 0 < bill.write_units <= 12
     assert bill.read_units <= read_units_max
 
 
-def test_tags_do_not_make_a_run_of_commits_dearer(world: Any):
+def test_tags_do_not_make_a_run_of_commits_dearer(world: StreamWorld):
     """Nor a scale. Each process has read the tags once."""
     bills, meter = [], Meter(world)
-    for stream, tags in (("t", ()), ("tagged", LARGEST)):
+    no_tags: tuple[str, ...] = ()
+    for stream, tags in (("t", no_tags), ("tagged", LARGEST)):
         world.create(stream, tags=tags)
         world.scale([1], [0.5, 1.0], stream)
         for _ in range(2):
@@ -86,19 +90,19 @@ def test_tags_do_not_make_a_run_of_commits_dearer(world: Any):
             world.transactions.commit_transaction("s", stream, world.begin(stream))
         bills.append(copy(meter.measured(world.drain_transactions)))
         halves = [0.0, 0.25, 0.5]
-        bills.append(copy(meter.measured(lambda stream=stream, halves=halves: world.scale([0], halves, stream))))
+        bills.append(copy(meter.measured(partial(world.scale, [0], halves, stream))))
     commit, scale, tagged_commit, tagged_scale = bills
     assert (tagged_commit.write_units, tagged_commit.read_units) == (commit.write_units, commit.read_units)
     assert (tagged_scale.write_units, tagged_scale.read_units) == (scale.write_units, scale.read_units)
 
 
-def test_short_tags_are_part_of_the_current_record(world: Any):
+def test_short_tags_are_part_of_the_current_record(world: StreamWorld):
     world.create(tags=("blue", "green"))
     assert _tags_records(world) == []
     assert _tags(world) == ("blue", "green")
 
 
-def test_tags_are_read_once_by_each_process(world: Any):
+def test_tags_are_read_once_by_each_process(world: StreamWorld):
     world.create(tags=LONG)
     records = StreamRecords(world.store)
     world.calls.counts.clear()
@@ -107,7 +111,7 @@ def test_tags_are_read_once_by_each_process(world: Any):
         assert world.calls.counts["read"] == reads
 
 
-def test_tags_that_a_record_holds_move_with_its_next_write(world: Any):
+def test_tags_that_a_record_holds_move_with_its_next_write(world: StreamWorld):
     """As all current records held them before."""
     world.create(tags=LONG)
     stored = world.records.get("s", "t")
@@ -123,7 +127,7 @@ def test_tags_that_a_record_holds_move_with_its_next_write(world: Any):
     assert_sound(world)
 
 
-def test_an_update_replaces_the_record_of_tags_only_if_they_change(world: Any):
+def test_an_update_replaces_the_tags_record_only_if_tags_change(world: StreamWorld):
     world.create(tags=LONG)
     first = _tags_records(world)
     world.update(tags=LONG, rollover_size_bytes=1 << 30)
@@ -137,7 +141,7 @@ def test_an_update_replaces_the_record_of_tags_only_if_they_change(world: Any):
     assert _tags(world) == ("short",)
 
 
-def test_tags_that_are_missing_are_corrupt(world: Any):
+def test_tags_that_are_missing_are_corrupt(world: StreamWorld):
     world.create(tags=LONG)
     world.bare_store.write(Delete(keys.stream_tags_key("s", "t", 0, 0), None))
     with pytest.raises(CorruptError, match="tags 0 of s/t are missing"):
@@ -145,7 +149,7 @@ def test_tags_that_are_missing_are_corrupt(world: Any):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_stream_that_changes_amid_the_read_is_read_whole(world: Any, again: bool):
+def test_a_stream_that_changes_amid_the_read_is_read_whole(world: StreamWorld, again: bool):
     world.create(tags=LONG)
 
     def change() -> None:
@@ -227,7 +231,7 @@ def _make_again(world: StreamWorld) -> Any:
 
 
 @pytest.mark.parametrize("accept", WORKS)
-def test_a_late_processor_spares_the_tags_of_the_next_incarnation(accept: Callable[[StreamWorld], None]):
+def test_a_late_processor_keeps_the_tags_of_the_next_incarnation(accept: Callable[[StreamWorld], None]):
     slept = 0
 
     def run(world: StreamWorld) -> None:
@@ -238,7 +242,6 @@ def test_a_late_processor_spares_the_tags_of_the_next_incarnation(accept: Callab
 
     def accepted() -> StreamWorld:
         world = work.accept()
-        assert world.in_hand is not None
         body[:] = [world.in_hand.body]
         return world
 

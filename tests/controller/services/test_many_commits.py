@@ -7,11 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
 
 import pytest
+from stream_world import Crash, StreamWorld
 
-from headrace.controller.ticks.expire_transactions import expire_transactions
 from headrace.model.errors import ConflictError, NotFoundError, SealedError
 from headrace.model.transactions import COMMIT_SET_KEPT_MS, TransactionState
 from headrace.ports.metadata_store import Check, Key, Write, WriteConflictError
@@ -28,7 +28,7 @@ def small_stacks() -> Iterator[None]:
     threading.stack_size(usual)
 
 
-def _all_at_once(world: Any, calls: list[Callable[[], object]]) -> Counter[Key]:
+def _all_at_once(world: StreamWorld, calls: list[Callable[[], object]]) -> Counter[Key]:
     """Every call has read all that it reads before the first of them writes; how often each key was written.
 
     None is refused and repeated: among more of them a repeat would be refused as well.
@@ -58,11 +58,11 @@ def _all_at_once(world: Any, calls: list[Callable[[], object]]) -> Counter[Key]:
 
 @pytest.mark.parametrize("count", [50, 1_000])
 @pytest.mark.usefixtures("small_stacks")
-def test_commits_at_the_same_moment_all_succeed(world: Any, count: int):
+def test_commits_at_the_same_moment_all_succeed(world: StreamWorld, count: int):
     world.create(segments=1)
     ids = [world.begin() for _ in range(count)]
     commit = world.transactions.commit_transaction
-    written = _all_at_once(world, [lambda one=one: commit("s", "t", one) for one in ids])
+    written = _all_at_once(world, [partial(commit, "s", "t", one) for one in ids])
     assert len(written) == 2 * count, "each writes its transaction and its mark, no other record, and both once"
     assert set(written.values()) == {1}
     assert len(world.bare_commits) >= 1
@@ -72,7 +72,7 @@ def test_commits_at_the_same_moment_all_succeed(world: Any, count: int):
 
 
 @pytest.mark.usefixtures("small_stacks")
-def test_beginnings_at_the_same_moment_share_no_record(world: Any):
+def test_beginnings_at_the_same_moment_share_no_record(world: StreamWorld):
     world.create(segments=1)
     checked: list[Key] = []
     honest = world.bare_store.write
@@ -88,7 +88,7 @@ def test_beginnings_at_the_same_moment_share_no_record(world: Any):
     assert checked == []
 
 
-def test_a_mark_comes_behind_all_that_were_told_before_it(world: Any):
+def test_a_mark_comes_behind_all_that_were_told_before_it(world: StreamWorld):
     """Also behind those whose commit was done meanwhile, and those of another process."""
     world.create(segments=1)
     other = world.another_transaction_service()
@@ -103,7 +103,7 @@ def test_a_mark_comes_behind_all_that_were_told_before_it(world: Any):
     assert world.bare_segment_stores.read("s/t/0.#epoch.0", 0, 99) == b"314052"
 
 
-def test_many_marks_of_a_stream_need_one_message(world: Any):
+def test_many_marks_of_a_stream_need_one_message(world: StreamWorld):
     world.create(segments=1)
     for _ in range(300):
         world.transactions.commit_transaction("s", "t", world.begin())
@@ -112,18 +112,16 @@ def test_many_marks_of_a_stream_need_one_message(world: Any):
     assert world.transactions.list_open("s", "t", 10).items == ()
 
 
-def test_a_mark_amid_any_call_of_a_commit_is_committed_too(world: Any, stream_world: Any):
+def test_a_mark_amid_any_call_of_a_commit_is_committed_too(world: StreamWorld):
     """It sends no message where another waits: the message in hand must see it, or there is a new one."""
     position = 0
     while True:
-        fresh = stream_world.StreamWorld()
+        fresh = StreamWorld()
         fresh.create(segments=1)
         first, second = fresh.begin(), fresh.begin()
         fresh.transactions.commit_transaction("s", "t", first)
         (message,) = fresh.bare_commits.receive()
-        came = fresh.calls.interrupt_at(
-            position, lambda fresh=fresh, second=second: fresh.transactions.commit_transaction("s", "t", second)
-        )
+        came = fresh.calls.interrupt_at(position, partial(fresh.transactions.commit_transaction, "s", "t", second))
         fresh.commits.process(message.body)
         fresh.calls.calm()
         if not came:
@@ -136,12 +134,12 @@ def test_a_mark_amid_any_call_of_a_commit_is_committed_too(world: Any, stream_wo
     assert position >= 10
 
 
-def test_a_mark_whose_message_was_lost_is_found_by_later_ones(world: Any):
+def test_a_mark_whose_message_was_lost_is_found_by_later_ones(world: StreamWorld):
     world.create(segments=1)
     lost, later, latest = world.begin(), world.begin(), world.begin()
-    world.transaction_queues.commits.is_down = True
+    world.commit_queue.is_down = True
     world.transactions.commit_transaction("s", "t", lost)
-    world.transaction_queues.commits.is_down = False
+    world.commit_queue.is_down = False
     world.transactions.commit_transaction("s", "t", later)
     assert len(world.bare_commits) == 0
     world.clock.advance(10_000)
@@ -152,10 +150,10 @@ def test_a_mark_whose_message_was_lost_is_found_by_later_ones(world: Any):
 
 
 @pytest.mark.parametrize("end", ["sealed", "deleted", "made again"])
-def test_no_transaction_slips_in_behind_the_end_of_a_stream(world: Any, stream_world: Any, end: str):
+def test_no_transaction_slips_in_behind_the_end_of_a_stream(world: StreamWorld, end: str):
     """The stream ends before any call of the beginning: it is refused and leaves nothing, or it came before the end."""
 
-    def finish(fresh: Any) -> None:
+    def finish(fresh: StreamWorld) -> None:
         fresh.seal()
         if end != "sealed":
             fresh.delete()
@@ -164,9 +162,9 @@ def test_no_transaction_slips_in_behind_the_end_of_a_stream(world: Any, stream_w
 
     position, told = 0, Counter[str]()
     while True:
-        fresh = stream_world.StreamWorld()
+        fresh = StreamWorld()
         fresh.create(segments=1)
-        came = fresh.calls.interrupt_at(position, lambda fresh=fresh: finish(fresh))
+        came = fresh.calls.interrupt_at(position, partial(finish, fresh))
         try:
             fresh.begin()
             told["begun"] += 1
@@ -186,15 +184,15 @@ def test_no_transaction_slips_in_behind_the_end_of_a_stream(world: Any, stream_w
     assert len(told) > 1 or end == "made again"
 
 
-def test_a_creator_that_died_behind_a_deletion_leaves_nothing(world: Any, stream_world: Any):
+def test_a_creator_that_died_behind_a_deletion_leaves_nothing(world: StreamWorld):
     world.create(segments=1)
 
     def finish() -> None:
         world.seal()
         world.delete()
-        world.calls.refuse("read", stream_world.Crash())
+        world.calls.refuse("read", Crash())
 
-    with world.calls.overtaken("transaction", by=finish), pytest.raises(stream_world.Crash):
+    with world.calls.overtaken("transaction", by=finish), pytest.raises(Crash):
         world.begin()
     assert [sort for name, sort in world.everything() if name == "transactions/s/t"] != []
     for _ in range(4):
@@ -203,7 +201,7 @@ def test_a_creator_that_died_behind_a_deletion_leaves_nothing(world: Any, stream
     assert [sort for name, sort in world.everything() if name == "transactions/s/t"] == []
 
 
-def test_a_commit_set_of_a_former_stream_does_not_end_the_present_one(world: Any):
+def test_a_commit_set_of_a_former_stream_does_not_end_a_new_one(world: StreamWorld):
     world.create(segments=1)
     world.transactions.commit_all("s", "t", "key", [world.begin()])
     world.drain_transactions()
@@ -222,7 +220,7 @@ def test_a_commit_set_of_a_former_stream_does_not_end_the_present_one(world: Any
         world.transactions.get_commit_set("s", "t", "key")
 
 
-def test_a_commit_set_that_comes_amid_the_tick_stays(world: Any):
+def test_a_commit_set_that_comes_amid_the_tick_stays(world: StreamWorld):
     """The stream is made again, with a set under the same key, between the tick's read and its write."""
     world.create(segments=1)
     world.transactions.commit_all("s", "t", "key", [world.begin()])
@@ -242,10 +240,10 @@ def test_a_commit_set_that_comes_amid_the_tick_stays(world: Any):
     assert world.transactions.get_commit_set("s", "t", "key").key == "key"
 
 
-def _tick(world: Any) -> None:
+def _tick(world: StreamWorld) -> None:
     for bucket in range(BUCKET_COUNT):
         try:
-            while expire_transactions(world.store, world.transaction_queues, world.clock, bucket):
+            while world.expire_transactions(bucket):
                 continue
         except ConflictError:
             continue

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from functions.controller.models_retention import SubscriberList
 from functions.controller.models_scaling_events import ScalingEventList
@@ -50,7 +51,7 @@ def _walk(page: Page) -> list[Listing[Any]]:
 
 @pytest.mark.parametrize("letter", ["x", '"', "\u00e9", "\U0001f600"])
 @pytest.mark.parametrize("tag", [None, "shared"])
-def test_a_page_of_streams_with_all_the_tags_there_may_be(world: Any, letter: str, tag: str | None):
+def test_a_page_of_streams_with_all_the_tags_there_may_be(world: StreamWorld, letter: str, tag: str | None):
     """64 KiB of tags each; quotes and what is not ASCII grow when they become JSON in JSON."""
     size = len(letter.encode())
     tags = ("shared", *(f"{number:03}{letter * (240 if size < 3 else 125)}" for number in range(120)))
@@ -68,7 +69,7 @@ def test_a_page_of_streams_with_all_the_tags_there_may_be(world: Any, letter: st
     )
 
 
-def test_a_page_of_subscribers_with_long_positions(world: Any):
+def test_a_page_of_subscribers_with_long_positions(world: StreamWorld):
     segments, count = 900, 100
     world.create(segments=segments)
     offsets = dict.fromkeys(range(segments), 0)
@@ -85,13 +86,15 @@ def test_a_page_of_subscribers_with_long_positions(world: Any):
     assert len(subscriber_records.SubscriberRecords(world.store).all(stored)) == count
 
 
-def test_a_page_of_scaling_events(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paging.PageRoom, "__init__", lambda room: setattr(room, "left_bytes", 1_000))
     world.create(segments=1)
     for number in range(9):
         world.clock.advance(10)
         world.scale([number << 32 | number], [0.0, 1.0])
-    found, start, pages = [], 0, 0
+    found: list[int] = []
+    start: int | None = 0
+    pages = 0
     while start is not None:
         page = world.scaling_events.scaling_events("s", "t", start, scaling_events.TIME_MS_MAX, PAGE_ITEMS_MAX)
         assert _answer_bytes(ScalingEventList.from_value(page)) < 4_000
@@ -100,7 +103,7 @@ def test_a_page_of_scaling_events(world: Any, monkeypatch: pytest.MonkeyPatch):
     assert (found, pages) == ([*range(1, 10)], 3)
 
 
-def test_a_page_of_dead_letters(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_of_dead_letters(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dead_letter_records, "PAGE_BYTES_MAX", 1_000)
     world.create()
     for number in range(9):
@@ -120,7 +123,7 @@ def test_a_page_of_dead_letters(world: Any, monkeypatch: pytest.MonkeyPatch):
     assert len(pages) > 2
 
 
-def test_a_page_of_open_transactions(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_of_open_transactions(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     """Those that wait for their commit carry the name of a writer."""
     monkeypatch.setattr(transaction_records, "PAGE_BYTES_MAX", 1_000)
     world.create()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -54,7 +55,7 @@ CALLS: dict[str, tuple[Call, dict[str, int]]] = {
 
 
 @pytest.fixture
-def groups_world(world: Any) -> Any:
+def groups_world(world: StreamWorld) -> StreamWorld:
     """The group `g` reads the streams `t` and `u` and is a subscriber of both; there is a stream `v`."""
     for stream in ("t", "u", "v"):
         world.create(stream)
@@ -65,13 +66,13 @@ def groups_world(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_cost_of_a_call(groups_world: Any, name: str):
+def test_cost_of_a_call(groups_world: StreamWorld, name: str):
     ask, cost = CALLS[name]
     ask(groups_world)
     assert dict(groups_world.calls.counts) == cost
 
 
-def _cost(world: Any, *operations: Call) -> Counter[str]:
+def _cost(world: StreamWorld, *operations: Call) -> Counter[str]:
     """Of accepting these operations and doing them, one after the other."""
     world.calls.counts.clear()
     for operation in operations:
@@ -85,7 +86,7 @@ def _difference(of: Counter[str], without: Counter[str]) -> dict[str, int]:
     return {kind: count for kind, count in of.items() if count}
 
 
-def test_a_group_costs_little_more_than_the_stream_of_its_state(groups_world: Any):
+def test_a_group_costs_little_more_than_the_stream_of_its_state(groups_world: StreamWorld):
     """Beside that stream: the record, the steps' reads of it, and one message instead of two or three."""
     silent = _reads("t", "u", retention=RetentionMode.NONE)
     one_segment = StreamConfiguration(ScalingPolicy.fixed(1), rollover_size_bytes=silent.rollover_size_bytes)
@@ -101,7 +102,7 @@ def test_a_group_costs_little_more_than_the_stream_of_its_state(groups_world: An
     assert _difference(group, stream) == {READ: 7, TRANSACTION: 2, SEND: -1}
 
 
-def test_each_subscription_costs_the_same(groups_world: Any):
+def test_each_subscription_costs_the_same(groups_world: StreamWorld):
     """Two reads and one transaction, whoever else is a subscriber and however old the stream is."""
     one, two = _reads("t"), _reads("t", "u")
     create_one = _cost(groups_world, lambda w: w.reader_groups.create_reader_group("s", "one", ID, one))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
 from headrace.model.names import container_of_segment
@@ -19,12 +20,12 @@ INFOS = "segment store segment_infos"
 Call = Callable[[Any], object]
 
 
-def _create(world: Any) -> object:
+def _create(world: StreamWorld) -> object:
     configuration = StreamConfiguration(ScalingPolicy.fixed(4), tags=tuple(f"tag-{index}" for index in range(128)))
     return world.streams.create_stream("s", "new", configuration)
 
 
-def _scale(world: Any) -> object:
+def _scale(world: StreamWorld) -> object:
     return world.streams.scale_stream("s", "t", [1], [KeyRange(0.5, 1.0)])
 
 
@@ -81,7 +82,7 @@ CHANGES: dict[str, tuple[Call, dict[str, int]]] = {
 
 
 @pytest.fixture
-def busy_world(world: Any) -> Any:
+def busy_world(world: StreamWorld) -> StreamWorld:
     """Stream `t` in epoch 1, a sealed stream, an empty scope, a claimed container."""
     world.create(tags=("a",))
     world.clock.advance(5_000)
@@ -97,7 +98,7 @@ def busy_world(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_cost_of_a_question(busy_world: Any, name: str):
+def test_cost_of_a_question(busy_world: StreamWorld, name: str):
     ask, cold, warm = COSTS[name]
     ask(busy_world)
     assert dict(busy_world.calls.counts) == cold
@@ -107,13 +108,13 @@ def test_cost_of_a_question(busy_world: Any, name: str):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_cost_of_a_change(busy_world: Any, name: str):
+def test_cost_of_a_change(busy_world: StreamWorld, name: str):
     change, cost = CHANGES[name]
     change(busy_world)
     assert dict(busy_world.calls.counts) == cost
 
 
-def test_a_sealed_stream_costs_its_segment_stores_nothing(busy_world: Any):
+def test_a_sealed_stream_costs_its_segment_stores_nothing(busy_world: StreamWorld):
     assert len(busy_world.segments.stream_cut("s", "sealed", "tail").positions) == 2
     assert dict(busy_world.calls.counts) == {READ: 2}
     busy_world.calls.counts.clear()
@@ -121,7 +122,7 @@ def test_a_sealed_stream_costs_its_segment_stores_nothing(busy_world: Any):
     assert dict(busy_world.calls.counts) == {READ: 1}
 
 
-def test_many_epochs_are_read_in_batches(world: Any):
+def test_many_epochs_are_read_in_batches(world: StreamWorld):
     world.create(segments=1)
     for epoch in range(250):
         world.scale([(epoch << 32 | epoch)], [0.0, 1.0])

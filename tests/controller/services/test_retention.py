@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.services.retention import NO_POLICY, NOTHING_YET, RetentionService
@@ -22,7 +23,7 @@ INFOS = "segment store segment_infos"
 class Told:
     """A world with retention, and what it says of stream `t`."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: StreamWorld) -> None:
         self.world = world
         self.service = RetentionService(world.store, world.segment_stores, world.clock)
         self.subscribers = SubscriberService(world.store, world.clock)
@@ -55,11 +56,11 @@ class Told:
 
 
 @pytest.fixture
-def told(world: Any) -> Told:
+def told(world: StreamWorld) -> Told:
     return Told(world)
 
 
-def test_without_a_policy_everything_stays(world: Any, told: Told):
+def test_without_a_policy_everything_stays(world: StreamWorld, told: Told):
     world.create(segments=1)
     world.append(0, 70)
     view = told.describe()
@@ -67,7 +68,7 @@ def test_without_a_policy_everything_stays(world: Any, told: Told):
     assert view.oldest_event_ms == world.records.get("s", "t").stream.creation_time_ms
 
 
-def test_a_stream_that_is_not_there_or_not_ready(world: Any, told: Told):
+def test_a_stream_that_is_not_there_or_not_ready(world: StreamWorld, told: Told):
     with pytest.raises(NotFoundError):
         told.describe()
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
@@ -76,7 +77,7 @@ def test_a_stream_that_is_not_there_or_not_ready(world: Any, told: Told):
     assert error.value.specific_code == "stream_not_ready"
 
 
-def test_the_whole_picture(world: Any, told: Told):
+def test_the_whole_picture(world: StreamWorld, told: Told):
     world.create(segments=1, retention=RetentionPolicy.by_size(100))
     told.write(60, 30)
     view = told.describe()
@@ -103,7 +104,7 @@ def test_the_whole_picture(world: Any, told: Told):
     assert (waiting.subscribers, waiting.case, waiting.next_bytes) == (1, RetentionCase.WITHIN_LIMITS, 0)
 
 
-def test_what_cannot_go_is_said(world: Any, told: Told):
+def test_what_cannot_go_is_said(world: StreamWorld, told: Told):
     world.create(segments=1, retention=RetentionPolicy.by_size(100))
     told.write(60, 120)
     world.update(segments=1, retention=RetentionPolicy.by_size(110))
@@ -116,7 +117,7 @@ def test_what_cannot_go_is_said(world: Any, told: Told):
     assert told.describe().why in (NOTHING_YET, WORDS[RetentionCase.NOT_ENOUGH])
 
 
-def test_what_a_round_costs(world: Any, told: Told):
+def test_what_a_round_costs(world: StreamWorld, told: Told):
     """A bucket of one stream: to find it and to hold the lease it takes a query, a read and two writes of these."""
     world.create(segments=2, retention=RetentionPolicy.by_size(1_000))
     lease = {QUERY: 1, READ: 1, WRITE: 2}
@@ -132,7 +133,7 @@ def test_what_a_round_costs(world: Any, told: Told):
     assert cost == {**lease, QUERY: 2, READ: 5, INFOS: 1, TRANSACTION: 2, SEND: 1}, "a cut and a truncation"
 
 
-def test_what_an_idle_bucket_costs(world: Any, told: Told):
+def test_what_an_idle_bucket_costs(world: StreamWorld, told: Told):
     world.create(segments=1, retention=RetentionPolicy.by_size(1_000))
     told.round()
     world.calls.counts.clear()
@@ -141,7 +142,7 @@ def test_what_an_idle_bucket_costs(world: Any, told: Told):
     assert dict(world.calls.counts) == {QUERY: topology.BUCKET_COUNT}
 
 
-def test_a_round_does_not_cost_more_with_more_epochs(world: Any, told: Told):
+def test_a_round_does_not_cost_more_with_more_epochs(world: StreamWorld, told: Told):
     world.create(segments=1, retention=RetentionPolicy.by_size(10**9))
     for epoch in range(150):
         world.append(epoch << 32 | epoch, 10)
@@ -153,7 +154,7 @@ def test_a_round_does_not_cost_more_with_more_epochs(world: Any, told: Told):
     assert cost == {QUERY: 2, READ: 4, WRITE: 2, INFOS: 1, TRANSACTION: 1}, "the size of the segment sealed since"
 
 
-def test_what_the_calls_cost(world: Any, told: Told):
+def test_what_the_calls_cost(world: StreamWorld, told: Told):
     world.create(segments=2, retention=RetentionPolicy.by_size(1_000))
     told.write(500, 700)
     calls: dict[str, tuple[Any, dict[str, int]]] = {
@@ -178,7 +179,7 @@ def test_what_the_calls_cost(world: Any, told: Told):
     ("least", "read", "searches"), [(100, {0: 555, 1: 0}, 2), (500, {0: 1_000, 1: 0}, 3), (500, {0: 995, 1: 400}, 3)]
 )
 def test_subscribers_make_a_round_read_a_few_cuts(
-    world: Any, told: Told, least: int, read: dict[int, int], searches: int
+    world: StreamWorld, told: Told, least: int, read: dict[int, int], searches: int
 ):
     """Within limits, and in both parts of the key space on other sides of the minimum. A search is in 128 cuts."""
     world.create(segments=2, retention=RetentionPolicy.by_size(least, 10 * least))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.errors import InvalidRequestError, NotFoundError
 
@@ -13,7 +14,7 @@ ALWAYS = (0, (1 << 63) - 1)
 
 
 @pytest.fixture
-def scaled(world: Any) -> Any:
+def scaled(world: StreamWorld) -> StreamWorld:
     """Scales at 1,000 ms (a split) and 2,000 ms (a merge) after the creation."""
     world.create()
     world.clock.advance(1_000)
@@ -23,11 +24,11 @@ def scaled(world: Any) -> Any:
     return world
 
 
-def _epochs(world: Any, first: int, last: int) -> list[int]:
+def _epochs(world: StreamWorld, first: int, last: int) -> list[int]:
     return [one.epoch for one in world.scaling_events.scaling_events("s", "t", first, last, 10).events]
 
 
-def test_every_scale_is_told(scaled: Any):
+def test_every_scale_is_told(scaled: StreamWorld):
     started = scaled.streams.get_stream("s", "t").creation_time_ms
     found = scaled.scaling_events.scaling_events("s", "t", *ALWAYS, 10)
     assert found.next_time_ms is None
@@ -39,7 +40,7 @@ def test_every_scale_is_told(scaled: Any):
     assert ([one.segment_id for one in merge.new_segments], merge.splits, merge.merges) == ([S4], 0, 1)
 
 
-def test_the_times_bound_it(scaled: Any):
+def test_the_times_bound_it(scaled: StreamWorld):
     started = scaled.streams.get_stream("s", "t").creation_time_ms
     assert _epochs(scaled, started, started + 999) == []
     assert _epochs(scaled, started + 1_000, started + 1_000) == [1]
@@ -47,7 +48,7 @@ def test_the_times_bound_it(scaled: Any):
     assert _epochs(scaled, started + 2_001, started + 9_000) == []
 
 
-def test_pages(scaled: Any):
+def test_pages(scaled: StreamWorld):
     times = ALWAYS
     epochs: list[int] = []
     pages = 0
@@ -61,14 +62,14 @@ def test_pages(scaled: Any):
     assert (epochs, pages) == ([1, 2], 3)
 
 
-def test_a_scale_on_its_way_is_not_told(scaled: Any):
+def test_a_scale_on_its_way_is_not_told(scaled: StreamWorld):
     scaled.streams.scale_stream("s", "t", [S4], [one.key_range for one in _tail(scaled)[1:]])
     (message,) = scaled.bare_queue.receive()
     for step in scaled.processor.work(message.body):
         assert _epochs(scaled, *ALWAYS) == ([1, 2, 3] if step == "activate the epoch" else [1, 2])
 
 
-def test_epochs_of_a_commit_that_rolls_are_no_scales(world: Any):
+def test_epochs_of_a_commit_that_rolls_are_no_scales(world: StreamWorld):
     world.create()
     late = world.transactions.create_transaction("s", "t", 60_000).transaction_id
     world.write_in(late, 0.1, b"0123456789")
@@ -78,7 +79,7 @@ def test_epochs_of_a_commit_that_rolls_are_no_scales(world: Any):
     assert _epochs(world, *ALWAYS) == [1]
 
 
-def test_a_truncation_over_a_roll_counts_every_byte_and_leaves_the_rest(world: Any):
+def test_a_truncation_over_a_roll_counts_every_byte(world: StreamWorld):
     """Segments of the epochs that a commit passes through have the numbers of others, and ids of their own."""
     world.create()
     world.append(0, 100)
@@ -89,16 +90,18 @@ def test_a_truncation_over_a_roll_counts_every_byte_and_leaves_the_rest(world: A
     whole = world.cuts.distance_bytes("s", "t", None, None)
     tail = world.segments.stream_cut("s", "t", "tail").offsets
     world.truncate(tail)
-    assert world.records.get_with_truncation("s", "t")[1].size_bytes == whole >= 110
+    truncation = world.records.get_with_truncation("s", "t")[1]
+    assert truncation is not None
+    assert truncation.size_bytes == whole >= 110
     named = {one.name for one in world.segments.segments_at_tail("s", "t").segments}
     assert {name for name in world.bare_segment_stores.names() if name.startswith("s/t/")} == named
 
 
-def _tail(world: Any) -> Any:
+def _tail(world: StreamWorld) -> Any:
     return world.segments.segments_at_tail("s", "t").segments
 
 
-def test_what_cannot_be_asked(scaled: Any):
+def test_what_cannot_be_asked(scaled: StreamWorld):
     for times in ((-1, 5), (6, 5), (0, 1 << 63)):
         with pytest.raises(InvalidRequestError):
             scaled.scaling_events.scaling_events("s", "t", *times, 10)

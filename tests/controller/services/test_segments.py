@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld, segment
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
@@ -18,18 +19,18 @@ CONTAINER_COUNT = 8
 
 
 @pytest.fixture
-def scaled(world: Any, stream_world: Any) -> Any:
+def scaled(world: StreamWorld) -> StreamWorld:
     """Epoch 0: 0, 1. Epoch 1: 0 splits into 2, 3. Epoch 2: 3 and 1 merge into 4."""
     world.create()
     world.append(0, 100)
     world.append(1, 10)
     world.clock.advance(1_000)
     world.scale([0], [0.0, 0.25, 0.5])
-    world.append(stream_world.segment(2, 1), 20)
-    world.append(stream_world.segment(3, 1), 30)
+    world.append(segment(2, 1), 20)
+    world.append(segment(3, 1), 30)
     world.clock.advance(1_000)
-    world.scale([1, stream_world.segment(3, 1)], [0.25, 1.0])
-    world.append(stream_world.segment(4, 2), 40)
+    world.scale([1, segment(3, 1)], [0.25, 1.0])
+    world.append(segment(4, 2), 40)
     return world
 
 
@@ -40,7 +41,7 @@ def _ids(segments: Any) -> list[int]:
     return [one.segment_id for one in segments]
 
 
-def test_head_tail_and_epochs(scaled: Any):
+def test_head_tail_and_epochs(scaled: StreamWorld):
     head = scaled.segments.segments_at_head("s", "t")
     assert (_ids(head.segments), head.epoch, head.sealed) == ([0, 1], 0, False)
     assert [one.start_offset for one in head.segments] == [0, 0]
@@ -58,7 +59,7 @@ def test_head_tail_and_epochs(scaled: Any):
             scaled.segments.segments_of_epoch("s", "t", number)
 
 
-def test_segments_at_a_time(scaled: Any):
+def test_segments_at_a_time(scaled: StreamWorld):
     now_ms = scaled.clock.now_ms()
     at = {
         0: 0,
@@ -75,7 +76,7 @@ def test_segments_at_a_time(scaled: Any):
         scaled.segments.segments_at_time("s", "t", -1)
 
 
-def test_epochs_of_one_moment_still_have_an_order(world: Any):
+def test_epochs_of_one_moment_still_have_an_order(world: StreamWorld):
     world.create()
     for left in (0, 1 << 32 | 2, 2 << 32 | 3):
         world.scale([left], [0.0, 0.5])
@@ -83,7 +84,7 @@ def test_epochs_of_one_moment_still_have_an_order(world: Any):
     assert times == [0, 1, 2, 3, 3]
 
 
-def test_successors_and_predecessors_agree(scaled: Any):
+def test_successors_and_predecessors_agree(scaled: StreamWorld):
     successors = {
         identifier: [
             (one.segment.segment_id, one.predecessors)
@@ -105,14 +106,14 @@ def test_successors_and_predecessors_agree(scaled: Any):
 
 
 @pytest.mark.parametrize("identifier", [2, 5, 1 << 32 | 4, 3 << 32 | 5, -1, 1 << 62])
-def test_segments_that_never_were_are_not_found(scaled: Any, identifier: int):
+def test_segments_that_never_were_are_not_found(scaled: StreamWorld, identifier: int):
     with pytest.raises(NotFoundError):
         scaled.segments.successors("s", "t", identifier)
     with pytest.raises(NotFoundError):
         scaled.segments.predecessors("s", "t", identifier)
 
 
-def test_a_sealed_stream_ends(scaled: Any):
+def test_a_sealed_stream_ends(scaled: StreamWorld):
     scaled.seal()
     tail = scaled.segments.segments_at_tail("s", "t")
     assert (tail.segments, tail.epoch, tail.sealed) == ((), 2, True)
@@ -125,27 +126,28 @@ def test_a_sealed_stream_ends(scaled: Any):
     assert _ids(scaled.segments.segments_of_epoch("s", "t", 2).segments) == [S2, S4]
 
 
-def test_successors_are_known_before_a_segment_is_sealed(world: Any):
+def test_successors_are_known_before_a_segment_is_sealed(world: StreamWorld):
     """A writer asks at the moment it finds its segment sealed: at each seal the answer must be there."""
     world.create()
     world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
-    asked = []
+    answers = []
 
     def ask() -> None:
-        asked.append(world.segments.successors("s", "t", 0))
-        asked.append(world.segments.predecessors("s", "t", S2))
-        asked.append(world.segments.successors("s", "t", S2))
+        service = world.segments
+        answers.append(
+            (service.successors("s", "t", 0), service.predecessors("s", "t", S2), service.successors("s", "t", S2))
+        )
         world.bare_segment_stores.segment_info("s/t/2.#epoch.1")
 
     with world.calls.overtaken("segment store seal_segments", ask):
         world.drain()
-    successors, predecessors, of_new = asked
+    ((successors, predecessors, of_new),) = answers
     assert [(one.segment.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
     assert _ids(predecessors) == [0]
     assert of_new.segments == ()
 
 
-def test_successors_stay_hidden_until_they_exist(world: Any):
+def test_successors_stay_hidden_until_they_exist(world: StreamWorld):
     """Before the new segments are created nobody may be sent to them."""
     world.create()
     world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
@@ -154,7 +156,7 @@ def test_successors_stay_hidden_until_they_exist(world: Any):
         world.segments.successors("s", "t", S2)
 
 
-def test_a_stream_that_is_being_created_shows_no_segments(world: Any):
+def test_a_stream_that_is_being_created_shows_no_segments(world: StreamWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2)))
     for ask in (
         lambda: world.segments.segments_at_tail("s", "t"),
@@ -167,7 +169,7 @@ def test_a_stream_that_is_being_created_shows_no_segments(world: Any):
         assert refused.value.specific_code == "stream_not_ready"
 
 
-def test_the_endpoint_is_the_owner_of_the_segments_container(world: Any):
+def test_the_endpoint_is_the_owner_of_the_segments_container(world: StreamWorld):
     container = container_of_segment("s/t/2.#epoch.1", CONTAINER_COUNT)
     with pytest.raises(UnavailableError):
         world.segments.endpoint("s", "t", S2)
@@ -179,17 +181,17 @@ def test_the_endpoint_is_the_owner_of_the_segments_container(world: Any):
 
 
 @pytest.mark.parametrize("identifier", [-1, 1 << 63, 0xFFFFFFFF])
-def test_an_endpoint_needs_a_possible_segment_id(world: Any, identifier: int):
+def test_an_endpoint_needs_a_possible_segment_id(world: StreamWorld, identifier: int):
     with pytest.raises(InvalidRequestError):
         world.segments.endpoint("s", "t", identifier)
 
 
-def test_stream_cuts(scaled: Any):
+def test_stream_cuts(scaled: StreamWorld):
     assert scaled.segments.stream_cut("s", "t", "head") == StreamCut.of("s", "t", {0: 0, 1: 0})
     assert scaled.segments.stream_cut("s", "t", "tail") == StreamCut.of("s", "t", {S2: 20, S4: 40})
 
 
-def test_everything_between_head_and_tail(scaled: Any):
+def test_everything_between_head_and_tail(scaled: StreamWorld):
     between = scaled.segments.between("s", "t", None, None)
     assert between.start.offsets == {0: 0, 1: 0}
     assert between.end.offsets == {S2: 20, S4: 40}
@@ -204,7 +206,7 @@ def test_everything_between_head_and_tail(scaled: Any):
     ]
 
 
-def test_between_explicit_cuts_never_changes(scaled: Any):
+def test_between_explicit_cuts_never_changes(scaled: StreamWorld):
     lower, upper = {S2: 5, S3: 7, 1: 3}, {S2: 20, S4: 15}
     first = scaled.segments.between("s", "t", lower, upper)
     assert [(one.segment.segment_id, one.start_offset, one.end_offset) for one in first.ranges] == [
@@ -236,13 +238,13 @@ def test_between_explicit_cuts_never_changes(scaled: Any):
         ({0: 0, 1: 0}, {0: 0, 1: 0, 1 << 62: 0}),
     ],
 )
-def test_cuts_that_make_no_sense_are_refused(scaled: Any, lower: dict[int, int], upper: dict[int, int] | None):
+def test_cuts_that_make_no_sense_are_refused(scaled: StreamWorld, lower: dict[int, int], upper: dict[int, int] | None):
     with pytest.raises(InvalidRequestError) as refused:
         scaled.segments.between("s", "t", lower, upper)
     assert refused.value.specific_code == "invalid_stream_cut"
 
 
-def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: Any):
+def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: StreamWorld):
     """A reader that is sent there waits for bytes that never come."""
     scaled.segments.between("s", "t", {0: 0, 1: 0}, {0: 100, 1: 10})
     for upper in ({0: 101, 1: 10}, {S2: 0, S3: 31, 1: 0}):
@@ -254,12 +256,12 @@ def test_a_cut_beyond_the_end_of_a_sealed_segment_is_refused(scaled: Any):
         scaled.segments.between("s", "t", None, {S2: 20, S4: 41})
 
 
-def test_between_works_while_a_scale_is_sealing(world: Any):
+def test_between_works_while_a_scale_is_sealing(world: StreamWorld):
     """The tail may lie in an epoch that is on record but not active, with sizes that only the stores know yet."""
     world.create()
     world.append(0, 100)
     world.streams.scale_stream("s", "t", [0], [world.segments.segments_at_tail("s", "t").segments[0].key_range])
-    seen = []
+    seen: list[tuple[int, int | None]] = []
 
     def ask() -> None:
         between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
@@ -270,7 +272,7 @@ def test_between_works_while_a_scale_is_sealing(world: Any):
     assert seen == [(40, 100), (0, 0), (0, 0)]
 
 
-def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(world: Any):
+def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWorld):
     """A writer may be acknowledged by a new segment long before its epoch is active: its predecessor is sealed."""
     world.create(segments=3)
     world.append(0, 100)
@@ -296,7 +298,7 @@ def test_the_tail_holds_what_was_written_to_successors_before_the_scale_is_done(
     assert world.segments.stream_cut("s", "t", "tail") == cut
 
 
-def test_a_truncated_stream_starts_at_its_truncation(scaled: Any):
+def test_a_truncated_stream_starts_at_its_truncation(scaled: StreamWorld):
     cut = StreamCut.of("s", "t", {S2: 12, S3: 7, 1: 3})
     scaled.streams.truncate_stream("s", "t", cut.offsets)
     scaled.drain()

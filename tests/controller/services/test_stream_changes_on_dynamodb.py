@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import boto3
 import pytest
@@ -69,7 +68,7 @@ def _tags(prefix: str) -> tuple[str, ...]:
     return tuple(f"{prefix}-{index:03d}" for index in range(128))
 
 
-def test_a_stream_is_updated_and_truncated(cloud: Any):
+def test_a_stream_is_updated_and_truncated(cloud: Cloud):
     cloud.scopes.create_scope("s")
     cloud.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(SEGMENTS), tags=_tags("old")))
     cloud.drain()
@@ -92,7 +91,7 @@ def test_a_stream_is_updated_and_truncated(cloud: Any):
     assert len(cloud.segment_stores.names()) == 2
 
 
-def test_a_scope_goes_with_its_streams(cloud: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_scope_goes_with_its_streams(cloud: Cloud, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(delete_scope, "RESOURCES_PER_MESSAGE", 2)
     cloud.scopes.create_scope("s")
     for name in "abcde":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 
@@ -74,7 +75,7 @@ ACCEPTED: dict[str, tuple[Call, dict[str, int], dict[str, int]]] = {
 
 
 @pytest.fixture
-def busy_world(world: Any) -> Any:
+def busy_world(world: StreamWorld) -> StreamWorld:
     """Stream `t` in epoch 1: 0 (5 bytes) was split in 2 and 3; 1 has 7 bytes."""
     world.create(tags=("a",))
     world.append(0, 5)
@@ -87,7 +88,7 @@ def busy_world(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_cost_of_a_question(busy_world: Any, name: str):
+def test_cost_of_a_question(busy_world: StreamWorld, name: str):
     ask, cold, warm = QUESTIONS[name]
     ask(busy_world)
     assert dict(busy_world.calls.counts) == cold
@@ -97,7 +98,7 @@ def test_cost_of_a_question(busy_world: Any, name: str):
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_cost_of_a_change(busy_world: Any, name: str):
+def test_cost_of_a_change(busy_world: StreamWorld, name: str):
     accept, call, workflow = ACCEPTED[name]
     accept(busy_world)
     assert dict(busy_world.calls.counts) == call
@@ -106,7 +107,7 @@ def test_cost_of_a_change(busy_world: Any, name: str):
     assert dict(busy_world.calls.counts) == workflow
 
 
-def test_segments_go_in_batches(world: Any):
+def test_segments_go_in_batches(world: StreamWorld):
     """1,000 segments that a merge replaced: one call deletes them."""
     world.create(segments=1_000)
     ids = world.tail_ids()

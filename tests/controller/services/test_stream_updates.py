@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.stream_configuration import (
@@ -25,11 +24,11 @@ RATED = StreamConfiguration(
 )
 
 
-def _names(world: Any, tag: str) -> list[str]:
+def _names(world: StreamWorld, tag: str) -> list[str]:
     return [one.stream for one in world.streams.list_streams("s", 100, tag=tag).items]
 
 
-def test_an_update_replaces_the_configuration(world: Any):
+def test_an_update_replaces_the_configuration(world: StreamWorld):
     world.create(tags=("a", "b"))
     accepted = world.streams.update_stream("s", "t", RATED)
     assert (accepted.state, accepted.configuration_version) == (StreamState.UPDATING, 1)
@@ -42,7 +41,7 @@ def test_an_update_replaces_the_configuration(world: Any):
     assert world.streams.get_stream("s", "t").configuration_version == 2
 
 
-def test_the_tag_index_follows(world: Any):
+def test_the_tag_index_follows(world: StreamWorld):
     world.create(tags=("a", "b"))
     world.create("u", tags=("a",))
     world.update(tags=("b", "c"))
@@ -54,7 +53,7 @@ def test_the_tag_index_follows(world: Any):
     assert [sort for partition, sort in world.everything() if partition.startswith("tag/")] == ["u"]
 
 
-def test_tags_change_in_any_number(world: Any):
+def test_tags_change_in_any_number(world: StreamWorld):
     many = tuple(f"{index:03d}" for index in range(128))
     world.create(tags=many)
     world.update(tags=tuple(f"new-{tag}" for tag in many))
@@ -62,7 +61,7 @@ def test_tags_change_in_any_number(world: Any):
     assert (_names(world, "000"), _names(world, "new-127")) == ([], ["t"])
 
 
-def test_a_tag_that_stays_is_found_at_every_moment(world: Any):
+def test_a_tag_that_stays_is_found_at_every_moment(world: StreamWorld):
     """At each call of the workflow a listing by the old, the kept and the new tag is what the configuration says."""
     world.create(tags=("kept", "old"))
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2), tags=("kept", "new")))
@@ -81,7 +80,7 @@ def test_a_tag_that_stays_is_found_at_every_moment(world: Any):
     assert list(dict.fromkeys(seen)) == [(True, True, False), (True, False, True)]
 
 
-def test_active_segments_learn_the_rate(world: Any):
+def test_active_segments_learn_the_rate(world: StreamWorld):
     world.create(segments=2)
     world.scale([0], [0.0, 0.25, 0.5])
     world.calls.counts.clear()
@@ -101,7 +100,7 @@ def test_active_segments_learn_the_rate(world: Any):
     assert not [kind for kind in world.calls.counts if kind.startswith("segment store")]
 
 
-def test_the_same_update_is_accepted_while_it_runs_and_another_is_not(world: Any):
+def test_a_running_update_is_accepted_again_another_is_not(world: StreamWorld):
     world.create()
     world.streams.update_stream("s", "t", RATED)
     assert world.streams.update_stream("s", "t", RATED).configuration_version == 1
@@ -116,7 +115,7 @@ def test_the_same_update_is_accepted_while_it_runs_and_another_is_not(world: Any
     assert world.streams.get_stream("s", "t").configuration_version == 1
 
 
-def test_an_update_that_expects_another_version_is_refused(world: Any):
+def test_an_update_that_expects_another_version_is_refused(world: StreamWorld):
     """Two changes of tags that were made from the same version: the second one must not drop what the first added."""
     world.create()
     first = StreamConfiguration(ScalingPolicy.fixed(2), tags=("first",))
@@ -135,7 +134,7 @@ def test_an_update_that_expects_another_version_is_refused(world: Any):
     assert world.streams.get_stream("s", "t").configuration == second
 
 
-def test_a_conditional_update_whose_answer_was_lost_is_answered_again(world: Any):
+def test_a_repeated_conditional_update_gets_the_same_answer(world: StreamWorld):
     world.create()
     accepted = world.streams.update_stream("s", "t", RATED, 0)
     assert world.streams.update_stream("s", "t", RATED, 0) == accepted, "while it runs"
@@ -146,7 +145,7 @@ def test_a_conditional_update_whose_answer_was_lost_is_answered_again(world: Any
     assert not world.drain()
 
 
-def test_what_cannot_be_updated(world: Any):
+def test_what_cannot_be_updated(world: StreamWorld):
     with pytest.raises(NotFoundError):
         world.streams.update_stream("s", "t", RATED)
     world.create()
@@ -155,7 +154,7 @@ def test_what_cannot_be_updated(world: Any):
         world.streams.update_stream("s", "t", RATED)
 
 
-def test_a_message_that_is_lost_is_replaced(world: Any):
+def test_a_message_that_is_lost_is_replaced(world: StreamWorld):
     world.create()
     world.queue.is_down = True
     world.streams.update_stream("s", "t", RATED)
@@ -167,7 +166,7 @@ def test_a_message_that_is_lost_is_replaced(world: Any):
     assert world.streams.get_stream("s", "t").configuration == RATED
 
 
-def test_streams_by_prefix(world: Any):
+def test_streams_by_prefix(world: StreamWorld):
     for name in ("a", "ab", "abc", "abd", "ac", "b"):
         world.create(name, tags=("x",) if name != "abc" else ())
     page = world.streams.list_streams("s", 2, prefix="ab")

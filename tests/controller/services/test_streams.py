@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld, ranges, segment
 
 from headrace.api.streams import ScaleStatus, StreamSummary
 from headrace.model.errors import (
@@ -23,7 +22,7 @@ FIXED_2 = StreamConfiguration(ScalingPolicy.fixed(2))
 HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
 
 
-def test_a_created_stream_is_creating_until_its_segments_exist(world: Any):
+def test_a_created_stream_is_creating_until_its_segments_exist(world: StreamWorld):
     configuration = StreamConfiguration(
         ScalingPolicy.by_event_rate(100, 2, 3), RetentionPolicy(RetentionType.LIMITED_DAYS, 7), tags=("b", "a")
     )
@@ -42,7 +41,7 @@ def test_a_created_stream_is_creating_until_its_segments_exist(world: Any):
     assert (rate.scale_type, rate.target_rate, rollover) == (2, 100, 0)
 
 
-def test_a_stream_is_created_once(world: Any):
+def test_a_stream_is_created_once(world: StreamWorld):
     world.streams.create_stream("s", "t", FIXED_2)
     for _ in range(2):
         with pytest.raises(AlreadyExistsError):
@@ -50,7 +49,7 @@ def test_a_stream_is_created_once(world: Any):
         world.drain()
 
 
-def test_a_stream_needs_its_scope(world: Any):
+def test_a_stream_needs_its_scope(world: StreamWorld):
     before = world.everything()
     with pytest.raises(NotFoundError, match="scope nowhere"):
         world.streams.create_stream("nowhere", "t", FIXED_2)
@@ -58,14 +57,14 @@ def test_a_stream_needs_its_scope(world: Any):
 
 
 @pytest.mark.parametrize(("scope", "stream"), [("s", "_t"), ("_s", "t"), ("s", "a/b"), ("s", ""), ("s", "x" * 251)])
-def test_names_outside_the_rules_are_refused(world: Any, scope: str, stream: str):
+def test_names_outside_the_rules_are_refused(world: StreamWorld, scope: str, stream: str):
     with pytest.raises(InvalidRequestError) as refused:
         world.streams.create_stream(scope, stream, FIXED_2)
     assert refused.value.specific_code == "invalid_name"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 256, "a\n", "ä", "__a"])
-def test_questions_about_names_that_cannot_exist_are_refused(world: Any, name: str):
+def test_questions_about_names_that_cannot_exist_are_refused(world: StreamWorld, name: str):
     for ask in (
         lambda: world.streams.get_stream("s", name),
         lambda: world.streams.seal_stream(name, "t"),
@@ -78,14 +77,14 @@ def test_questions_about_names_that_cannot_exist_are_refused(world: Any, name: s
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\n", "ä", "a#b"])
-def test_an_endpoint_is_asked_for_with_what_can_be_part_of_a_segments_name(world: Any, name: str):
+def test_an_endpoint_request_with_an_impossible_name_is_refused(world: StreamWorld, name: str):
     for scope, stream in (("s", name), (name, "t")):
         with pytest.raises(InvalidRequestError) as refused:
             world.segments.endpoint(scope, stream, 0)
         assert refused.value.specific_code == "invalid_name"
 
 
-def test_what_is_not_there_is_not_found(world: Any):
+def test_what_is_not_there_is_not_found(world: StreamWorld):
     for ask in (
         lambda: world.streams.get_stream("s", "none"),
         lambda: world.streams.seal_stream("s", "none"),
@@ -99,11 +98,11 @@ def test_what_is_not_there_is_not_found(world: Any):
             ask()
 
 
-def test_scaling_replaces_segments_and_reports_its_progress(world: Any, stream_world: Any):
+def test_scaling_replaces_segments_and_reports_its_progress(world: StreamWorld):
     world.create()
-    quarters = stream_world.ranges(0.0, 0.25, 0.5)
+    quarters = ranges(0.0, 0.25, 0.5)
     accepted = world.streams.scale_stream("s", "t", [0], quarters)
-    new = [stream_world.segment(2, 1), stream_world.segment(3, 1)]
+    new = [segment(2, 1), segment(3, 1)]
     assert (accepted.epoch, accepted.status) == (1, ScaleStatus.IN_PROGRESS)
     assert [(one.segment_id, one.key_range) for one in accepted.segments] == list(zip(new, quarters, strict=True))
     assert world.streams.scale_stream("s", "t", [0], quarters[::-1]) == accepted
@@ -138,7 +137,7 @@ def test_scaling_replaces_segments_and_reports_its_progress(world: Any, stream_w
     ],
 )
 def test_scales_that_do_not_fit_change_nothing(
-    world: Any, sealed: list[int], bounds: list[tuple[float, float]], code: str
+    world: StreamWorld, sealed: list[int], bounds: list[tuple[float, float]], code: str
 ):
     world.create()
     before = world.everything()
@@ -149,12 +148,12 @@ def test_scales_that_do_not_fit_change_nothing(
     assert len(world.bare_queue) == 0
 
 
-def test_one_operation_at_a_time(world: Any, stream_world: Any):
+def test_one_operation_at_a_time(world: StreamWorld):
     world.create()
-    quarters = stream_world.ranges(0.0, 0.25, 0.5)
+    quarters = ranges(0.0, 0.25, 0.5)
     world.streams.scale_stream("s", "t", [0], quarters)
     with pytest.raises(ConflictError):
-        world.streams.scale_stream("s", "t", [1], stream_world.ranges(0.5, 0.75, 1.0))
+        world.streams.scale_stream("s", "t", [1], ranges(0.5, 0.75, 1.0))
     with pytest.raises(ConflictError):
         world.streams.seal_stream("s", "t")
     with pytest.raises(IllegalStateError) as refused:
@@ -164,11 +163,11 @@ def test_one_operation_at_a_time(world: Any, stream_world: Any):
     assert world.streams.seal_stream("s", "t").state is StreamState.SEALING
     assert world.streams.seal_stream("s", "t").state is StreamState.SEALING
     with pytest.raises(ConflictError):
-        world.streams.scale_stream("s", "t", [1], stream_world.ranges(0.5, 0.75, 1.0))
+        world.streams.scale_stream("s", "t", [1], ranges(0.5, 0.75, 1.0))
     assert world.drain() == 1
 
 
-def test_a_stream_that_is_being_created_takes_no_operation(world: Any):
+def test_a_stream_that_is_being_created_takes_no_operation(world: StreamWorld):
     world.streams.create_stream("s", "t", FIXED_2)
     with pytest.raises(ConflictError):
         world.streams.seal_stream("s", "t")
@@ -178,7 +177,7 @@ def test_a_stream_that_is_being_created_takes_no_operation(world: Any):
         world.streams.delete_stream("s", "t")
 
 
-def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: Any):
+def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: StreamWorld):
     world.create()
     world.seal()
     view = world.streams.get_stream("s", "t")
@@ -192,7 +191,7 @@ def test_sealing_a_sealed_stream_is_an_error_of_its_own(world: Any):
         assert error.value.specific_code == "sealed"
 
 
-def test_a_deleted_stream_leaves_nothing_but_a_tombstone(world: Any):
+def test_a_deleted_stream_leaves_nothing_but_a_tombstone(world: StreamWorld):
     before = world.everything()
     world.create(segments=3, tags=("a", "b"))
     world.scale([0, 1], [0.0, 0.5, 2 / 3])
@@ -211,13 +210,13 @@ def test_a_deleted_stream_leaves_nothing_but_a_tombstone(world: Any):
     assert {key: value for key, value in left.items() if key not in notes} == tombstone
 
 
-def test_a_stream_of_the_same_name_continues_the_numbers(world: Any, stream_world: Any):
+def test_a_stream_of_the_same_name_continues_the_numbers(world: StreamWorld):
     for life in range(3):
         world.create(segments=2)
         first = life * 4
         assert world.tail_ids() == [first, first + 1]
         world.scale([first], [0.0, 0.25, 0.5])
-        new = [stream_world.segment(first + 2, 1), stream_world.segment(first + 3, 1)]
+        new = [segment(first + 2, 1), segment(first + 3, 1)]
         assert world.tail_ids() == [*new, first + 1]
         followers = world.segments.successors("s", "t", first).segments
         assert [one.segment.segment_id for one in followers] == new
@@ -225,7 +224,7 @@ def test_a_stream_of_the_same_name_continues_the_numbers(world: Any, stream_worl
         world.delete()
 
 
-def test_streams_are_listed_by_page_and_by_tag(world: Any):
+def test_streams_are_listed_by_page_and_by_tag(world: StreamWorld):
     for index in range(7):
         world.create(f"t{index}", tags=("all", "even") if index % 2 == 0 else ("all",))
     first = world.streams.list_streams("s", 3)
@@ -244,14 +243,14 @@ def test_streams_are_listed_by_page_and_by_tag(world: Any):
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])
-def test_pages_are_bounded(world: Any, limit: int):
+def test_pages_are_bounded(world: StreamWorld, limit: int):
     with pytest.raises(InvalidRequestError):
         world.streams.list_streams("s", limit)
     with pytest.raises(InvalidRequestError):
         world.scopes.list_scopes(limit)
 
 
-def test_as_many_tags_as_allowed_are_indexed(world: Any):
+def test_as_many_tags_as_allowed_are_indexed(world: StreamWorld):
     tags = tuple(f"tag-{index:03d}" for index in range(128))
     world.create(tags=tags)
     for tag in tags:
@@ -261,7 +260,7 @@ def test_as_many_tags_as_allowed_are_indexed(world: Any):
     assert world.streams.list_streams("s", 5, tag=tags[127]).items == ()
 
 
-def test_an_operation_is_accepted_though_the_queue_is_down(world: Any):
+def test_an_operation_is_accepted_though_the_queue_is_down(world: StreamWorld):
     world.queue.is_down = True
     assert world.streams.create_stream("s", "t", FIXED_2).state is StreamState.CREATING
     assert len(world.bare_queue) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError, NotFoundError
@@ -14,7 +15,7 @@ MERGED = 2 << 32 | 4
 
 
 @pytest.fixture
-def subscribers(world: Any) -> SubscriberService:
+def subscribers(world: StreamWorld) -> SubscriberService:
     """Over stream `t` of two segments: 0 has 100 bytes, 1 has 50."""
     world.create(segments=2)
     world.append(0, 100)
@@ -28,19 +29,19 @@ def _code(kind: type[HeadraceError], call: Any) -> str:
     return error.value.specific_code
 
 
-def test_a_new_subscriber_needs_everything(world: Any, subscribers: SubscriberService):
+def test_a_new_subscriber_needs_everything(world: StreamWorld, subscribers: SubscriberService):
     made = subscribers.register("s", "t", "group", 0)
     assert made == subscribers.get_subscriber("s", "t", "group")
     assert (made.generation, made.position.cut.offsets, made.updated_ms) == (0, {0: 0, 1: 0}, world.clock.now_ms())
 
 
-def test_it_begins_at_the_head_or_where_it_says(world: Any, subscribers: SubscriberService):
+def test_it_begins_at_the_head_or_where_it_says(world: StreamWorld, subscribers: SubscriberService):
     world.truncate({0: 30, 1: 20})
     assert subscribers.register("s", "t", "a", 0).position.cut.offsets == {0: 30, 1: 20}
     assert subscribers.register("s", "t", "b", 0, {0: 40, 1: 50}).position.cut.offsets == {0: 40, 1: 50}
 
 
-def test_registering_again_changes_nothing(world: Any, subscribers: SubscriberService):
+def test_registering_again_changes_nothing(world: StreamWorld, subscribers: SubscriberService):
     subscribers.register("s", "t", "group", 2)
     subscribers.update_stream_cut("s", "t", "group", 2, {0: 10, 1: 10})
     before = world.everything()
@@ -63,7 +64,7 @@ def test_a_later_generation_takes_over(subscribers: SubscriberService):
         assert _code(IllegalStateError, update) == mismatch
 
 
-def test_positions_move_on_only(world: Any, subscribers: SubscriberService):
+def test_positions_move_on_only(world: StreamWorld, subscribers: SubscriberService):
     subscribers.register("s", "t", "group", 0)
     subscribers.update_stream_cut("s", "t", "group", 0, {0: 50, 1: 10})
     before = world.everything()
@@ -77,7 +78,9 @@ def test_positions_move_on_only(world: Any, subscribers: SubscriberService):
 @pytest.mark.parametrize(
     "cut", [{}, {0: 1}, {0: 1, 1: 1, S2: 0}, {0: 101, 1: 0}, {7: 0}, {-5: 1, 1: 0}, {0: -2, 1: 0}, {9 << 32: 0}]
 )
-def test_what_is_no_cut_of_the_stream_is_refused(world: Any, subscribers: SubscriberService, cut: dict[int, int]):
+def test_what_is_no_cut_of_the_stream_is_refused(
+    world: StreamWorld, subscribers: SubscriberService, cut: dict[int, int]
+):
     world.scale([0], [0.0, 0.2, 0.5])
     subscribers.register("s", "t", "group", 0)
     before = world.everything()
@@ -88,7 +91,7 @@ def test_what_is_no_cut_of_the_stream_is_refused(world: Any, subscribers: Subscr
     assert world.everything() == before
 
 
-def test_a_segment_not_reached_yet_gives_way_to_what_it_follows(world: Any, subscribers: SubscriberService):
+def test_a_segment_not_reached_yet_gives_way_to_what_it_follows(world: StreamWorld, subscribers: SubscriberService):
     """Java readers name a merged segment with -1 while one of the two that it follows is still being read."""
     subscribers.register("s", "t", "group", 0)
     world.scale([0], [0.0, 0.2, 0.5])
@@ -133,7 +136,7 @@ def test_lists_come_in_pages(subscribers: SubscriberService):
 
 
 @pytest.mark.parametrize("call", ["read", "write", "transaction"])
-def test_a_lost_race_is_settled_by_reading_again(world: Any, subscribers: SubscriberService, call: str):
+def test_a_lost_race_is_settled_by_reading_again(world: StreamWorld, subscribers: SubscriberService, call: str):
     """Somebody registers and publishes while this one is about to."""
     other = SubscriberService(world.bare_store, world.clock)
 
@@ -147,7 +150,7 @@ def test_a_lost_race_is_settled_by_reading_again(world: Any, subscribers: Subscr
     assert found.position.cut.offsets == {0: 20, 1: 20}
 
 
-def test_nobody_registers_with_a_stream_that_is_gone(world: Any, subscribers: SubscriberService):
+def test_nobody_registers_with_a_stream_that_is_gone(world: StreamWorld, subscribers: SubscriberService):
     def gone() -> None:
         world.seal()
         world.delete()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld
 
 from headrace.controller.services.subscribers import GENERATION_MAX, SubscriberService
 from headrace.metadata import keys
@@ -20,7 +19,7 @@ STREAM = GroupStream("s", "t")
 
 
 @pytest.fixture
-def subscriptions(world: Any) -> Subscriptions:
+def subscriptions(world: StreamWorld) -> Subscriptions:
     """Over stream `t` of two segments with 100 bytes each."""
     world.create(segments=2)
     world.append(0, 100)
@@ -28,15 +27,15 @@ def subscriptions(world: Any) -> Subscriptions:
     return Subscriptions(world.store, world.clock)
 
 
-def _position(world: Any, name: str = "s/g") -> dict[int, int]:
+def _position(world: StreamWorld, name: str = "s/g") -> dict[int, int]:
     return SubscriberService(world.store, world.clock).get_subscriber("s", "t", name).position.cut.offsets
 
 
-def _names(world: Any) -> list[str]:
+def _names(world: StreamWorld) -> list[str]:
     return [one.name for one in SubscriberService(world.store, world.clock).list_subscribers("s", "t", 10).items]
 
 
-def test_a_group_comes_and_goes_and_each_step_may_be_repeated(world: Any, subscriptions: Subscriptions):
+def test_a_group_comes_and_goes_and_each_step_may_be_repeated(world: StreamWorld, subscriptions: Subscriptions):
     for _ in range(2):
         subscriptions.subscribe(STREAM, "s/g", 0, HOLDS)
         assert _position(world) == {0: 0, 1: 0}
@@ -45,7 +44,7 @@ def test_a_group_comes_and_goes_and_each_step_may_be_repeated(world: Any, subscr
         assert _names(world) == []
 
 
-def test_it_begins_where_the_group_begins(world: Any, subscriptions: Subscriptions):
+def test_it_begins_where_the_group_begins(world: StreamWorld, subscriptions: Subscriptions):
     start = StreamCut.of("s", "t", {0: 10, 1: 20})
     subscriptions.subscribe(GroupStream("s", "t", start), "s/g", 0, HOLDS)
     assert _position(world) == {0: 10, 1: 20}
@@ -58,13 +57,13 @@ def test_it_begins_where_the_group_begins(world: Any, subscriptions: Subscriptio
     assert _position(world) == {0: 0, 1: 0}, "the same generation changes nothing"
 
 
-def test_a_start_of_another_life_counts_as_the_head(world: Any, subscriptions: Subscriptions):
+def test_a_start_of_another_life_counts_as_the_head(world: StreamWorld, subscriptions: Subscriptions):
     world.truncate({0: 30, 1: 30})
     subscriptions.subscribe(GroupStream("s", "t", StreamCut.of("s", "t", {7: 0})), "s/g", 0, HOLDS)
     assert _position(world) == {0: 30, 1: 30}
 
 
-def test_nothing_is_written_when_the_condition_fails(world: Any, subscriptions: Subscriptions):
+def test_nothing_is_written_when_the_condition_fails(world: StreamWorld, subscriptions: Subscriptions):
     subscriptions.subscribe(STREAM, "s/known", 0, HOLDS)
     before = world.everything()
     with pytest.raises(WriteConflictError):
@@ -74,13 +73,13 @@ def test_nothing_is_written_when_the_condition_fails(world: Any, subscriptions: 
     assert world.everything() == before
 
 
-def test_a_stream_that_is_gone_has_no_subscribers(world: Any, subscriptions: Subscriptions):
+def test_a_stream_that_is_gone_has_no_subscribers(world: StreamWorld, subscriptions: Subscriptions):
     subscriptions.subscribe(GroupStream("s", "none"), "s/g", 0, HOLDS)
     subscriptions.unsubscribe("s", "none", "s/g", HOLDS)
 
 
 @pytest.mark.parametrize("registered", [2, 4, GENERATION_MAX])
-def test_the_group_decides_on_its_own_generation(world: Any, subscriptions: Subscriptions, registered: int):
+def test_the_group_decides_on_its_own_generation(world: StreamWorld, subscriptions: Subscriptions, registered: int):
     """Whatever was registered under its name: its record, which the condition is about, is what counts."""
     subscriptions.subscribe(STREAM, "s/g", registered, HOLDS)
     with pytest.raises(WriteConflictError):
@@ -94,7 +93,7 @@ def test_the_group_decides_on_its_own_generation(world: Any, subscriptions: Subs
     assert _names(world) == []
 
 
-def test_a_stream_that_changes_meanwhile_is_read_again(world: Any, subscriptions: Subscriptions):
+def test_a_stream_that_changes_meanwhile_is_read_again(world: StreamWorld, subscriptions: Subscriptions):
     with world.calls.overtaken("transaction", lambda: world.scale([0], [0.0, 0.2, 0.5])):
         subscriptions.subscribe(STREAM, "s/g", 0, HOLDS)
     assert _names(world) == ["s/g"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.key_value_tables import TableConfiguration
 
@@ -25,7 +26,7 @@ CALLS: dict[str, tuple[Call, dict[str, int]]] = {
 
 
 @pytest.fixture
-def table_world(world: Any) -> Any:
+def table_world(world: StreamWorld) -> StreamWorld:
     """The table `k` of three segments."""
     world.tables.create_table("s", "k", CONFIGURATION)
     world.drain()
@@ -34,13 +35,13 @@ def table_world(world: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_cost_of_a_call(table_world: Any, name: str):
+def test_cost_of_a_call(table_world: StreamWorld, name: str):
     ask, cost = CALLS[name]
     ask(table_world)
     assert dict(table_world.calls.counts) == cost
 
 
-def test_cost_of_the_workflows(table_world: Any):
+def test_cost_of_the_workflows(table_world: StreamWorld):
     """One call per segment, and nothing else that grows."""
     table_world.tables.create_table("s", "new", CONFIGURATION)
     table_world.calls.counts.clear()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -24,12 +26,12 @@ UNKNOWN = 0xABC
 
 
 @pytest.fixture
-def stream(world: Any) -> Any:
+def stream(world: StreamWorld) -> StreamWorld:
     world.create(segments=2)
     return world
 
 
-def test_a_new_transaction_covers_the_key_space(stream: Any):
+def test_a_new_transaction_covers_the_key_space(stream: StreamWorld):
     made = stream.transactions.create_transaction("s", "t", 20_000)
     assert made.state is TransactionState.OPEN
     assert made.lease_end_ms == stream.clock.now_ms() + 20_000
@@ -43,7 +45,7 @@ def test_a_new_transaction_covers_the_key_space(stream: Any):
     assert stream.transactions.segments_of("s", "t", made.transaction_id) == made
 
 
-def test_the_epoch_is_in_the_id(stream: Any):
+def test_the_epoch_is_in_the_id(stream: StreamWorld):
     stream.scale([0], [0.0, 0.25, 0.5])
     identifier = stream.begin()
     assert identifier >> 96 == 1
@@ -51,7 +53,7 @@ def test_the_epoch_is_in_the_id(stream: Any):
 
 
 @pytest.mark.parametrize(("lease_ms", "code"), [(9_999, "lease_too_small"), (600_001, "lease_too_large")])
-def test_leases_have_bounds(stream: Any, lease_ms: int, code: str):
+def test_leases_have_bounds(stream: StreamWorld, lease_ms: int, code: str):
     one = stream.begin()
     for ask in (
         lambda: stream.transactions.create_transaction("s", "t", lease_ms),
@@ -62,7 +64,7 @@ def test_leases_have_bounds(stream: Any, lease_ms: int, code: str):
         assert refused.value.specific_code == code
 
 
-def test_streams_that_take_no_transaction(world: Any):
+def test_streams_that_take_no_transaction(world: StreamWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     with pytest.raises(UnavailableError):
         world.begin()
@@ -74,7 +76,7 @@ def test_streams_that_take_no_transaction(world: Any):
         world.begin("nowhere")
 
 
-def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: Any):
+def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: StreamWorld):
     one = stream.begin(lease_ms=60_000)
     start_ms = stream.clock.now_ms()
     stream.clock.advance(5_000)
@@ -82,7 +84,7 @@ def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: Any):
     assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 65_000
 
 
-def test_pings_of_several_processes_do_not_undo_each_other(stream: Any):
+def test_pings_of_several_processes_do_not_undo_each_other(stream: StreamWorld):
     one, start_ms, other = stream.begin(lease_ms=60_000), stream.clock.now_ms(), stream.another_transaction_service()
     for turn in range(1, 6):
         stream.clock.advance(5_000)
@@ -93,7 +95,7 @@ def test_pings_of_several_processes_do_not_undo_each_other(stream: Any):
     assert _code(lambda: stream.transactions.ping_transaction("s", "t", one, 10_000)) == "transaction_aborted"
 
 
-def test_a_ping_whose_outcome_was_unknown_is_followed_by_right_ones(stream: Any):
+def test_a_ping_after_one_with_unknown_outcome_is_right(stream: StreamWorld):
     one, honest = stream.begin(lease_ms=60_000), stream.store.write
 
     def lost(*writes: Any) -> None:
@@ -108,7 +110,7 @@ def test_a_ping_whose_outcome_was_unknown_is_followed_by_right_ones(stream: Any)
     assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == stream.clock.now_ms() + 60_000
 
 
-def test_no_lease_reaches_beyond_the_longest_execution(stream: Any):
+def test_no_lease_reaches_beyond_the_longest_execution(stream: StreamWorld):
     one = stream.begin(lease_ms=600_000)
     stream.clock.advance(EXECUTION_MS_MAX - 600_000)
     stream.transactions.ping_transaction("s", "t", one, 600_000)
@@ -124,7 +126,7 @@ def _code(ask: Callable[[], object]) -> str:
     return refused.value.specific_code
 
 
-def test_the_mark_decides(stream: Any):
+def test_the_mark_decides(stream: StreamWorld):
     service = stream.transactions
     kept, dropped = stream.begin(), stream.begin()
     for _ in range(2):
@@ -143,7 +145,7 @@ def test_the_mark_decides(stream: Any):
 
 
 @pytest.mark.parametrize("name", ["ping", "commit", "abort", "get", "segments"])
-def test_what_is_unknown_is_not_found(stream: Any, name: str):
+def test_what_is_unknown_is_not_found(stream: StreamWorld, name: str):
     service = stream.transactions
     ask = {
         "ping": lambda name: service.ping_transaction("s", name, UNKNOWN, 10_000),
@@ -156,7 +158,7 @@ def test_what_is_unknown_is_not_found(stream: Any, name: str):
     assert _code(lambda: ask("nowhere")) == "not_found"
 
 
-def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: Any):
+def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: StreamWorld):
     """The batch sees neither the open record any more nor the done record yet."""
     one = stream.begin()
     stream.transactions.commit_transaction("s", "t", one)
@@ -171,13 +173,13 @@ def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: Any):
     assert stream.transactions.get_transaction("s", "t", one).state is TransactionState.COMMITTED
 
 
-def test_open_ones_are_listed_in_pages(stream: Any):
+def test_open_ones_are_listed_in_pages(stream: StreamWorld):
     ids = sorted(stream.begin() for _ in range(5))
     stream.transactions.commit_transaction("s", "t", ids[1])
     first = stream.transactions.list_open("s", "t", 2)
     assert [one.transaction_id for one in first.items] == ids[:2]
     assert first.items[1].state is TransactionState.COMMITTING
-    rest = stream.transactions.list_open("s", "t", 3, int(first.next_after, 16))
+    rest = stream.transactions.list_open("s", "t", 3, int(first.next_after or "", 16))
     assert [one.transaction_id for one in rest.items] == ids[2:]
     assert rest.next_after is None
     assert stream.transactions.list_open("s", "t", 3, ids[-1]).items == ()
@@ -185,7 +187,7 @@ def test_open_ones_are_listed_in_pages(stream: Any):
         stream.transactions.list_open("s", "nowhere", 3)
 
 
-def test_completed_ones_are_listed_the_newest_first(stream: Any):
+def test_completed_ones_are_listed_the_newest_first(stream: StreamWorld):
     assert stream.transactions.list_completed("s", "t") == ()
     kept, dropped = stream.begin(), stream.begin()
     stream.commit(kept)
@@ -200,7 +202,7 @@ def test_completed_ones_are_listed_the_newest_first(stream: Any):
         stream.transactions.list_completed("s", "nowhere")
 
 
-def test_a_commit_set_is_marked_once(stream: Any):
+def test_a_commit_set_is_marked_once(stream: StreamWorld):
     service = stream.transactions
     members = [stream.begin() for _ in range(40)]
     made = service.commit_all("s", "t", "epoch-1", members)
@@ -219,7 +221,7 @@ def test_a_commit_set_is_marked_once(stream: Any):
     assert refused.value.specific_code == "commit_set_differs"
 
 
-def test_a_commit_set_is_all_or_nothing(stream: Any):
+def test_a_commit_set_is_all_or_nothing(stream: StreamWorld):
     service = stream.transactions
     good, aborted, committed = stream.begin(), stream.begin(), stream.begin()
     service.abort_transaction("s", "t", aborted)
@@ -232,18 +234,18 @@ def test_a_commit_set_is_all_or_nothing(stream: Any):
 
 
 @pytest.mark.parametrize("count", [0, 41])
-def test_a_commit_set_has_a_size(stream: Any, count: int):
+def test_a_commit_set_has_a_size(stream: StreamWorld, count: int):
     assert _code(lambda: stream.transactions.commit_all("s", "t", "k", range(count))) == "invalid_commit_set"
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "ä"])
-def test_what_is_no_key(stream: Any, key: str):
+def test_what_is_no_key(stream: StreamWorld, key: str):
     one = stream.begin()
     assert _code(lambda: stream.transactions.commit_all("s", "t", key, [one])) == "invalid_commit_set"
     assert _code(lambda: stream.transactions.commit_all("s", "t", "k", [one, one])) == "invalid_commit_set"
 
 
-def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: Any):
+def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: StreamWorld):
     members = [stream.begin() for _ in range(3)]
 
     with stream.calls.overtaken("transaction", lambda: stream.transactions.abort_transaction("s", "t", members[1])):
@@ -251,78 +253,88 @@ def test_an_abort_that_comes_amid_a_commit_set_stops_all_of_it(stream: Any):
     assert stream.transactions.get_transaction("s", "t", members[0]).state is TransactionState.OPEN
 
 
-def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: Any):
+def test_a_seal_amid_a_creation_leaves_no_open_transaction(stream: StreamWorld):
     with stream.calls.overtaken("transaction", stream.seal), pytest.raises(SealedError):
         stream.begin()
     assert stream.transactions.list_open("s", "t", 10).items == ()
 
 
-def test_a_creation_amid_another_operation_gets_through(stream: Any):
+def test_a_creation_amid_another_operation_gets_through(stream: StreamWorld):
     """The epoch changes between the read of the current record and the write: the transaction begins in the new one."""
     with stream.calls.overtaken("transaction", lambda: stream.scale([0], [0.0, 0.25, 0.5])):
         assert stream.begin() >> 96 == 1
 
 
+@dataclass(frozen=True)
+class Busy:
+    """A stream with transactions: `open` and `more` are open, `done` is committed."""
+
+    world: StreamWorld
+    open: int
+    more: list[int]
+    done: int
+
+
 # Exact costs in requests. No call writes or checks a record of another one. So a creation reads the stream's record a
 # again behind its write, and a commit asks for the newest mark before it and for the oldest mark behind it.
-COSTS: dict[str, tuple[Callable[[Any], object], dict[str, int]]] = {
+COSTS: dict[str, tuple[Callable[[Busy], object], dict[str, int]]] = {
     "create": (
-        lambda w: w.transactions.create_transaction("s", "t", 10_000),
+        lambda w: w.world.transactions.create_transaction("s", "t", 10_000),
         {"read": 1, "transaction": 1, "segment store create_segments": 1},
     ),
     "create in a process that does not know the stream": (
-        lambda w: w.another_transaction_service().create_transaction("s", "t", 10_000),
+        lambda w: w.world.another_transaction_service().create_transaction("s", "t", 10_000),
         {"read": 2, "transaction": 1, "segment store create_segments": 1},
     ),
-    "ping": (lambda w: w.transactions.ping_transaction("s", "t", w.open, 10_000), {"write": 1}),
+    "ping": (lambda w: w.world.transactions.ping_transaction("s", "t", w.open, 10_000), {"write": 1}),
     "ping of a process that does not know it": (
-        lambda w: w.another_transaction_service().ping_transaction("s", "t", w.open, 10_000),
+        lambda w: w.world.another_transaction_service().ping_transaction("s", "t", w.open, 10_000),
         {"read": 1, "write": 1},
     ),
     "commit": (
-        lambda w: w.transactions.commit_transaction("s", "t", w.open),
+        lambda w: w.world.transactions.commit_transaction("s", "t", w.open),
         {"query": 2, "transaction": 1, "send": 1},
     ),
     "commit while another one waits": (
-        lambda w: [w.transactions.commit_transaction("s", "t", one) for one in (w.open, w.more[0])],
+        lambda w: [w.world.transactions.commit_transaction("s", "t", one) for one in (w.open, w.more[0])],
         {"query": 4, "transaction": 2, "send": 1},
     ),
     "commit of a process that does not know it": (
-        lambda w: w.another_transaction_service().commit_transaction("s", "t", w.open),
+        lambda w: w.world.another_transaction_service().commit_transaction("s", "t", w.open),
         {"read": 1, "query": 2, "transaction": 1, "send": 1},
     ),
-    "commit again": (lambda w: w.transactions.commit_transaction("s", "t", w.done), {"read": 1}),
-    "abort": (lambda w: w.transactions.abort_transaction("s", "t", w.open), {"read": 1, "write": 1, "send": 1}),
-    "state": (lambda w: w.transactions.get_transaction("s", "t", w.done), {"read": 1}),
-    "list open": (lambda w: w.transactions.list_open("s", "t", 100), {"query": 1}),
-    "list completed": (lambda w: w.transactions.list_completed("s", "t"), {"query": 1}),
+    "commit again": (lambda w: w.world.transactions.commit_transaction("s", "t", w.done), {"read": 1}),
+    "abort": (lambda w: w.world.transactions.abort_transaction("s", "t", w.open), {"read": 1, "write": 1, "send": 1}),
+    "state": (lambda w: w.world.transactions.get_transaction("s", "t", w.done), {"read": 1}),
+    "list open": (lambda w: w.world.transactions.list_open("s", "t", 100), {"query": 1}),
+    "list completed": (lambda w: w.world.transactions.list_completed("s", "t"), {"query": 1}),
     "commit set": (
-        lambda w: w.transactions.commit_all("s", "t", "k", [w.open, *w.more]),
+        lambda w: w.world.transactions.commit_all("s", "t", "k", [w.open, *w.more]),
         {"read": 1, "query": 2, "transaction": 1, "send": 1},
     ),
-    "commit set state": (lambda w: w.transactions.get_commit_set("s", "t", "old"), {"read": 1}),
+    "commit set state": (lambda w: w.world.transactions.get_commit_set("s", "t", "old"), {"read": 1}),
 }
 
 
 @pytest.fixture
-def busy(stream: Any) -> Any:
+def busy(stream: StreamWorld) -> Busy:
     """Some transactions are open, one is done, one was committed as a set."""
-    stream.open, *stream.more = [stream.begin() for _ in range(40)]
-    stream.done = stream.begin()
+    opened, *more = [stream.begin() for _ in range(40)]
+    done = stream.begin()
     stream.transactions.commit_all("s", "t", "old", [stream.begin()])
-    stream.commit(stream.done)
+    stream.commit(done)
     stream.calls.counts.clear()
-    return stream
+    return Busy(stream, opened, more, done)
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_cost_of_a_call(busy: Any, name: str):
+def test_cost_of_a_call(busy: Busy, name: str):
     ask, cost = COSTS[name]
     ask(busy)
-    assert dict(busy.calls.counts) == cost
+    assert dict(busy.world.calls.counts) == cost
 
 
-def test_a_creation_behind_a_roll_reads_the_epoch_that_is_repeated_once(stream: Any):
+def test_a_creation_after_a_roll_reads_the_repeated_epoch_once(stream: StreamWorld):
     late = stream.begin()
     stream.scale([0], [0.0, 0.25, 0.5])
     stream.commit(late)
@@ -332,7 +344,7 @@ def test_a_creation_behind_a_roll_reads_the_epoch_that_is_repeated_once(stream: 
         assert stream.calls.counts["read"] == reads
 
 
-def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
+def test_cost_of_commits_does_not_depend_on_their_number(stream: StreamWorld):
     """One batch of a hundred: a merge per segment; two reads and a transaction note the time of their one writer."""
     for _ in range(100):
         stream.transactions.commit_transaction("s", "t", stream.begin(), WriterTime("w", 1))
@@ -352,7 +364,7 @@ def test_cost_of_commits_does_not_depend_on_their_number(stream: Any):
     assert dict(stream.calls.counts) == {"read": 1, "query": 1}
 
 
-def test_cost_of_a_rolling_commit(stream: Any):
+def test_cost_of_a_rolling_commit(stream: StreamWorld):
     late = stream.begin()
     stream.scale([0], [0.0, 0.25, 0.5])
     stream.transactions.commit_transaction("s", "t", late)
@@ -372,7 +384,7 @@ def test_cost_of_a_rolling_commit(stream: Any):
     }
 
 
-def test_cost_of_an_abort(stream: Any):
+def test_cost_of_an_abort(stream: StreamWorld):
     stream.transactions.abort_transaction("s", "t", stream.begin())
     (message,) = stream.bare_aborts.receive()
     stream.calls.counts.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import boto3
 import pytest
@@ -22,7 +21,7 @@ from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.services.scopes import ScopeService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.transactions import TransactionService
-from headrace.controller.ticks.expire_transactions import expire_transactions
+from headrace.controller.ticks.expire_transactions import transaction_ticks
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.transaction_messages import TransactionQueues
 from headrace.model.key_ranges import equal_ranges
@@ -78,7 +77,7 @@ def cloud(aws_environment: dict[str, str]) -> Iterator[World]:
         yield World()
 
 
-def test_a_roll_of_a_thousand_segments_fits(cloud: Any):
+def test_a_roll_of_a_thousand_segments_fits(cloud: World):
     cloud.create(1_000)
     made = cloud.transactions.create_transaction("s", "t", 60_000)
     identifier = made.transaction_id
@@ -96,7 +95,7 @@ def test_a_roll_of_a_thousand_segments_fits(cloud: Any):
     assert (stream.epoch.number, len(stream.epoch.segments)) == (3, 999)
 
 
-def test_the_largest_commit_set_is_committed_and_forgotten(cloud: Any):
+def test_the_largest_commit_set_is_committed_and_forgotten(cloud: World):
     cloud.create(1)
     members = [
         cloud.transactions.create_transaction("s", "t", 60_000).transaction_id
@@ -110,6 +109,6 @@ def test_the_largest_commit_set_is_committed_and_forgotten(cloud: Any):
     for _ in range(2):
         cloud.clock.advance(COMMIT_SET_KEPT_MS)
         for bucket in range(8):
-            expire_transactions(cloud.store, cloud.queues, cloud.clock, bucket)
+            transaction_ticks(cloud.store, cloud.queues, cloud.clock).run(bucket)
     left = {item["sort"]["S"] for item in cloud.dynamodb.scan(TableName=cloud.table)["Items"]}
     assert not [sort for sort in left if sort.startswith(("open/", "done/", "completed/", "order/", "commit-set/"))]

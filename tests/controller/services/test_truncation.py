@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 
 from headrace.controller.operations import truncate_stream
 from headrace.controller.services.streams import StreamService
@@ -24,7 +26,7 @@ S2, S3, S4 = 1 << 32 | 2, 1 << 32 | 3, 2 << 32 | 4
 
 
 @pytest.fixture
-def scaled(world: Any) -> Any:
+def scaled(world: StreamWorld) -> StreamWorld:
     """Epoch 0: 0 (100 bytes), 1 (10). Epoch 1: 0 splits into 2 (20), 3 (30). Epoch 2: 3 and 1 merge into 4 (40)."""
     world.create(tags=("a",))
     world.append(0, 100)
@@ -44,18 +46,18 @@ def _starts(found: Any) -> dict[int, int]:
     return {one.segment_id: one.start_offset for one in found.segments}
 
 
-def _left(world: Any) -> dict[str, int]:
+def _left(world: StreamWorld) -> dict[str, int]:
     """Segments that exist, by the bytes truncated from them."""
     return {
         name: world.bare_segment_stores.segment_info(name).start_offset for name in world.bare_segment_stores.names()
     }
 
 
-def _truncation(world: Any) -> Any:
+def _truncation(world: StreamWorld) -> Any:
     return world.records.get_with_truncation("s", "t")[1]
 
 
-def test_segments_before_the_cut_go_and_those_in_it_are_truncated(scaled: Any):
+def test_truncation_deletes_segments_before_the_cut(scaled: StreamWorld):
     view = scaled.streams.truncate_stream("s", "t", {S2: 5, S3: 30, 1: 4})
     assert view.state is StreamState.TRUNCATING
     scaled.drain()
@@ -66,7 +68,7 @@ def test_segments_before_the_cut_go_and_those_in_it_are_truncated(scaled: Any):
     assert scaled.segments.stream_cut("s", "t", "head").offsets == {S2: 5, S3: 30, 1: 4}
 
 
-def test_a_second_truncation_goes_on_from_the_first(scaled: Any):
+def test_a_second_truncation_goes_on_from_the_first(scaled: StreamWorld):
     scaled.truncate({S2: 5, S3: 30, 1: 4})
     scaled.truncate({S2: 6, S4: 1})
     assert _left(scaled) == {"s/t/2.#epoch.1": 6, "s/t/4.#epoch.2": 1}
@@ -74,7 +76,7 @@ def test_a_second_truncation_goes_on_from_the_first(scaled: Any):
     assert scaled.cuts.distance_bytes("s", "t", None, None) == 14 + 39
 
 
-def test_a_cut_at_the_head_changes_nothing(scaled: Any):
+def test_a_cut_at_the_head_changes_nothing(scaled: StreamWorld):
     scaled.truncate({0: 0, 1: 0})
     assert _truncation(scaled) is None
     scaled.truncate({S2: 5, S4: 0})
@@ -85,7 +87,7 @@ def test_a_cut_at_the_head_changes_nothing(scaled: Any):
 
 
 @pytest.mark.parametrize("cut", [{0: 0, 1: 0}, {S2: 4, S4: 0}, {S2: 20, S3: 30, 1: 10}, {S2: 4, S4: 9}])
-def test_a_cut_behind_the_head_is_refused(scaled: Any, cut: dict[int, int]):
+def test_a_cut_behind_the_head_is_refused(scaled: StreamWorld, cut: dict[int, int]):
     scaled.truncate({S2: 5, S4: 0})
     with pytest.raises(TruncatedError) as refused:
         scaled.streams.truncate_stream("s", "t", cut)
@@ -105,7 +107,7 @@ def test_a_cut_behind_the_head_is_refused(scaled: Any, cut: dict[int, int]):
         {S2: -1, S4: 0},
     ],
 )
-def test_what_is_no_cut_of_the_stream_is_refused(scaled: Any, cut: dict[int, int]):
+def test_what_is_no_cut_of_the_stream_is_refused(scaled: StreamWorld, cut: dict[int, int]):
     before = scaled.everything()
     with pytest.raises(InvalidRequestError) as refused:
         scaled.streams.truncate_stream("s", "t", cut)
@@ -113,7 +115,7 @@ def test_what_is_no_cut_of_the_stream_is_refused(scaled: Any, cut: dict[int, int
     assert scaled.everything() == before
 
 
-def test_a_cut_on_both_sides_of_a_segment_is_refused(world: Any):
+def test_a_cut_on_both_sides_of_a_segment_is_refused(world: StreamWorld):
     """0 and 1 merge into 2, which splits into 3 and 4 at the same bound: whoever is in 4 has read all of 0."""
     world.create()
     world.scale([0, 1], [0.0, 1.0])
@@ -122,7 +124,7 @@ def test_a_cut_on_both_sides_of_a_segment_is_refused(world: Any):
         world.streams.truncate_stream("s", "t", {0: 0, 2 << 32 | 4: 0})
 
 
-def test_beyond_the_tail(scaled: Any):
+def test_beyond_the_tail(scaled: StreamWorld):
     for cut in ({S2: 21, S4: 0}, {S2: 0, S4: 41}):
         with pytest.raises(InvalidRequestError, match="which has"):
             scaled.cuts.check_reached("s", "t", cut)
@@ -136,7 +138,7 @@ def test_beyond_the_tail(scaled: Any):
     assert set(_left(scaled).values()) == {0}
 
 
-def test_the_same_truncation_is_accepted_while_it_runs_and_another_is_not(scaled: Any):
+def test_a_running_truncation_is_accepted_again_another_is_not(scaled: StreamWorld):
     cut = {S2: 5, S4: 0}
     scaled.streams.truncate_stream("s", "t", cut)
     assert scaled.streams.truncate_stream("s", "t", cut).state is StreamState.TRUNCATING
@@ -149,7 +151,7 @@ def test_the_same_truncation_is_accepted_while_it_runs_and_another_is_not(scaled
     assert scaled.drain() == 1
 
 
-def test_sealed_and_absent_streams_are_not_truncated(scaled: Any):
+def test_sealed_and_absent_streams_are_not_truncated(scaled: StreamWorld):
     with pytest.raises(NotFoundError):
         scaled.streams.truncate_stream("s", "nothing", {0: 0})
     scaled.seal()
@@ -157,13 +159,13 @@ def test_sealed_and_absent_streams_are_not_truncated(scaled: Any):
         scaled.streams.truncate_stream("s", "t", {S2: 5, S4: 0})
 
 
-def test_deleting_a_truncated_stream_deletes_the_rest_only(scaled: Any):
+def test_deleting_a_truncated_stream_deletes_the_rest_only(scaled: StreamWorld):
     scaled.truncate({S2: 5, S3: 30, 1: 4})
     scaled.seal()
     deleted: list[str] = []
     remove = scaled.bare_segment_stores.delete_segments
 
-    def watch(names: list[str]) -> None:
+    def watch(names: Sequence[str]) -> None:
         deleted.extend(names)
         remove(names)
 
@@ -181,7 +183,7 @@ def test_deleting_a_truncated_stream_deletes_the_rest_only(scaled: Any):
     assert _starts(scaled.segments.segments_at_head("s", "t")) == {5: 0, 6: 0}
 
 
-def test_the_head_is_never_behind_what_is_deleted(scaled: Any):
+def test_the_head_is_never_behind_what_is_deleted(scaled: StreamWorld):
     """At each call of the workflow every segment at the head is there, and the head is the old or the new one."""
     scaled.streams.truncate_stream("s", "t", {S2: 5, S3: 30, 1: 4})
     heads: list[dict[int, int]] = []
@@ -200,7 +202,7 @@ def test_the_head_is_never_behind_what_is_deleted(scaled: Any):
     assert [one for index, one in enumerate(heads) if index == 0 or one != heads[index - 1]] == [heads[0], heads[-1]]
 
 
-def test_a_long_truncation_notes_how_far_it_is(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_truncation_notes_how_far_it_is(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(truncate_stream, "EPOCHS_PER_PIECE", 2)
     monkeypatch.setattr(truncate_stream, "SEGMENTS_PER_CALL", 1)
     world.create(segments=1)
@@ -222,12 +224,12 @@ def test_a_long_truncation_notes_how_far_it_is(world: Any, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def truncated(scaled: Any) -> Any:
+def truncated(scaled: StreamWorld) -> StreamWorld:
     scaled.truncate({S2: 5, S3: 0, 1: 4})
     return scaled
 
 
-def test_segments_of_an_epoch_and_at_a_time(truncated: Any):
+def test_segments_of_an_epoch_and_at_a_time(truncated: StreamWorld):
     started = truncated.streams.get_stream("s", "t").creation_time_ms
     for found in (
         truncated.segments.segments_at_time("s", "t", started),
@@ -245,7 +247,7 @@ def test_segments_of_an_epoch_and_at_a_time(truncated: Any):
     assert _starts(truncated.segments.segments_at_time("s", "t", started)) == {S2: 5, S4: 0}
 
 
-def test_neighbours(truncated: Any):
+def test_neighbours(truncated: StreamWorld):
     for ask in (truncated.segments.successors, truncated.segments.predecessors):
         with pytest.raises(TruncatedError):
             ask("s", "t", 0)
@@ -256,7 +258,7 @@ def test_neighbours(truncated: Any):
     assert [one.segment.segment_id for one in truncated.segments.successors("s", "t", 1).segments] == [S4]
 
 
-def test_between(truncated: Any):
+def test_between(truncated: StreamWorld):
     ranges = truncated.segments.between("s", "t", None, None).ranges
     assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
         1: (4, 10),
@@ -287,11 +289,11 @@ def test_between(truncated: Any):
         ({S2: 5, S3: 0, 9: 4}, False),
     ],
 )
-def test_whether_a_cut_is_valid(truncated: Any, cut: dict[int, int], valid: bool):
+def test_whether_a_cut_is_valid(truncated: StreamWorld, cut: dict[int, int], valid: bool):
     assert truncated.cuts.is_valid("s", "t", cut) is valid
 
 
-def test_cuts_of_sealed_and_of_new_streams(truncated: Any):
+def test_cuts_of_sealed_and_of_new_streams(truncated: StreamWorld):
     truncated.seal()
     assert truncated.cuts.is_valid("s", "t", {S2: 20, S4: 40})
     assert not truncated.cuts.is_valid("s", "t", {S2: 20, S4: 41})
@@ -303,16 +305,16 @@ def test_cuts_of_sealed_and_of_new_streams(truncated: Any):
         truncated.cuts.is_valid("s", "t", {})
 
 
-def test_distances(truncated: Any):
+def test_distances(truncated: StreamWorld):
     assert truncated.cuts.distance_bytes("s", "t", None, {S2: 5, S4: 0}) == 36
     assert truncated.cuts.distance_bytes("s", "t", {S2: 5, S4: 0}, None) == 55
     assert truncated.cuts.distance_bytes("s", "t", {S2: 5, S4: 7}, {S2: 9, S4: 8}) == 5
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_head_that_moves_amid_the_read_never_goes_back(stream_world: Any, seed: int):
+def test_a_head_that_moves_amid_the_read_never_goes_back(seed: int):
     """The batch read may see the head of before and the stream of after: the order of its reads is chance."""
-    world = stream_world.StreamWorld(seed)
+    world = StreamWorld(seed)
     world.create(segments=1)
     world.append(0, 100)
     other = StreamService(world.bare_store, world.queue, world.clock)
@@ -329,8 +331,8 @@ def test_a_head_that_moves_amid_the_read_never_goes_back(stream_world: Any, seed
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_subscriber_never_begins_before_a_head_that_moved_amid_the_read(stream_world: Any, seed: int):
-    world = stream_world.StreamWorld(seed)
+def test_a_subscriber_never_begins_before_a_moving_head(seed: int):
+    world = StreamWorld(seed)
     world.create(segments=1)
     world.append(0, 100)
     subscribers = SubscriberService(world.store, world.clock)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from stream_world import StreamWorld
 from watermark_world import WatermarkWorld
 
 READ, QUERY, WRITE, TRANSACTION = "read", "query", "write", "transaction"
@@ -15,7 +15,7 @@ S2, S3 = 1 << 32 | 2, 1 << 32 | 3
 
 
 @pytest.fixture
-def marks(world: Any) -> WatermarkWorld:
+def marks(world: StreamWorld) -> WatermarkWorld:
     """A stream in epoch 1 on which `a` has noted its time."""
     world.create()
     world.scale([0], [0.0, 0.25, 0.5])

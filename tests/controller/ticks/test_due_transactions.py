@@ -122,7 +122,7 @@ def test_one_that_an_older_version_left_is_forgotten_too(world: StreamWorld):
     assert _due(world) == []
 
 
-def test_an_entry_of_a_former_incarnation_takes_nothing_of_the_present_one(world: StreamWorld):
+def test_an_entry_of_a_former_incarnation_changes_nothing_else(world: StreamWorld):
     """A commit set of the same key, marked at the same time as the former one."""
     world.create()
     former = StreamRecords(world.store).get("s", "t").stream
@@ -159,7 +159,7 @@ def test_an_entry_that_does_not_decode_is_stepped_over(world: StreamWorld, body:
         _tick(world, noted=noted)
     assert noted == ["transactions"]
     (kept,) = (sort for sort in _due(world) if sort.endswith("/corrupt"))
-    assert world.bare_store.get(Key(corrupt.partition, kept)).body == body
+    assert world.record(Key(corrupt.partition, kept)).body == body
     world.clock.advance(UNDECODABLE_AGAIN_MS)
     _tick(world, noted=noted)
     assert noted == ["transactions"] * 2
@@ -187,7 +187,7 @@ def test_a_transaction_that_does_not_decode_holds_up_no_other(world: StreamWorld
     assert _state(world, corrupt) is TransactionState.ABORTED
 
 
-def test_a_transaction_that_fails_is_moved_back_each_time_further(world: StreamWorld):
+def test_a_failing_transaction_is_put_off_longer_each_time(world: StreamWorld):
     world.create()
     failing, healthy = world.begin(lease_ms=LEASE_MS), world.begin(lease_ms=LEASE_MS)
     store = BrokenRecords(world.store, f"{failing:032x}")
@@ -209,7 +209,7 @@ def test_a_transaction_that_fails_is_moved_back_each_time_further(world: StreamW
     assert _state(world, failing) is TransactionState.ABORTED
 
 
-def test_a_batch_whose_reads_fail_gives_way_to_what_is_due_behind_it(world: StreamWorld):
+def test_a_batch_whose_reads_fail_does_not_block_later_entries(world: StreamWorld):
     world.create()
     many = [world.begin(lease_ms=LEASE_MS) for _ in range(3)]
     world.clock.advance(LEASE_MS + LEASE_GRACE_MS + 1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld
 
 from headrace.controller.ticks import expire_transactions as module
 from headrace.controller.ticks.due_work import ENTRY_S_MAX
-from headrace.controller.ticks.expire_transactions import expire_transactions
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.model.errors import NotFoundError
 from headrace.model.transactions import (
@@ -19,20 +17,20 @@ from headrace.model.transactions import (
 )
 
 
-def _tick(world: Any) -> bool:
-    more = [expire_transactions(world.store, world.transaction_queues, world.clock, bucket) for bucket in range(8)]
+def _tick(world: StreamWorld) -> bool:
+    more = [world.expire_transactions(bucket) for bucket in range(8)]
     return any(more)
 
 
-def _state(world: Any, transaction: int) -> TransactionState:
+def _state(world: StreamWorld, transaction: int) -> TransactionState:
     return world.transactions.get_transaction("s", "t", transaction).state
 
 
-def _due(world: Any) -> list[str]:
+def _due(world: StreamWorld) -> list[str]:
     return [sort for partition, sort in world.everything() if partition.startswith("transactions-due/")]
 
 
-def test_a_transaction_lives_for_its_lease_and_the_grace(world: Any):
+def test_a_transaction_lives_for_its_lease_and_the_grace(world: StreamWorld):
     world.create()
     one = world.begin(lease_ms=10_000)
     world.clock.advance(10_000 + LEASE_GRACE_MS)
@@ -45,7 +43,7 @@ def test_a_transaction_lives_for_its_lease_and_the_grace(world: Any):
     assert _state(world, one) is TransactionState.ABORTED
 
 
-def test_a_ping_keeps_it_alive_without_touching_the_due_list(world: Any):
+def test_a_ping_keeps_it_alive_without_touching_the_due_list(world: StreamWorld):
     world.create()
     one = world.begin(lease_ms=10_000)
     before = _due(world)
@@ -59,17 +57,17 @@ def test_a_ping_keeps_it_alive_without_touching_the_due_list(world: Any):
     assert _due(world) != before
 
 
-def test_a_lost_message_is_sent_again_within_a_minute(world: Any):
+def test_a_lost_message_is_sent_again_within_a_minute(world: StreamWorld):
     world.create()
     committed, aborted = world.begin(), world.begin()
-    for queue in (world.transaction_queues.commits, world.transaction_queues.aborts):
+    for queue in (world.commit_queue, world.abort_queue):
         queue.is_down = True
     world.transactions.commit_transaction("s", "t", committed)
     world.transactions.abort_transaction("s", "t", aborted)
     assert world.drain_transactions() == 0
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
-    for queue in (world.transaction_queues.commits, world.transaction_queues.aborts):
+    for queue in (world.commit_queue, world.abort_queue):
         queue.is_down = False
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
@@ -77,23 +75,23 @@ def test_a_lost_message_is_sent_again_within_a_minute(world: Any):
     assert (_state(world, committed), _state(world, aborted)) == (TransactionState.COMMITTED, TransactionState.ABORTED)
 
 
-def test_one_message_for_all_lost_commits_of_a_stream(world: Any):
+def test_one_message_for_all_lost_commits_of_a_stream(world: StreamWorld):
     world.create()
     world.create("u")
     lost = [world.begin() for _ in range(5)]
     elsewhere = world.begin("u")
-    world.transaction_queues.commits.is_down = True
+    world.commit_queue.is_down = True
     for one in lost:
         world.transactions.commit_transaction("s", "t", one)
     world.transactions.commit_transaction("s", "u", elsewhere)
-    world.transaction_queues.commits.is_down = False
+    world.commit_queue.is_down = False
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
     assert world.drain_transactions() == 2
     assert {_state(world, one) for one in lost} == {TransactionState.COMMITTED}
 
 
-def test_completed_ones_are_forgotten_after_a_day(world: Any):
+def test_completed_ones_are_forgotten_after_a_day(world: StreamWorld):
     world.create()
     one, other = world.begin(), world.begin()
     world.commit(one)
@@ -114,7 +112,7 @@ def test_completed_ones_are_forgotten_after_a_day(world: Any):
     assert _due(world) == []
 
 
-def test_a_commit_set_is_forgotten_after_a_week_and_then_refused(world: Any):
+def test_a_commit_set_is_forgotten_after_a_week_and_then_refused(world: StreamWorld):
     world.create()
     one = world.begin()
     world.transactions.commit_all("s", "t", "k", [one])
@@ -129,7 +127,7 @@ def test_a_commit_set_is_forgotten_after_a_week_and_then_refused(world: Any):
         world.transactions.commit_all("s", "t", "k", [one])
 
 
-def test_entries_of_a_stream_that_is_gone_go(world: Any):
+def test_entries_of_a_stream_that_is_gone_go(world: StreamWorld):
     world.create()
     world.begin()
     world.transactions.commit_all("s", "t", "k", [world.begin()])
@@ -141,7 +139,7 @@ def test_entries_of_a_stream_that_is_gone_go(world: Any):
     assert _due(world) == []
 
 
-def test_a_tick_ends_in_time_and_goes_on(world: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_tick_ends_in_time_and_goes_on(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_ENTRIES_PER_BATCH", 1)
     world.create()
     many = [world.begin(lease_ms=10_000) for _ in range(20)]
@@ -157,7 +155,7 @@ def test_a_tick_ends_in_time_and_goes_on(world: Any, monkeypatch: pytest.MonkeyP
     assert {_state(world, one) for one in many} == {TransactionState.ABORTED}
 
 
-def test_an_idle_bucket_costs_one_query(world: Any):
+def test_an_idle_bucket_costs_one_query(world: StreamWorld):
     world.create()
     world.begin()
     world.calls.counts.clear()
@@ -165,7 +163,7 @@ def test_an_idle_bucket_costs_one_query(world: Any):
     assert dict(world.calls.counts) == {"query": 8}
 
 
-def test_a_ping_amid_the_tick_wins_by_its_version(world: Any):
+def test_a_ping_amid_the_tick_wins_by_its_version(world: StreamWorld):
     world.create()
     one = world.begin(lease_ms=10_000)
     world.clock.advance(10_000 + LEASE_GRACE_MS + 1)
@@ -178,7 +176,7 @@ def test_a_ping_amid_the_tick_wins_by_its_version(world: Any):
     assert _state(world, one) is TransactionState.OPEN
 
 
-def test_completed_ones_stay_as_long_as_the_deployment_says(world: Any):
+def test_completed_ones_stay_as_long_as_the_deployment_says(world: StreamWorld):
     world.create()
     one = world.begin()
     world.commit(one)

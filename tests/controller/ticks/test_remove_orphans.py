@@ -60,7 +60,6 @@ def _accept_roll(world: StreamWorld) -> None:
 
 
 def _work(world: StreamWorld) -> None:
-    assert world.in_hand is not None
     if "request" in world.in_hand.body:
         world.process()
     else:
@@ -70,7 +69,6 @@ def _work(world: StreamWorld) -> None:
 def _finish(world: StreamWorld) -> None:
     """Another processor ends the operation."""
     _work(world)
-    assert world.in_hand is not None
     queue = world.bare_queue if "request" in world.in_hand.body else world.bare_commits
     queue.acknowledge(world.in_hand.receipt)  # else the queue keeps the next message back
 

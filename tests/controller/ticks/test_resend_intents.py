@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from stream_world import StreamWorld
+
 from headrace import topology
 from headrace.codec.records.bucket_lease_record import BUCKET_LEASES_PARTITION
 from headrace.codec.records.intent_record import Intent, intent_body, intents_partition
 from headrace.controller.ticks.due_work import WORK_S_MAX
-from headrace.controller.ticks.resend_intents import IntentSweep, resend_intents
+from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import BACKOFF_FIRST_MS
 from headrace.model.errors import UnavailableError
@@ -23,21 +25,21 @@ OLDER_THAN_MS = 30_000
 BUCKET = bucket_of_stream("s/t", topology.BUCKET_COUNT)
 
 
-def _sweep(world: Any, bucket: int = BUCKET) -> int:
-    return resend_intents(world.store, world.queues, world.clock, bucket, OLDER_THAN_MS)
+def _sweep(world: StreamWorld, bucket: int = BUCKET) -> int:
+    return world.resend_intents(bucket, OLDER_THAN_MS)
 
 
-def _lose_the_message(world: Any) -> None:
+def _lose_the_message(world: StreamWorld) -> None:
     world.queue.is_down = True
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     world.queue.is_down = False
 
 
-def _without_leases(world: Any) -> Any:
+def _without_leases(world: StreamWorld) -> Any:
     return {key: value for key, value in world.everything().items() if key[0] != BUCKET_LEASES_PARTITION}
 
 
-def test_a_lost_message_is_sent_again_once_it_is_old(world: Any):
+def test_a_lost_message_is_sent_again_once_it_is_old(world: StreamWorld):
     _lose_the_message(world)
     world.clock.advance(OLDER_THAN_MS)
     assert _sweep(world) == 0
@@ -54,14 +56,14 @@ def test_a_lost_message_is_sent_again_once_it_is_old(world: Any):
     assert _sweep(world) == 0
 
 
-def test_sending_what_is_queued_anyway_is_dropped_by_the_queue(world: Any):
+def test_sending_what_is_queued_anyway_is_dropped_by_the_queue(world: StreamWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     world.clock.advance(OLDER_THAN_MS + 1)
     assert _sweep(world) == 1
     assert world.drain() == 1
 
 
-def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: Any):
+def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: StreamWorld):
     _lose_the_message(world)
     world.clock.advance(OLDER_THAN_MS + 1)
     world.queue.is_down = True
@@ -71,7 +73,7 @@ def test_what_a_queue_does_not_take_is_sent_by_the_next_tick(world: Any):
     assert _sweep(world) == 1
 
 
-def test_an_intent_that_fails_gives_way_to_healthy_ones(world: Any):
+def test_an_intent_that_fails_gives_way_to_healthy_ones(world: StreamWorld):
     """Each failure doubles the time for which it takes no place in a tick, up to a bound."""
     for name in ("dead", "well"):
         request = PendingRequest(RequestKind.SEAL_STREAM, f"seal_stream-0-{name}")
@@ -97,7 +99,7 @@ def test_an_intent_that_fails_gives_way_to_healthy_ones(world: Any):
     assert [after - before for before, after in pairwise(dead)] == [10_000, 20_000, 40_000, 60_000, 60_000, 60_000]
 
 
-def test_a_record_that_does_not_decode_holds_up_no_other(world: Any):
+def test_a_record_that_does_not_decode_holds_up_no_other(world: StreamWorld):
     _lose_the_message(world)
     broken = Key(intents_partition(BUCKET), "s/a")
     world.bare_store.write(Create(broken, {"format": 1, "kind": "no such kind"}))
@@ -109,7 +111,7 @@ def test_a_record_that_does_not_decode_holds_up_no_other(world: Any):
     assert world.bare_store.get(broken) is not None
 
 
-def test_a_tick_ends_in_time_and_the_next_one_goes_on(world: Any):
+def test_a_tick_ends_in_time_and_the_next_one_goes_on(world: StreamWorld):
     stuck, per_tick = 1_500, 100
     for index in range(stuck):
         request = PendingRequest(RequestKind.SEAL_STREAM, f"seal_stream-0-{index}")

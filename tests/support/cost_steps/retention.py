@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cost_steps import streams
-from cost_world import BUCKET, tail
+from cost_world import BUCKET, RETENTION_PERIOD_MS, CostWorld, tail
 
-from headrace.controller.services.retention import RetentionService
-from headrace.controller.services.subscribers import SubscriberService
-from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.stream_configuration import RetentionPolicy
 
 
-def retained(world: Any) -> None:
+def retained(world: CostWorld) -> None:
     """A policy, and a first cut."""
     streams.update(world, retention=RetentionPolicy.by_size(30))
     world.drain()
-    ticks = RetentionTicks(world.store, world.segment_stores, world.clock, world.accept_truncation, 60_000)
-    world.retain = lambda: ticks.run(BUCKET)
-    world.retained = RetentionService(world.store, world.segment_stores, world.clock)
-    world.subscribers = SubscriberService(world.store, world.clock)
-    world.retain()
+    tick(world)
 
 
-def a_period_later(world: Any) -> None:
+def a_period_later(world: CostWorld) -> None:
     world.append(world.tails[0], 10)
-    world.clock.advance(60_000)
+    world.clock.advance(RETENTION_PERIOD_MS)
 
 
-def full(world: Any) -> None:
+def full(world: CostWorld) -> None:
     world.append(world.tails[0], 100)
     a_period_later(world)
 
 
-def subscribed(world: Any) -> None:
+def subscribed(world: CostWorld) -> None:
     world.subscribers.register("s", "t", "g", 0)
 
 
-def publish(world: Any) -> object:
+def publish(world: CostWorld) -> object:
     return world.subscribers.update_stream_cut("s", "t", "g", 0, tail(world))
 
 
-def tick(world: Any) -> None:
-    world.retain()
+def tick(world: CostWorld) -> None:
+    world.retention.run(BUCKET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from cost_world import CostWorld
 
 from headrace import topology
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores
@@ -10,7 +10,7 @@ from headrace.metadata.cluster_records import write_lease
 from headrace.model.cluster import StoreLease, registered
 
 
-def joined(world: Any) -> None:
+def joined(world: CostWorld) -> None:
     """Three stores that have their containers."""
     for number in range(3):
         lease = StoreLease(f"store-{number}", "h", 1, f"zone-{number}", 100, f"v{number}", f"task-{number}", 60_000)
@@ -18,5 +18,5 @@ def joined(world: Any) -> None:
     detect_failed_stores(world.bare_store, world.clock, topology.CONTAINER_COUNT)
 
 
-def look(world: Any) -> object:
+def look(world: CostWorld) -> object:
     return detect_failed_stores(world.store, world.clock, topology.CONTAINER_COUNT)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from cost_world import CostWorld
 
 from headrace.model.key_value_tables import TableConfiguration
 
 
-def create(world: Any) -> object:
+def create(world: CostWorld) -> object:
     return world.tables.create_table("s", "k", TableConfiguration(4, 8))
 
 
-def created(world: Any) -> None:
+def created(world: CostWorld) -> None:
     create(world)
     world.drain()
 
 
-def delete(world: Any) -> object:
+def delete(world: CostWorld) -> object:
     return world.tables.delete_table("s", "k")

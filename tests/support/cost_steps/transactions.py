@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from cost_world import BUCKET
-
-from headrace.controller.ticks.expire_transactions import expire_transactions
+from cost_world import BUCKET, CostWorld, Step
 
 
-def begin(world: Any) -> int:
+def begin(world: CostWorld) -> int:
     return world.begin()
 
 
-def opened(world: Any) -> None:
+def opened(world: CostWorld) -> None:
     world.transaction = world.begin()
 
 
-def several(world: Any) -> None:
+def several(world: CostWorld) -> None:
     world.several = [world.begin() for _ in range(10)]
 
 
-def of(call: str, *more: Any) -> Callable[[Any], object]:
+def of(call: str, *more: Any) -> Step:
     return lambda world: getattr(world.transactions, call)("s", "t", world.transaction, *more)
 
 
-def commit_several(world: Any) -> None:
+def commit_several(world: CostWorld) -> None:
     for one in world.several:
         world.transactions.commit_transaction("s", "t", one)
 
 
-def expire(world: Any) -> object:
-    return expire_transactions(world.store, world.transaction_queues, world.clock, BUCKET)
+def expire(world: CostWorld) -> object:
+    return world.expire_transactions(BUCKET)
 
 
-def lease_over(world: Any) -> None:
+def lease_over(world: CostWorld) -> None:
     world.clock.advance(3_600_000)
 
 
-def committed(world: Any) -> None:
+def committed(world: CostWorld) -> None:
     world.commit(world.transaction)
 
 
-def day_over(world: Any) -> None:
+def day_over(world: CostWorld) -> None:
     world.clock.advance(2 * 24 * 3_600_000)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from watermark_world import WatermarkWorld
+from cost_world import CostWorld
 
 
-def marks(world: Any) -> None:
-    world.marks = WatermarkWorld(world)
-
-
-def noted(world: Any) -> None:
+def noted(world: CostWorld) -> None:
     world.marks.note("a", 1, {world.tails[0]: 1})
 
 
-def noted_again(world: Any) -> None:
+def noted_again(world: CostWorld) -> None:
     world.marks.note("a", 2, {world.tails[0]: 2})
 
 
-def tick(world: Any) -> None:
+def tick(world: CostWorld) -> None:
     world.marks.tick()

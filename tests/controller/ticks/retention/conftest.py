@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from retention_world import Retention
+from stream_world import StreamWorld
 
 
 @pytest.fixture
-def retention(world: Any) -> Retention:
+def retention(world: StreamWorld) -> Retention:
     return Retention(world)

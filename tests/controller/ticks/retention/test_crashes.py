@@ -11,7 +11,6 @@ from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.ticks.bucket_lease import LEASE_MS
-from headrace.controller.ticks.resend_intents import resend_intents
 from headrace.model.stream_configuration import RetentionPolicy
 
 CALLS_MAX = 60
@@ -34,10 +33,10 @@ def _prepared() -> Retention:
     return retention
 
 
-def _sweep(world: Any) -> None:
+def _sweep(world: StreamWorld) -> None:
     """What was accepted is done, also if its message was never sent."""
     for bucket in range(topology.BUCKET_COUNT):
-        resend_intents(world.store, world.queues, world.clock, bucket, older_than_ms=0)
+        world.resend_intents(bucket, 0)
     world.drain()
 
 
@@ -96,7 +95,7 @@ def _next_life(retention: Retention) -> None:
     world.create(segments=2, retention=RetentionPolicy.by_size(100, 1_000))
 
 
-def test_who_slept_through_a_life_of_the_stream_leaves_the_next_one_alone():
+def test_a_late_tick_leaves_a_recreated_stream_unchanged():
     slept = 0
     for position, retention, _ in after_each_sleep(TICK, _next_life):
         slept += 1

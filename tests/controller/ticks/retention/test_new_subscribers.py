@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention
+from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.ticks.apply_retention import PUT_OFF_MS, RetentionTicks
@@ -20,11 +21,11 @@ from headrace.ports.metadata_store import ANY_VERSION, Check
 EXISTS = Check(keys.scope_guard_key("s"), ANY_VERSION)
 
 
-def _by_service(world: Any, retention: Retention, generation: int) -> None:
+def _by_service(world: StreamWorld, retention: Retention, generation: int) -> None:
     retention.subscribers.register("s", "t", "s/g", generation, {0: 0, 1: 0} if generation else None)
 
 
-def _by_workflow(world: Any, retention: Retention, generation: int) -> None:
+def _by_workflow(world: StreamWorld, retention: Retention, generation: int) -> None:
     Subscriptions(world.store, world.clock).subscribe(GroupStream("s", "t"), "s/g", generation, EXISTS)
 
 
@@ -33,7 +34,7 @@ Register = Callable[[Any, Retention, int], None]
 
 
 @pytest.fixture
-def due(world: Any, retention: Retention) -> Retention:
+def due(world: StreamWorld, retention: Retention) -> Retention:
     """Stream `t` has cuts at 80 and 160 bytes; the next tick is to truncate at one of them."""
     world.create(segments=2, retention=BY_SIZE)
     for _ in range(2):
@@ -58,14 +59,14 @@ def _tick(retention: Retention, before_truncation: Callable[[], None] = lambda: 
         ticks.run(bucket)
 
 
-def _check_nothing_is_lost(world: Any, retention: Retention) -> None:
+def _check_nothing_is_lost(world: StreamWorld, retention: Retention) -> None:
     position = retention.subscribers.get_subscriber("s", "t", "s/g").position
     truncation: Truncation | None = world.records.get_with_truncation("s", "t")[1]
     assert truncation is None or compare_cuts(position, truncation.head) is CutOrder.EQUAL_OR_AFTER
 
 
 @WAYS
-def test_one_that_registers_after_the_plan_is_waited_for(world: Any, due: Retention, register: Register):
+def test_one_that_registers_after_the_plan_is_waited_for(world: StreamWorld, due: Retention, register: Register):
     _tick(due, before_truncation=lambda: register(world, due, 0))
     world.drain()
     assert due.head() == {0: 0, 1: 0}
@@ -77,7 +78,7 @@ def test_one_that_registers_after_the_plan_is_waited_for(world: Any, due: Retent
 
 
 @WAYS
-def test_one_that_goes_back_after_the_plan_is_waited_for(world: Any, due: Retention, register: Register):
+def test_one_that_goes_back_after_the_plan_is_waited_for(world: StreamWorld, due: Retention, register: Register):
     register(world, due, 0)
     due.subscribers.update_stream_cut("s", "t", "s/g", 0, {0: 70, 1: 70})
     _tick(due, before_truncation=lambda: register(world, due, 1))
@@ -87,7 +88,9 @@ def test_one_that_goes_back_after_the_plan_is_waited_for(world: Any, due: Retent
 
 
 @WAYS
-def test_one_that_registers_during_a_truncation_begins_behind_it(world: Any, due: Retention, register: Register):
+def test_one_that_registers_during_a_truncation_begins_behind_it(
+    world: StreamWorld, due: Retention, register: Register
+):
     _tick(due)
     register(world, due, 0)
     assert due.subscribers.get_subscriber("s", "t", "s/g").position.cut.offsets == {0: 40, 1: 40}
@@ -96,7 +99,7 @@ def test_one_that_registers_during_a_truncation_begins_behind_it(world: Any, due
     _check_nothing_is_lost(world, due)
 
 
-def test_an_explicit_start_is_moved_behind_a_running_truncation(world: Any, due: Retention):
+def test_an_explicit_start_is_moved_behind_a_running_truncation(world: StreamWorld, due: Retention):
     _tick(due)
     assert due.subscribers.register("s", "t", "s/g", 0, {0: 10, 1: 60}).position.cut.offsets == {0: 40, 1: 60}
     world.drain()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
+from stream_world import StreamWorld
 
 from headrace.codec.records.retention_record import retention_of_body
 from headrace.model.stream_configuration import RetentionPolicy
@@ -13,7 +12,7 @@ from headrace.model.stream_configuration import RetentionPolicy
 STATE = ("stream/s/t", "retention/")
 
 
-def test_by_size_the_least_that_is_enough_stays(world: Any, retention: Retention):
+def test_by_size_the_least_that_is_enough_stays(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     for _ in range(6):
         retention.write(40)
@@ -24,7 +23,7 @@ def test_by_size_the_least_that_is_enough_stays(world: Any, retention: Retention
     assert len(cuts) == 3
 
 
-def test_by_size_what_readers_let_go_counts_when_they_have_left(world: Any, retention: Retention):
+def test_by_size_what_readers_let_go_counts_when_they_have_left(world: StreamWorld, retention: Retention):
     """They were done with segment 1 and not with segment 0: a cut before that would take both, and leave too little."""
     world.create(segments=2, retention=RetentionPolicy.by_size(127))
     retention.write(135)
@@ -41,7 +40,7 @@ def test_by_size_what_readers_let_go_counts_when_they_have_left(world: Any, rete
     assert retention.head() == {0: 135, 1: 51}
 
 
-def test_by_time_what_is_old_enough_goes(world: Any, retention: Retention):
+def test_by_time_what_is_old_enough_goes(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_time(3 * PERIOD_MS))
     heads = []
     for _ in range(8):
@@ -50,7 +49,7 @@ def test_by_time_what_is_old_enough_goes(world: Any, retention: Retention):
     assert heads == [0, 0, 0, 10, 20, 30, 40, 50]
 
 
-def test_a_quiet_stream_gets_no_cuts_and_ages_all_the_same(world: Any, retention: Retention):
+def test_a_quiet_stream_gets_no_cuts_and_ages_all_the_same(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_time(3 * PERIOD_MS))
     retention.write(10)
     for _ in range(2):
@@ -62,7 +61,7 @@ def test_a_quiet_stream_gets_no_cuts_and_ages_all_the_same(world: Any, retention
     assert retention.state().cuts == ()
 
 
-def test_sizes_are_counted_over_scales(world: Any, retention: Retention):
+def test_sizes_are_counted_over_scales(world: StreamWorld, retention: Retention):
     world.create(segments=2, retention=RetentionPolicy.by_size(10_000))
     world.append(0, 100)
     retention.write(11, segment=1)
@@ -75,7 +74,7 @@ def test_sizes_are_counted_over_scales(world: Any, retention: Retention):
     assert sizes(retention.state()) == [111, 153, 1_153]
 
 
-def test_sizes_are_counted_from_the_head_when_a_policy_comes_late(world: Any, retention: Retention):
+def test_a_late_policy_counts_sizes_from_the_head(world: StreamWorld, retention: Retention):
     world.create(segments=1)
     world.append(0, 500)
     world.scale([0], [0.0, 1.0])
@@ -88,7 +87,7 @@ def test_sizes_are_counted_from_the_head_when_a_policy_comes_late(world: Any, re
     assert retention.head() == {1 << 32 | 1: 50}
 
 
-def test_a_truncation_by_hand_makes_cuts_useless(world: Any, retention: Retention):
+def test_a_truncation_by_hand_makes_cuts_useless(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_size(10_000))
     for _ in range(4):
         retention.write(10)
@@ -98,7 +97,7 @@ def test_a_truncation_by_hand_makes_cuts_useless(world: Any, retention: Retentio
     assert retention.state().head_time_ms < retention.state().cuts[0].time_ms
 
 
-def test_the_set_is_bounded(world: Any, retention: Retention, monkeypatch: pytest.MonkeyPatch):
+def test_the_set_is_bounded(world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.controller.ticks.apply_retention.CUTS_DELETED_PER_WRITE", 2)
     world.create(segments=1, retention=RetentionPolicy.by_size(1_000_000))
     for _ in range(140):
@@ -112,7 +111,7 @@ def test_the_set_is_bounded(world: Any, retention: Retention, monkeypatch: pytes
     assert len([sort for _, sort in world.everything() if sort.startswith("retention-cut/")]) == 1
 
 
-def test_subscribers_are_waited_for(world: Any, retention: Retention):
+def test_subscribers_are_waited_for(world: StreamWorld, retention: Retention):
     world.create(segments=2, retention=RetentionPolicy.by_size(50, 400))
     retention.subscribers.register("s", "t", "group", 0)
     for _ in range(10):
@@ -134,7 +133,7 @@ def test_subscribers_are_waited_for(world: Any, retention: Retention):
     assert retention.head() == {0: 320, 1: 320}
 
 
-def test_maximum_size_holds_beside_a_stuck_key_range(world: Any, retention: Retention):
+def test_maximum_size_holds_beside_a_stuck_key_range(world: StreamWorld, retention: Retention):
     """The group has read segment 0 to its end and nothing of segment 1, which holds less than the minimum."""
     world.create(segments=2, retention=RetentionPolicy.by_size(50, 100))
     retention.subscribers.register("s", "t", "group", 0)
@@ -146,7 +145,7 @@ def test_maximum_size_holds_beside_a_stuck_key_range(world: Any, retention: Rete
     assert retention.head() == {0: 2_340, 1: 0}, "10 unread bytes and 40 more are the minimum"
 
 
-def test_maximum_age_holds_beside_a_stuck_key_range(world: Any, retention: Retention):
+def test_maximum_age_holds_beside_a_stuck_key_range(world: StreamWorld, retention: Retention):
     world.create(segments=2, retention=RetentionPolicy.by_time(2 * PERIOD_MS, 5 * PERIOD_MS))
     retention.subscribers.register("s", "t", "group", 0)
     for written in range(10, 250, 10):
@@ -157,7 +156,7 @@ def test_maximum_age_holds_beside_a_stuck_key_range(world: Any, retention: Reten
     assert retention.head() == {0: 220, 1: 200}, "unread events go beyond the maximum, those read beyond the minimum"
 
 
-def test_above_the_maximum_the_maximum_stays_without_subscribers(world: Any, retention: Retention):
+def test_above_the_maximum_the_maximum_stays_without_subscribers(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_size(1_000_000))
     for _ in range(6):
         retention.write(40)
@@ -168,7 +167,7 @@ def test_above_the_maximum_the_maximum_stays_without_subscribers(world: Any, ret
     assert retention.head() == {0: 160}, "within the maximum, all but the minimum goes"
 
 
-def test_a_policy_that_goes_keeps_its_cuts_and_comes_back(world: Any, retention: Retention):
+def test_a_policy_that_goes_keeps_its_cuts_and_comes_back(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     for _ in range(3):
         retention.write(30)
@@ -182,7 +181,7 @@ def test_a_policy_that_goes_keeps_its_cuts_and_comes_back(world: Any, retention:
     assert retention.head() == {0: 90}
 
 
-def test_a_new_policy_is_applied_at_once(world: Any, retention: Retention):
+def test_a_new_policy_is_applied_at_once(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_size(1_000_000))
     for _ in range(5):
         retention.write(30)
@@ -191,7 +190,7 @@ def test_a_new_policy_is_applied_at_once(world: Any, retention: Retention):
     assert retention.head() == {0: 90}
 
 
-def test_a_sealed_stream_is_never_looked_at_again(world: Any, retention: Retention):
+def test_a_sealed_stream_is_never_looked_at_again(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=RetentionPolicy.by_size(10))
     retention.write(100)
     world.append(0, 100)
@@ -202,7 +201,7 @@ def test_a_sealed_stream_is_never_looked_at_again(world: Any, retention: Retenti
 
 
 @pytest.mark.parametrize("ticked", [False, True])
-def test_a_stream_that_is_deleted_leaves_nothing(world: Any, retention: Retention, ticked: bool):
+def test_a_stream_that_is_deleted_leaves_nothing(world: StreamWorld, retention: Retention, ticked: bool):
     before = world.everything()
     world.create(segments=1, retention=BY_SIZE)
     if ticked:
@@ -218,7 +217,7 @@ def test_a_stream_that_is_deleted_leaves_nothing(world: Any, retention: Retentio
     assert [stream for stream, _ in retention.due()] == ["t"]
 
 
-def test_what_is_stored_decodes(world: Any, retention: Retention):
+def test_what_is_stored_decodes(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     retention.write(10)
     (body,) = [body for (where, sort), (_, body) in world.everything().items() if (where, sort[:10]) == STATE]

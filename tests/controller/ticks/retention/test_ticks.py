@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
+from stream_world import Crash, StreamWorld
 
 from headrace import topology
 from headrace.controller.ticks import apply_retention
@@ -18,9 +19,10 @@ from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
+from headrace.model.streams import Stream
 
 
-def test_a_stream_without_a_policy_costs_nothing(world: Any, retention: Retention):
+def test_a_stream_without_a_policy_costs_nothing(world: StreamWorld, retention: Retention):
     world.create()
     world.append(0, 10_000)
     world.calls.counts.clear()
@@ -29,7 +31,7 @@ def test_a_stream_without_a_policy_costs_nothing(world: Any, retention: Retentio
     assert retention.due() == []
 
 
-def test_a_stream_in_creation_is_put_off(world: Any, retention: Retention):
+def test_a_stream_in_creation_is_put_off(world: StreamWorld, retention: Retention):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1), BY_SIZE))
     for bucket in range(topology.BUCKET_COUNT):
         retention.ticks.run(bucket)
@@ -40,7 +42,7 @@ def test_a_stream_in_creation_is_put_off(world: Any, retention: Retention):
     assert retention.due() == [("t", world.clock.now_ms() + PERIOD_MS)]
 
 
-def test_a_busy_stream_is_asked_again_soon(world: Any, retention: Retention):
+def test_a_busy_stream_is_asked_again_soon(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     retention.write(150)
     refused = []
@@ -59,7 +61,7 @@ def test_a_busy_stream_is_asked_again_soon(world: Any, retention: Retention):
     assert sizes(retention.state()) == [150, 300], "the cut is taken all the same"
 
 
-def test_one_that_fails_does_not_stop_the_others(world: Any, retention: Retention):
+def test_one_that_fails_does_not_stop_the_others(world: StreamWorld, retention: Retention):
     for name in ("a", "b", "c"):
         world.create(name, segments=1, retention=BY_SIZE)
         world.append(0, 100, name)
@@ -86,7 +88,7 @@ def test_one_that_fails_does_not_stop_the_others(world: Any, retention: Retentio
     assert sizes(retention.state("b")) == [100]
 
 
-def _due_in_one_bucket(world: Any, count: int) -> int:
+def _due_in_one_bucket(world: StreamWorld, count: int) -> int:
     """So many streams in one bucket; which."""
     made = 0
     for index in range(10_000):
@@ -98,14 +100,14 @@ def _due_in_one_bucket(world: Any, count: int) -> int:
     raise AssertionError("no bucket holds so many")
 
 
-def test_a_tick_does_all_that_is_due(world: Any, retention: Retention, monkeypatch: pytest.MonkeyPatch):
+def test_a_tick_does_all_that_is_due(world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(apply_retention, "_STREAMS_PER_READ", 2)
     bucket = _due_in_one_bucket(world, 5)
     assert retention.ticks.run(bucket) is False
     assert [due for _, due in retention.due() if due <= world.clock.now_ms()] == []
 
 
-def test_slow_streams_take_no_more_than_their_time(world: Any, retention: Retention):
+def test_slow_streams_take_no_more_than_their_time(world: StreamWorld, retention: Retention):
     """Each stream takes as long as a tick may work: then a tick does one, and the next one begins with another."""
     bucket = _due_in_one_bucket(world, 4)
     begun: list[str] = []
@@ -121,24 +123,26 @@ def test_slow_streams_take_no_more_than_their_time(world: Any, retention: Retent
     assert len(set(begun)) == len(begun) == 4
 
 
-def test_a_stream_that_kills_its_process_does_not_stop_the_others(world: Any, retention: Retention, stream_world: Any):
+def test_a_stream_that_kills_its_process_stops_no_other(world: StreamWorld, retention: Retention):
     bucket = _due_in_one_bucket(world, 4)
     begun: list[str] = []
 
     class Deadly:
         def segment_infos(self, names: list[str]) -> Any:
             begun.append(names[0])
-            raise stream_world.Crash
+            raise Crash
 
     ticks = RetentionTicks(world.store, Deadly(), world.clock, world.accept_truncation, PERIOD_MS)  # type: ignore[arg-type]
     for _ in range(4):
-        with pytest.raises(stream_world.Crash):
+        with pytest.raises(Crash):
             ticks.run(bucket)
         world.clock.advance(LEASE_MS)
     assert len(set(begun)) == 4
 
 
-def test_a_long_count_goes_on_where_it_stopped(world: Any, retention: Retention, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_count_goes_on_where_it_stopped(
+    world: StreamWorld, retention: Retention, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(retention_plans, "_EPOCHS_PER_PIECE", 2)
     world.create(segments=1, retention=BY_SIZE)
     for _ in range(9):
@@ -148,7 +152,7 @@ def test_a_long_count_goes_on_where_it_stopped(world: Any, retention: Retention,
     counted: list[range] = []
     count = RetentionPlanner.count_piece
 
-    def slow(planner: Any, stream: Any, counting: Any, before: Any) -> Any:
+    def slow(planner: Any, stream: Stream, counting: Any, before: Any) -> Any:
         after = count(planner, stream, counting, before)
         counted.append(range(counting.next_epoch, after.next_epoch))
         world.clock.advance(int(LOOK_S_MAX * 1_000))
@@ -166,7 +170,7 @@ def test_a_long_count_goes_on_where_it_stopped(world: Any, retention: Retention,
     assert retention.state().counting is None
 
 
-def test_an_overlapping_tick_is_a_no_op(world: Any, retention: Retention):
+def test_an_overlapping_tick_is_a_no_op(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     world.append(0, 10)
     inner = []

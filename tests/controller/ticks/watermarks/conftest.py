@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from stream_world import StreamWorld
 from watermark_world import WatermarkWorld, marks_on
 
 
 @pytest.fixture
-def marks(world: Any) -> WatermarkWorld:
+def marks(world: StreamWorld) -> WatermarkWorld:
     """A stream of two segments whose writers may be silent for a while."""
     return marks_on(world)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
+from stream_world import Crash
 from watermark_world import SILENT_MS, WatermarkWorld
 
 from headrace.codec.records.watermark_schedule_record import ScheduledStream, watermark_schedule_body
@@ -25,11 +25,12 @@ def test_a_stream_that_cannot_be_helped_stops_no_other(marks: WatermarkWorld):
     for stream in streams:
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def broken(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
-        name = call[0]
+    append = marks.world.bare_segment_stores.append
+
+    def broken(name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         if "_MARKu" in name:
             raise UnavailableError("its segment store is away")
-        return append(*call)
+        return append(name, data, expected_offset, incarnation)
 
     marks.world.bare_segment_stores.append = broken
     for stream in streams:
@@ -44,7 +45,7 @@ def test_a_stream_that_fails_is_put_off_for_longer_each_time(marks: WatermarkWor
     marks.note("a", 1, {0: 1})
     tried: list[int] = []
 
-    def broken(*_call: Any) -> int:
+    def broken(name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         tried.append(marks.world.clock.now_ms())
         raise UnavailableError("its segment store is away")
 
@@ -73,31 +74,30 @@ def test_a_tick_ends_in_time_and_the_next_one_goes_on(marks: WatermarkWorld, mon
         assert [len(marks.written(stream)) for stream in streams] == [1] * count + [0] * (3 - count)
 
 
-def test_a_stream_that_kills_its_process_does_not_stop_the_others(
-    marks: WatermarkWorld, stream_world: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_stream_that_kills_its_process_stops_no_other(marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
     streams = [f"u{number}" for number in range(3)]
     for stream in streams:
         marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def deadly(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
-        name = call[0]
+    append = marks.world.bare_segment_stores.append
+
+    def deadly(name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         if "_MARKu0" in name:
-            raise stream_world.Crash
-        return append(*call)
+            raise Crash
+        return append(name, data, expected_offset, incarnation)
 
     marks.world.bare_segment_stores.append = deadly
     for _ in range(2):
-        with pytest.raises(stream_world.Crash):
+        with pytest.raises(Crash):
             marks.tick_after_a_crash()
     assert [len(marks.written(stream)) for stream in streams] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("killer", range(6))
-def test_a_stream_that_kills_its_process_does_not_stop_those_of_later_pages(
-    marks: WatermarkWorld, stream_world: Any, monkeypatch: pytest.MonkeyPatch, killer: int
+def test_a_stream_that_kills_its_process_stops_no_later_page(
+    marks: WatermarkWorld, monkeypatch: pytest.MonkeyPatch, killer: int
 ):
     """Nor those before and behind it, however often the tick has crashed."""
     monkeypatch.setattr("headrace.topology.BUCKET_COUNT", 1)
@@ -107,15 +107,16 @@ def test_a_stream_that_kills_its_process_does_not_stop_those_of_later_pages(
         marks.world.create(stream, timestamp_aggregation_timeout_ms=10_000_000)
         marks.note("a", 1, {0: 1}, stream=stream)
 
-    def deadly(*call: Any, append: Any = marks.world.bare_segment_stores.append) -> int:
-        name = call[0]
+    append = marks.world.bare_segment_stores.append
+
+    def deadly(name: str, data: bytes, expected_offset: int, incarnation: int = 0) -> int:
         if f"_MARKu{killer}" in name:
-            raise stream_world.Crash
-        return append(*call)
+            raise Crash
+        return append(name, data, expected_offset, incarnation)
 
     def crash_some_times(times: int) -> None:
         for _ in range(times):
-            with pytest.raises(stream_world.Crash):
+            with pytest.raises(Crash):
                 marks.tick_after_a_crash()
 
     marks.world.bare_segment_stores.append = deadly

@@ -64,7 +64,7 @@ def _note(marks: WatermarkWorld) -> None:
 def _begin_next_incarnation(marks: WatermarkWorld) -> None:
     """It has one note and one watermark."""
     world = marks.world
-    if world.in_hand is not None:
+    if world.has_message_in_hand:
         world.process()
         world.acknowledge()
     else:
@@ -81,9 +81,9 @@ def _assert_goes_on(marks: WatermarkWorld) -> None:
     entry = store.get(keys.watermark_schedule_key("s", "t"))
     assert entry is not None, "the stream is off the schedule"
     assert watermark_schedule_of_body(entry.body).first_segment_number == stream.first_segment_number
-    state = store.get(keys.watermark_key("s", "t"))
+    state = marks.world.record(keys.watermark_key("s", "t"))
     assert watermark_state_of_body(state.body).first_segment_number == stream.first_segment_number
-    mark, first_segment_number = writer_mark_of_body(store.get(keys.writer_mark_key("s", "t", "a")).body)
+    mark, first_segment_number = writer_mark_of_body(marks.world.record(keys.writer_mark_key("s", "t", "a")).body)
     assert (mark.time, first_segment_number) == (7, stream.first_segment_number)
     marks.note("a", 8, dict.fromkeys(marks.world.tail_ids(), 20))
     marks.tick_after_a_crash()

@@ -50,7 +50,6 @@ def _truncation_in_hand() -> WatermarkWorld:
 def _truncate_and_begin_next_incarnation(marks: WatermarkWorld) -> None:
     """Another processor ends the truncation."""
     marks.world.process()
-    assert marks.world.in_hand is not None
     marks.world.bare_queue.acknowledge(marks.world.in_hand.receipt)  # else the queue keeps the next message back
     _begin_next_incarnation(marks)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from interruptions import Work, after_each_sleep
+from stream_world import StreamWorld
 from watermark_world import MARK_SEGMENT, WatermarkWorld, fresh_marks
 
 from headrace.controller.services.mark_streams import MarkStreamService
@@ -42,7 +42,7 @@ def test_nothing_is_noted_on_a_stream_that_is_being_deleted(marks: WatermarkWorl
     assert marks.written() == []
 
 
-def test_nothing_is_noted_on_a_stream_that_is_being_created(world: Any):
+def test_nothing_is_noted_on_a_stream_that_is_being_created(world: StreamWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1)))
     with pytest.raises(UnavailableError):
         WatermarkWorld(world).note("a", 1, {0: 1})

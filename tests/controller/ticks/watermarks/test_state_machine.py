@@ -42,7 +42,7 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         @rule(data=st.data())
         def scale(self, data: st.DataObject) -> None:
-            segments = self.marks.world.records.find("s", "t").stream.epoch.segments
+            segments = self.marks.world.records.get("s", "t").stream.epoch.segments
             one = data.draw(st.sampled_from(segments))
             low, high = one.key_range.low, one.key_range.high
             if high - low > 0.05:

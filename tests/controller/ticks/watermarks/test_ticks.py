@@ -92,7 +92,7 @@ def test_a_writer_that_was_shut_down_holds_nobody_up(marks: WatermarkWorld):
     assert unknown.value.specific_code == "writer_not_found"
 
 
-def test_a_stream_without_active_writers_leaves_the_schedule_and_comes_back(marks: WatermarkWorld):
+def test_a_stream_is_scheduled_only_while_it_has_active_writers(marks: WatermarkWorld):
     marks.note("a", 1, {0: 1})
     marks.tick()
     assert marks.is_scheduled()

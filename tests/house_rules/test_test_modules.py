@@ -1,0 +1,92 @@
+"""House rules of the tests: typed worlds and short names."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME_CHARACTERS_MAX = 60
+
+LONG_NAMES_LEFT = {"adapters", "adapters_sqs", "adapters_tcp", "crash", "segmentstore"}
+"""Folders of tests in which names are not shortened yet."""
+
+UNTYPED_WORLDS_LEFT = {"adapters", "crash", "segmentstore"}
+"""Folders of tests whose worlds have no type yet."""
+
+UNTYPED_WORLDS_LEFT_IN_SUPPORT = {"cluster_members.py", "idle_segments.py", "lost_volumes.py"}
+"""What only these folders use."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _folders() -> dict[str, list[Path]]:
+    listed = subprocess.run(["git", "ls-files", "tests/*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    folders: dict[str, list[Path]] = {}
+    for line in listed.stdout.splitlines():
+        path = ROOT / line
+        if path.exists():
+            folders.setdefault(path.relative_to(ROOT / "tests").parts[0], []).append(path)
+    return folders
+
+
+FOLDERS = _folders()
+
+
+def _functions(text: str) -> Iterator[Function]:
+    return (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function))
+
+
+def long_test_names(text: str) -> list[str]:
+    """Tests whose names have more characters than allowed."""
+    names = [node.name for node in _functions(text) if node.name.startswith("test_")]
+    return [name for name in names if len(name) > NAME_CHARACTERS_MAX]
+
+
+def untyped_worlds(text: str) -> list[str]:
+    """Functions that take a world of any type."""
+    return [
+        node.name
+        for node in _functions(text)
+        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if one.arg.endswith("world")
+        and (one.annotation is None or ast.unparse(one.annotation) in ("Any", "typing.Any"))
+    ]
+
+
+def _found(check: Callable[[str], list[str]], paths: list[Path]) -> dict[str, list[str]]:
+    return {str(path.relative_to(ROOT)): names for path in paths if (names := check(path.read_text()))}
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS.keys() - LONG_NAMES_LEFT))
+def test_names_of_tests_are_short(folder: str):
+    long = {
+        str(path.relative_to(ROOT)): found for path in FOLDERS[folder] if (found := long_test_names(path.read_text()))
+    }
+    assert long == {}
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS.keys() - UNTYPED_WORLDS_LEFT))
+def test_worlds_are_typed(folder: str):
+    checked = [path for path in FOLDERS[folder] if path.name not in UNTYPED_WORLDS_LEFT_IN_SUPPORT]
+    assert _found(untyped_worlds, checked) == {}
+
+
+def test_folders_that_are_left_exist():
+    assert FOLDERS.keys() >= LONG_NAMES_LEFT | UNTYPED_WORLDS_LEFT
+
+
+def test_a_long_name_is_found():
+    name = "test_" + "x" * (NAME_CHARACTERS_MAX - len("test_"))
+    assert long_test_names(f"def {name}(): ...") == []
+    assert long_test_names(f"async def {name}y(): ...") == [f"{name}y"]
+
+
+@pytest.mark.parametrize("parameter", ["world: Any", "_world: Any", "stream_world: typing.Any", "world"])
+def test_an_untyped_world_is_found(parameter: str):
+    assert untyped_worlds(f"def test_it({parameter}): ...") == ["test_it"]
+    assert untyped_worlds("def test_it(world: World): ...") == []
