@@ -5,7 +5,6 @@ A segment id is `epoch << 32 | number`, both non-negative 31-bit integers, as in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.model.errors import InvalidRequestError
@@ -63,23 +62,3 @@ class StreamSegment:
     @property
     def epoch(self) -> int:
         return segment_epoch(self.segment_id)
-
-
-def segment_for_position(position: float, segments: Sequence[StreamSegment]) -> StreamSegment:
-    """The segment that owns `position`, for segments sorted by key range.
-
-    As in Pravega this is the first segment whose upper bound is at least the position. So ranges act as (low, high].
-
-    Raises:
-        InvalidRequestError: the position is greater than all upper bounds.
-    """
-    first, last = 0, len(segments)
-    while first < last:
-        middle = (first + last) // 2
-        if segments[middle].key_range.high < position:
-            first = middle + 1
-        else:
-            last = middle
-    if first == len(segments):
-        raise InvalidRequestError(f"no segment owns key position {position}")
-    return segments[first]

@@ -66,10 +66,6 @@ class TransactionState(StrEnum):
     def is_abort(self) -> bool:
         return self in (TransactionState.ABORTING, TransactionState.ABORTED)
 
-    @property
-    def is_completed(self) -> bool:
-        return self in (TransactionState.COMMITTED, TransactionState.ABORTED)
-
 
 @dataclass(frozen=True, slots=True)
 class WriterTime:

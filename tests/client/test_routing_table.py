@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from headrace.client.routing_table import Route, RoutingTable
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import equal_ranges
-from headrace.model.segments import KeyRange, StreamSegment, segment_for_position
+from headrace.model.segments import KeyRange
 
 
 def _route(low: float, high: float, target: str) -> Route[str]:
     return Route(KeyRange(low, high), target)
 
 
-@given(st.integers(1, 20), st.floats(0, 1, exclude_max=True))
-def test_the_same_segment_as_the_model_says(count: int, position: float) -> None:
+@given(st.integers(1, 50), st.floats(0, 1, exclude_max=True))
+def test_the_first_segment_that_reaches_a_position_owns_it(count: int, position: float) -> None:
+    """As in Pravega: ranges act as (low, high]."""
     ranges = equal_ranges(count)
     table = RoutingTable([Route(key_range, number) for number, key_range in enumerate(ranges)])
-    segments = [StreamSegment(number, key_range) for number, key_range in enumerate(ranges)]
-    assert table.target_of(position) == segment_for_position(position, segments).segment_id
+    assert table.target_of(position) == next(number for number, one in enumerate(ranges) if one.high >= position)
 
 
 def test_a_split() -> None:

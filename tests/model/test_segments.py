@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.key_ranges import equal_ranges
 from headrace.model.segments import (
     KeyRange,
     StreamSegment,
     segment_epoch,
-    segment_for_position,
     segment_id,
     segment_number,
 )
@@ -45,15 +43,3 @@ def test_touching_ranges_do_not_overlap():
     assert not KeyRange(0.0, 0.5).overlaps(KeyRange(0.5, 1.0))
     assert KeyRange(0.0, 0.5).overlaps(KeyRange(0.4, 0.6))
     assert KeyRange(0.0, 1.0).overlaps(KeyRange(0.4, 0.6))
-
-
-@given(count=st.integers(1, 50), position=st.floats(0.0, 1.0, exclude_max=True))
-def test_the_first_segment_that_reaches_a_position_owns_it(count: int, position: float):
-    segments = [StreamSegment(index, key_range) for index, key_range in enumerate(equal_ranges(count))]
-    expected = next(one for one in segments if one.key_range.high >= position)
-    assert segment_for_position(position, segments) == expected
-
-
-def test_a_position_without_a_segment_is_an_error():
-    with pytest.raises(InvalidRequestError):
-        segment_for_position(0.7, [StreamSegment(0, KeyRange(0.0, 0.5))])

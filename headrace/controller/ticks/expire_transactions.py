@@ -91,15 +91,6 @@ def transaction_ticks(
     return DueWorkTicks(store, clock, due_work, workers, note_undecodable)
 
 
-def expire_transactions(store: MetadataStore, queues: TransactionQueues, clock: Clock, bucket: int) -> bool:
-    """Run one tick; return whether more work is due.
-
-    Raises:
-        UnavailableError, ThrottledError: the store does not answer; a later tick continues.
-    """
-    return transaction_ticks(store, queues, clock).run(bucket)
-
-
 class _TransactionExpiry:
     """Processes due entries; safe for any number of threads."""
 

@@ -89,8 +89,3 @@ class IntentSweep:
         failures = failures_in_a_row(intent.failures, intent.not_before_ms, now_ms) + 1
         later = replace(intent, failures=failures, not_before_ms=now_ms + backoff_ms(failures))
         self._store.write(Replace(stored.record.key, intent_body(later), stored.record.version))
-
-
-def resend_intents(store: MetadataStore, queues: RequestQueues, clock: Clock, bucket: int, older_than_ms: int) -> int:
-    """Run one tick; return the number of messages sent. Raises as `IntentSweep.run` does."""
-    return IntentSweep(store, queues, clock, older_than_ms).run(bucket)[0]
