@@ -12,8 +12,7 @@ from collections.abc import Callable
 from headrace.model.epochs import Epoch
 from headrace.model.errors import CorruptError
 from headrace.model.key_ranges import covers_key_space_once, merged
-from headrace.model.stream_operations import STREAM_OPERATIONS, may_become, operation_in
-from headrace.model.stream_state import StreamState
+from headrace.model.stream_state import STREAM_OPERATIONS, StreamState, may_become, operation_in
 from headrace.model.streams import Stream
 
 Invariant = Callable[[Stream | None, Stream], bool]
@@ -41,13 +40,14 @@ def identity_stays(before: Stream | None, after: Stream) -> bool:
 
 
 def configuration_changes_by_updates(before: Stream | None, after: Stream) -> bool:
-    """Only an update changes the configuration, and its version then grows by one."""
+    """Only an operation that may do so changes the configuration, and its version then grows by one."""
     if before is None:
         return after.configuration_version == 0
     if after.configuration_version == before.configuration_version:
         return after.configuration == before.configuration
-    is_update = before.state is StreamState.UPDATING and after.state is StreamState.UPDATING
-    return is_update and after.configuration_version == before.configuration_version + 1
+    operation = operation_in(after.state)
+    is_allowed = before.state is after.state and operation is not None and operation.changes_configuration
+    return is_allowed and after.configuration_version == before.configuration_version + 1
 
 
 def epochs_follow(before: Stream | None, after: Stream) -> bool:

@@ -1,8 +1,17 @@
-"""The states of a stream."""
+"""The states of a stream, and the operations that run in them, with what the invariants allow each one to do.
+
+Each kind of request on a stream has one entry in `STREAM_OPERATIONS`. The transitions between the states follow from
+the entries. They are those of Pravega, with one difference. An operation that waits for a batch of commits begins when
+the batch ends, and the stream does not become ACTIVE in between.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+
+from headrace.model.requests import RequestKind
 
 
 class StreamState(StrEnum):
@@ -16,3 +25,106 @@ class StreamState(StrEnum):
     TRUNCATING = "TRUNCATING"
     SEALING = "SEALING"
     SEALED = "SEALED"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOperation:
+    """What the invariants of a stream need to know about one operation.
+
+    The stream is in `state` while the operation runs, and in `completes_in` afterwards; None if it no longer exists.
+    Only an operation that `changes_configuration` may write another configuration. `epochs_ahead` is the number of
+    epochs that the operation may record before they are active. An operation that `may_wait_for_commits` is accepted
+    while a batch of transactions is committed, and begins after the batch.
+    """
+
+    kind: RequestKind
+    state: StreamState
+    completes_in: StreamState | None
+    changes_configuration: bool
+    epochs_ahead: int
+    may_wait_for_commits: bool
+
+
+STREAM_OPERATIONS: Mapping[RequestKind, StreamOperation] = {
+    operation.kind: operation
+    for operation in (
+        StreamOperation(
+            RequestKind.CREATE_STREAM,
+            StreamState.CREATING,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=False,
+            epochs_ahead=0,
+            may_wait_for_commits=False,
+        ),
+        StreamOperation(
+            RequestKind.UPDATE_STREAM,
+            StreamState.UPDATING,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=True,
+            epochs_ahead=1,  # an update that raises the minimum splits segments
+            may_wait_for_commits=True,
+        ),
+        StreamOperation(
+            RequestKind.TRUNCATE_STREAM,
+            StreamState.TRUNCATING,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=False,
+            epochs_ahead=0,
+            may_wait_for_commits=True,
+        ),
+        StreamOperation(
+            RequestKind.SCALE_STREAM,
+            StreamState.SCALING,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=False,
+            epochs_ahead=1,
+            may_wait_for_commits=True,
+        ),
+        StreamOperation(
+            RequestKind.COMMIT_TRANSACTIONS,
+            StreamState.COMMITTING_TXN,
+            completes_in=StreamState.ACTIVE,
+            changes_configuration=False,
+            epochs_ahead=2,  # a rolling commit goes through one epoch to another
+            may_wait_for_commits=False,
+        ),
+        StreamOperation(
+            RequestKind.SEAL_STREAM,
+            StreamState.SEALING,
+            completes_in=StreamState.SEALED,
+            changes_configuration=False,
+            epochs_ahead=2,  # transactions are committed before a stream is sealed
+            may_wait_for_commits=True,
+        ),
+        StreamOperation(
+            RequestKind.DELETE_STREAM,
+            StreamState.SEALED,
+            completes_in=None,
+            changes_configuration=False,
+            epochs_ahead=0,
+            may_wait_for_commits=False,
+        ),
+    )
+}
+
+_OPERATION_OF_STATE = {operation.state: operation for operation in STREAM_OPERATIONS.values()}
+
+
+def operation_in(state: StreamState) -> StreamOperation | None:
+    """The operation that may run on a stream in this state; None for ACTIVE."""
+    return _OPERATION_OF_STATE.get(state)
+
+
+def may_become(before: StreamState, after: StreamState) -> bool:
+    """Whether a stream may change from one state to the other. It may always stay in its state."""
+    return before is after or after in _successors(before)
+
+
+def _successors(state: StreamState) -> set[StreamState]:
+    operation = operation_in(state)
+    if operation is None:
+        return {one.state for one in STREAM_OPERATIONS.values()} - {StreamState.CREATING}
+    successors = set() if operation.completes_in is None else {operation.completes_in}
+    if operation.kind is RequestKind.COMMIT_TRANSACTIONS:
+        successors |= {one.state for one in STREAM_OPERATIONS.values() if one.may_wait_for_commits}
+    return successors

@@ -14,8 +14,7 @@ from headrace.model.errors import ConflictError, CorruptError, IllegalStateError
 from headrace.model.names import scoped_stream_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
-from headrace.model.stream_operations import STREAM_OPERATIONS
-from headrace.model.stream_state import StreamState
+from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.truncation import RunningTruncation
 
 

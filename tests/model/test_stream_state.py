@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from headrace.model.requests import RequestKind, ResourceKind
-from headrace.model.stream_operations import STREAM_OPERATIONS, may_become
-from headrace.model.stream_state import StreamState
+from headrace.model.stream_state import STREAM_OPERATIONS, StreamState, may_become
 
 ALLOWED = {
     "CREATING": "ACTIVE",

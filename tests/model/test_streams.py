@@ -23,8 +23,7 @@ from headrace.model.stream_configuration import ScalingPolicy, StreamConfigurati
 from headrace.model.stream_cut_order import PlacedCut
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.stream_invariants import INVARIANTS, check_write
-from headrace.model.stream_operations import STREAM_OPERATIONS
-from headrace.model.stream_state import StreamState
+from headrace.model.stream_state import STREAM_OPERATIONS, StreamState
 from headrace.model.streams import Stream
 from headrace.model.truncation import running_truncation
 

@@ -11,7 +11,7 @@ from headrace.controller.engine import MUST_COMPLETE, Operation
 from headrace.controller.operations.registry import ALL_OPERATIONS, OPERATIONS
 from headrace.controller.operations.seal_stream import SEAL_STREAM
 from headrace.model.requests import RequestKind, ResourceKind
-from headrace.model.stream_operations import STREAM_OPERATIONS
+from headrace.model.stream_state import STREAM_OPERATIONS
 
 
 def test_every_kind_of_request_has_one_operation():
