@@ -93,14 +93,14 @@ async def member(
                     await running.store.close(10)
                     await membership.end()
                 else:
-                    world.metadata.write = gone
+                    world.metadata.write = gone  # type: ignore[method-assign]
                     openings = membership._openings._tasks.values()
                     membership.heartbeat.stop()
                     membership._settling.cancel()
                     for opening in openings:
                         opening.cancel()
     finally:
-        world.metadata.write = honest
+        world.metadata.write = honest  # type: ignore[method-assign]
 
 
 def look(world: World) -> Any:

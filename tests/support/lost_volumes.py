@@ -45,9 +45,9 @@ async def killed(world: World) -> AsyncIterator[RunningStore]:
     try:
         async with world.running(graceful=False) as running:
             yield running
-            world.metadata.write = gone
+            world.metadata.write = gone  # type: ignore[method-assign]
     finally:
-        world.metadata.write = honest
+        world.metadata.write = honest  # type: ignore[method-assign]
 
 
 async def snapshot(running: RunningStore) -> None:
