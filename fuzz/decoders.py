@@ -17,20 +17,20 @@ from crc32c import crc32c
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec import container_snapshots, data_frames, events, stream_cut_text, table_entries, time_blocks
-from headrace.codec.records import (
-    epoch_record,
-    history_record,
-    intent_record,
-    key_value_table_record,
-    listing_record,
-    reader_group_record,
-    scope_record,
-    sealed_segments_record,
-    stream_record,
-    truncation_record,
-)
+from headrace.metadata.container_claim import decode_claim
+from headrace.metadata.epoch import decode_epoch
+from headrace.metadata.epoch_history import decode_history
+from headrace.metadata.intent import decode_intent
+from headrace.metadata.key_value_table import decode_table, decode_table_tombstone
+from headrace.metadata.reader_group import decode_group
 from headrace.metadata.request_messages import parse_message
-from headrace.model import chunks, containers
+from headrace.metadata.scope import decode_guard
+from headrace.metadata.scope_listing import decode_listed_tags
+from headrace.metadata.sealed_segments import decode_sealed_segments
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer
+from headrace.metadata.stream import decode_stream, decode_tombstone
+from headrace.metadata.truncation import decode_truncation
+from headrace.model import chunks
 from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError
 from headrace.segmentstore.containers.frame_reader import FrameReader
 from headrace.segmentstore.log import journal_format
@@ -40,22 +40,22 @@ from headrace.wire.commands import LAYOUTS
 _TYPES: Final = sorted(kind.TYPE for kind in LAYOUTS)
 _SALT: Final = 0x0102030405060708
 _RECORDS: Final[list[Callable[[Mapping[str, Any]], object]]] = [
-    epoch_record.epoch_of_body,
-    history_record.history_of_body,
-    intent_record.intent_of_body,
-    key_value_table_record.next_number_of_table_tombstone,
-    key_value_table_record.table_of_body,
-    reader_group_record.group_of_body,
-    listing_record.tags_of_body,
-    scope_record.guard_of_body,
-    sealed_segments_record.sealed_segments_of_body,
-    stream_record.stream_of_body,
-    stream_record.next_number_of_tombstone,
-    truncation_record.truncation_of_body,
+    decode_epoch,
+    decode_history,
+    decode_intent,
+    decode_table_tombstone,
+    decode_table,
+    decode_group,
+    decode_listed_tags,
+    decode_guard,
+    decode_sealed_segments,
+    decode_stream,
+    decode_tombstone,
+    decode_truncation,
     parse_message,
     lambda body: chunks.chunk_run(chunks.chunk_sort(7), body),
-    containers.container_claim,
-    containers.snapshot_pointer,
+    decode_claim,
+    decode_snapshot_pointer,
     lambda body: chunks.run_link(chunks.chunk_sort(7), body),
 ]
 

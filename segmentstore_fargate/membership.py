@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredMap
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState
+from headrace.metadata.container_map import StoredMap
 from headrace.model.cluster import (
     ContainerAction,
     ContainerMap,

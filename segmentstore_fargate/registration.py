@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_lease, check_snapshot
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState, check_snapshot
+from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.store_lease import check_lease
 from headrace.model.cluster import may_be_taken_over
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, Write, WriteConflictError
 

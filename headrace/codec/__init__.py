@@ -1,1 +1,1 @@
-"""Bytes to values and back, pure: the wire protocol, event framing, stored records and text forms."""
+"""Bytes to values and back, pure: the wire protocol, event framing, snapshots and text forms."""

@@ -1,6 +1,6 @@
 """A container's metadata as bytes: a header line and one line of JSON per segment, cut into parts for the log.
 
-Evicted segments are not in it: each has a record of its own (`codec/records/segment_record.py`).
+Evicted segments are not in it: each has a record of its own (`metadata/evicted_segment.py`).
 
 Attribute ids travel as hex text and values as JSON integers, which Python reads back exactly.
 """

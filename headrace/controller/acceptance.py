@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.codec.records.intent_record import Intent
+from headrace.metadata.intent import Intent
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.request_messages import send_intent

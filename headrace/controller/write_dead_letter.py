@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from headrace.codec.records.intent_record import intent_of_body
 from headrace.controller.operations.registry import undo_request
-from headrace.metadata import keys
-from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, put_letter
+from headrace.metadata.dead_letter import DeadLetterRecords, StoredLetter, put_letter
+from headrace.metadata.intent import decode_intent, intent_key
 from headrace.metadata.optimistic_retry import ATTEMPTS_PER_MESSAGE_MAX, repeat_on_conflict
 from headrace.metadata.request_messages import parse_message
-from headrace.metadata.transaction_keys import open_key
+from headrace.metadata.transaction import open_key
 from headrace.metadata.transaction_messages import ABORT, COMMIT
 from headrace.metadata.transaction_messages import parse_message as parse_transaction_message
 from headrace.model.dead_letters import Cause, DeadLetter, DeadLetterStatus, Delivery, new_letter
@@ -68,7 +67,7 @@ def _write_request_letter(
     try:
         undo = undo_request(store, scope, name, request)
     except (IllegalStateError, NotFoundError):
-        return _write_stuck_letter(store, known, letter, keys.intent_key(scope, name, request.kind.resource), request)
+        return _write_stuck_letter(store, known, letter, intent_key(scope, name, request.kind.resource), request)
     undone = replace(letter, status=DeadLetterStatus.UNDONE, parameters=undo.parameters)
     undo.write(*put_letter(known, undone))
     return undone
@@ -79,7 +78,7 @@ def _write_stuck_letter(
 ) -> DeadLetter | None:
     """The letter of a request that must complete; None if it is complete, and its intent at `place` was deleted."""
     intent = store.get(place)
-    if intent is None or intent_of_body(intent.body).request != request:
+    if intent is None or decode_intent(intent.body).request != request:
         return None
     stuck = _stuck(letter, place)
     store.write(Check(place, intent.version), *put_letter(known, stuck))

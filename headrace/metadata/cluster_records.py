@@ -5,54 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.codec.records.container_map_record import CONTAINER_MAP_SORT, container_map_body, container_map_of_body
-from headrace.codec.records.store_lease_record import (
+from headrace.metadata.container_claim import claim_sort, decode_claim
+from headrace.metadata.container_map import (
+    MAP_KEY,
+    StoredMap,
+    stored_map,
+)
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.metadata.store_lease import (
     STORES_FIRST,
     STORES_LAST,
-    store_lease_body,
-    store_lease_of_body,
-    store_lease_sort,
+    StoredLease,
+    decode_store_lease,
+    lease_key,
 )
-from headrace.model.cluster import STORES_MAX, ContainerHold, ContainerMap, StoreLease
-from headrace.model.containers import (
-    CLUSTER_PARTITION,
-    ContainerClaim,
-    SnapshotPointer,
-    claim_sort,
-    container_claim,
-    snapshot_pointer,
-    snapshot_sort,
-)
+from headrace.model.cluster import STORES_MAX, ContainerHold
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
 from headrace.model.errors import IllegalStateError
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     Check,
-    Create,
-    Delete,
     Key,
     MetadataStore,
     Record,
-    Replace,
     Write,
 )
-
-MAP_KEY = Key(CLUSTER_PARTITION, CONTAINER_MAP_SORT)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLease:
-    """A lease as it was read, and the version of its record."""
-
-    lease: StoreLease
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMap:
-    """The container map as it was read; `version` is None while there is no record of it."""
-
-    map: ContainerMap
-    version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +65,12 @@ class ClusterRecords:
             raise IllegalStateError(
                 f"the cluster has more than {STORES_MAX} segment store processes: run fewer and larger ones"
             )
-        return [StoredLease(store_lease_of_body(record.body), record.version) for record in page.records]
+        return [StoredLease(decode_store_lease(record.body), record.version) for record in page.records]
 
     def lease(self, store_id: str) -> StoredLease | None:
         """One read."""
         record = self.store.get(lease_key(store_id))
-        return None if record is None else StoredLease(store_lease_of_body(record.body), record.version)
+        return None if record is None else StoredLease(decode_store_lease(record.body), record.version)
 
     def container_map(self) -> StoredMap:
         """One read."""
@@ -120,41 +97,9 @@ class ClusterRecords:
         return found
 
 
-def stored_map(record: Record | None) -> StoredMap:
-    """The map in its record; an empty one without."""
-    if record is None:
-        return StoredMap(ContainerMap(), None)
-    return StoredMap(container_map_of_body(record.body), record.version)
-
-
-def lease_key(store_id: str) -> Key:
-    return Key(CLUSTER_PARTITION, store_lease_sort(store_id))
-
-
-def write_lease(lease: StoreLease, version: int | None) -> Write:
-    """The write that replaces the lease of this version, or creates the first lease if `version` is None."""
-    key, body = lease_key(lease.store_id), store_lease_body(lease)
-    return Create(key, body) if version is None else Replace(key, body, version)
-
-
-def delete_lease(stored: StoredLease) -> Write:
-    return Delete(lease_key(stored.lease.store_id), stored.version)
-
-
-def check_lease(store_id: str, stored: StoredLease | None) -> Write:
-    """A check that the lease of a store is still the one that was read, or still does not exist."""
-    return Check(lease_key(store_id), None if stored is None else stored.version)
-
-
 def check_snapshot(state: ContainerState) -> Write:
     """A check that the snapshot pointer of a container is still the one that was read, or still does not exist."""
     return Check(Key(CLUSTER_PARTITION, snapshot_sort(state.container)), state.pointer_version)
-
-
-def write_map(container_map: ContainerMap, version: int | None) -> Write:
-    """The write that replaces the map of this version, or creates the first map if `version` is None."""
-    body = container_map_body(container_map)
-    return Create(MAP_KEY, body) if version is None else Replace(MAP_KEY, body, version)
 
 
 def _state(container: int, claim_record: Record | None, pointer_record: Record | None) -> ContainerState:
@@ -163,11 +108,11 @@ def _state(container: int, claim_record: Record | None, pointer_record: Record |
     After a clean shutdown no store's log is needed, because the newest snapshot has everything that the log has. This
     stays true for later claims of the container, until a store is about to serve it.
     """
-    pointer = None if pointer_record is None else snapshot_pointer(pointer_record.body)
+    pointer = None if pointer_record is None else decode_snapshot_pointer(pointer_record.body)
     version = None if pointer_record is None else pointer_record.version
     if claim_record is None:
         return ContainerState(container, None, None, pointer, None, version)
-    claim = container_claim(claim_record.body)
+    claim = decode_claim(claim_record.body)
     clean = pointer is not None and pointer.clean and (claim.from_clean or pointer.epoch == claim_record.version)
     hold = None if clean else ContainerHold(claim.store_id, claim_record.version)
     return ContainerState(container, claim, claim_record.version, pointer, hold, version)

@@ -1,4 +1,4 @@
-"""Settings that are chosen once for a deployment. The first process that uses a setting records its value.
+"""Settings that are chosen once for a deployment: one record each. The first process that uses a setting records it.
 
 A process with another number of containers would look for segments in the wrong container. With another number of
 buckets it would look for due work in the wrong partition. So a process with another value refuses to work.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
-from headrace.codec.records.fixed_setting_record import (
-    fixed_setting_body,
-    fixed_setting_of_body,
-    fixed_setting_sort,
-)
+from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import IllegalStateError
-from headrace.ports.metadata_store import Create, Key, MetadataStore, WriteConflictError
+from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, WriteConflictError
 
 SETTING_CHANGED = "setting_changed"
 
@@ -26,6 +23,18 @@ class FixedSetting(StrEnum):
 
     CONTAINERS = "containers"
     BUCKETS = "buckets"
+
+
+def fixed_setting_sort(name: str) -> str:
+    return f"setting/{name}"
+
+
+def fixed_setting_body(value: int) -> dict[str, Any]:
+    return versioned(value=value)
+
+
+def decode_fixed_setting(body: Body) -> int:
+    return decoded("setting", body, lambda fields: int(fields["value"]))
 
 
 def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int) -> None:
@@ -43,7 +52,7 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
         except WriteConflictError:
             record = store.get(key)  # another process wrote the record first
     if record is not None:
-        _check_value(setting, value, fixed_setting_of_body(record.body))
+        _check_value(setting, value, decode_fixed_setting(record.body))
 
 
 class FixedSettingsReader:
@@ -65,7 +74,7 @@ class FixedSettingsReader:
         records = self._store.get_many([_key(setting) for setting in self._settings])
         for (setting, value), record in zip(self._settings.items(), records, strict=True):
             if record is not None:
-                _check_value(setting, value, fixed_setting_of_body(record.body))
+                _check_value(setting, value, decode_fixed_setting(record.body))
         self._is_settled = None not in records
 
 

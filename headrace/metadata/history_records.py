@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
-from headrace.codec.records.history_record import HISTORY_FIRST, history_body, history_of_body, history_sort
-from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_of_body, shard_of_segment
-from headrace.codec.records.stream_record import EpochReference
-from headrace.codec.records.stream_tags_record import TagsReference, stream_tags_of_body
-from headrace.metadata import keys
 from headrace.metadata.bounded_cache import BoundedCache
+from headrace.metadata.epoch import decode_epoch, epoch_body, epoch_key
+from headrace.metadata.epoch_history import HISTORY_FIRST, decode_history, history_body, history_key, history_sort
+from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.sealed_segments import (
+    SealedSegment,
+    decode_sealed_segments,
+    sealed_segments_key,
+    shard_of_segment,
+)
+from headrace.metadata.stream import EpochReference
+from headrace.metadata.stream_tags import TagsReference, decode_stream_tags, stream_tags_key
 from headrace.model.epochs import Epoch
 from headrace.model.errors import NotFoundError
 from headrace.model.names import scoped_stream_name
@@ -53,8 +58,8 @@ class HistoryRecords:
         known = self._epochs.get(place)
         if known is not None and reference.is_of(known):
             return known
-        record = self._store.get(keys.epoch_key(reference.scope, reference.stream, reference.number))
-        epoch = epoch_of_body(record.body) if record else None
+        record = self._store.get(epoch_key(reference.scope, reference.stream, reference.number))
+        epoch = decode_epoch(record.body) if record else None
         if epoch is None or not reference.is_of(epoch):
             return None
         self._epochs.put(place, epoch)
@@ -65,11 +70,11 @@ class HistoryRecords:
         known = self._tags.get(reference)
         if known is not None:
             return known
-        key = keys.stream_tags_key(reference.scope, reference.stream, reference.first_segment_number, reference.version)
+        key = stream_tags_key(reference.scope, reference.stream, reference.first_segment_number, reference.version)
         record = self._store.get(key)
         if record is None:
             return None
-        tags = stream_tags_of_body(record.body)
+        tags = decode_stream_tags(record.body)
         self._tags.put(reference, tags)
         return tags
 
@@ -94,7 +99,7 @@ class HistoryRecords:
         if time_ms >= stream.epoch.creation_time_ms:
             return stream.epoch
         page = self._store.query(
-            keys.stream_partition(stream.scope, stream.name),
+            stream_partition(stream.scope, stream.name),
             first=HISTORY_FIRST,
             last=history_sort(max(time_ms, stream.creation_time_ms)),
             limit=1,
@@ -102,7 +107,7 @@ class HistoryRecords:
         )
         if not page.records:
             raise NotFoundError(f"stream {stream.scoped_name} is being deleted: its history is gone")
-        return self.epoch(stream, history_of_body(page.records[0].body))
+        return self.epoch(stream, decode_history(page.records[0].body))
 
     def sealed_segments(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
         """The sealed segments among these, by id. Segments without a record of their sealing are left out."""
@@ -123,9 +128,9 @@ class HistoryRecords:
         for start in range(0, len(shards), RECORDS_PER_READ):
             batch = shards[start : start + RECORDS_PER_READ]
             for record in self._store.get_many(
-                [keys.sealed_segments_key(stream.scope, stream.name, shard) for shard in batch]
+                [sealed_segments_key(stream.scope, stream.name, shard) for shard in batch]
             ):
-                for identifier, sealed in sealed_segments_of_body(record.body).items() if record else ():
+                for identifier, sealed in decode_sealed_segments(record.body).items() if record else ():
                     self._sealed.put((_incarnation(stream), identifier), sealed)
                     if identifier in wanted:
                         found[identifier] = sealed
@@ -138,12 +143,12 @@ class HistoryRecords:
             found[stream.epoch.number] = stream.epoch
         missing = [number for number, known in found.items() if known is None]
         records = (
-            self._store.get_many([keys.epoch_key(stream.scope, stream.name, number) for number in missing])
+            self._store.get_many([epoch_key(stream.scope, stream.name, number) for number in missing])
             if missing
             else []
         )
         for number, record in zip(missing, records, strict=True):
-            epoch = epoch_of_body(record.body) if record else None
+            epoch = decode_epoch(record.body) if record else None
             if epoch is None or _is_of_later_incarnation(stream, epoch):
                 raise NotFoundError(
                     f"stream {stream.scoped_name} has no epoch {number}",
@@ -157,8 +162,8 @@ class HistoryRecords:
 def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:
     """The writes that record an epoch: the epoch itself, and its entry in the index by time."""
     return (
-        Create(keys.epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
-        Create(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
+        Create(epoch_key(stream.scope, stream.name, epoch.number), epoch_body(epoch)),
+        Create(history_key(stream.scope, stream.name, epoch.creation_time_ms), history_body(epoch.number)),
     )
 
 

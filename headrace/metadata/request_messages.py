@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.codec.records.intent_record import Intent, intent_sort, request_fields, request_of_fields
+from headrace.metadata.intent import Intent, decode_request, intent_sort, request_fields
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
@@ -46,7 +46,7 @@ def parse_message(body: Mapping[str, Any]) -> tuple[str, str, PendingRequest]:
     expected = request_fields("", "", PendingRequest(kind, ""))
     if body.keys() != expected.keys():
         raise InvalidRequestError(f"a message of a {kind} request holds exactly the texts {', '.join(expected)}")
-    scope, name, request = request_of_fields(body)
+    scope, name, request = decode_request(body)
     if len(request.request_id) > _REQUEST_ID_CHARACTERS_MAX:
         raise InvalidRequestError(f"a request id has at most {_REQUEST_ID_CHARACTERS_MAX} characters")
     check_known_name("scope", scope)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
-from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.retention import Counting, Cuts, Decision, Measures, RetentionCase, RetentionCut, decide

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 
-from headrace.codec.records.retention_record import (
+from headrace.metadata.retention_cut import decode_retention_cut, retention_cut_key
+from headrace.metadata.retention_due import (
     DueStream,
-    retention_body,
-    retention_cut_body,
-    retention_cut_of_body,
     retention_due_body,
+    retention_due_key,
     retention_due_last,
     retention_due_partition,
-    retention_of_body,
 )
-from headrace.codec.records.truncation_record import truncation_of_body
-from headrace.metadata import keys
+from headrace.metadata.retention_state import (
+    StoredRetention,
+    retention_body,
+    retention_key,
+    stored_retention,
+)
 from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.truncation import decode_truncation, truncation_key
 from headrace.model.errors import ConflictError
 from headrace.model.retention import RetentionCut, RetentionState
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Page, Record, Replace, Write
+from headrace.ports.metadata_store import Create, Delete, Key, MetadataStore, Page, Replace, Write
 
 DUE_AT_ONCE_MS = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRetention:
-    """A retention state as it was read, and the version of its record."""
-
-    state: RetentionState
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +75,12 @@ class RetentionRecords:
     def load(self, scope: str, stream: str, first_segment_number: int) -> RetainedStream | None:
         """The incarnation of a stream with this first segment number, or None if it was deleted; one batch read."""
         stored, (truncation, retention) = self._streams.find_with(
-            scope, stream, keys.truncation_key(scope, stream), keys.retention_key(scope, stream, first_segment_number)
+            scope, stream, truncation_key(scope, stream), retention_key(scope, stream, first_segment_number)
         )
         if stored is None or stored.stream.first_segment_number != first_segment_number:
             return None
         return RetainedStream(
-            stored, truncation_of_body(truncation.body) if truncation else None, _stored_retention(retention)
+            stored, decode_truncation(truncation.body) if truncation else None, stored_retention(retention)
         )
 
     def cut(self, stream: Stream, cut: RetentionCut) -> Truncation:
@@ -95,12 +89,10 @@ class RetentionRecords:
         Raises:
             ConflictError: the set has changed since it was read.
         """
-        record = self._store.get(
-            keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
-        )
+        record = self._store.get(retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms))
         if record is None:
             raise ConflictError(f"the retention set of {stream.scoped_name} has changed: read it again")
-        return retention_cut_of_body(record.body)
+        return decode_retention_cut(record.body)
 
     def replace(self, stream: Stream, before: StoredRetention, after: RetentionState, *others: Write) -> None:
         """Write the state, its index entry and `others` in one transaction.
@@ -120,23 +112,6 @@ class RetentionRecords:
         self._store.write(Delete(due.key, None))
 
 
-def check_retention(stream: Stream, retention: StoredRetention) -> Check:
-    """A check that the state has not changed and no subscriber was registered since it was read."""
-    return Check(keys.retention_key(stream.scope, stream.name, stream.first_segment_number), retention.version)
-
-
-def create_cut(stream: Stream, cut: RetentionCut, place: Truncation) -> Create:
-    key = keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
-    return Create(key, retention_cut_body(place))
-
-
-def delete_cuts(stream: Stream, cuts: Sequence[RetentionCut]) -> list[Write]:
-    return [
-        Delete(keys.retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms), None)
-        for cut in cuts
-    ]
-
-
 def retention_writes_of_creation(stream: Stream) -> list[Write]:
     """The writes for retention in the transaction that creates a stream."""
     if stream.configuration.retention is None:
@@ -151,7 +126,7 @@ def retention_writes_of_update(store: MetadataStore, stream: Stream, after: Stre
     """
     if stream.configuration.retention == after.retention:
         return []
-    found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    found = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
     due_ms = None if after.retention is None else DUE_AT_ONCE_MS
     if found is None:
         return writes_of_state(stream, None, RetentionState(due_ms, stream.creation_time_ms))
@@ -160,7 +135,7 @@ def retention_writes_of_update(store: MetadataStore, stream: Stream, after: Stre
 
 def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]:
     """The writes that remove a stream from the index for good; one read."""
-    found = _stored_retention(store.get(keys.retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    found = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
     if found is None or found.state.due_ms is None:
         return []
     return writes_of_state(stream, found, dataclass_replace(found.state, due_ms=None))
@@ -170,22 +145,18 @@ def writes_of_state(
     stream: Stream, before: StoredRetention | None, after: RetentionState, failures: int = 0
 ) -> list[Write]:
     """The writes of the state, and of its index entry if the due time changes."""
-    key = keys.retention_key(stream.scope, stream.name, stream.first_segment_number)
+    key = retention_key(stream.scope, stream.name, stream.first_segment_number)
     body = retention_body(after)
     writes: list[Write] = [Create(key, body) if before is None else Replace(key, body, before.version)]
     due_before_ms = before.state.due_ms if before else None
     if due_before_ms != after.due_ms:
         if due_before_ms is not None:
-            writes.append(Delete(keys.retention_due_key(_due(stream, due_before_ms)), None))
+            writes.append(Delete(retention_due_key(_due(stream, due_before_ms)), None))
         if after.due_ms is not None:
             due = _due(stream, after.due_ms, failures)
-            writes.append(Create(keys.retention_due_key(due), retention_due_body(due)))
+            writes.append(Create(retention_due_key(due), retention_due_body(due)))
     return writes
 
 
 def _due(stream: Stream, due_ms: int, failures: int = 0) -> DueStream:
     return DueStream(due_ms, stream.scope, stream.name, stream.first_segment_number, failures)
-
-
-def _stored_retention(record: Record | None) -> StoredRetention | None:
-    return StoredRetention(retention_of_body(record.body), record.version) if record else None

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.codec.records.listing_record import listing_body, tag_body
-from headrace.metadata import keys
+from headrace.metadata.scope_listing import listing_body, listing_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.tag_index import tag_body, tag_key
+from headrace.metadata.watermark_schedule import watermark_schedule_key
 from headrace.model.errors import ConflictError, CorruptError
 from headrace.model.stream_configuration import StreamConfiguration
 from headrace.model.streams import Stream
@@ -29,7 +30,7 @@ def writes_of_creation(stream: Stream) -> list[Write]:
     """The writes for the indexes in the transaction that creates a stream."""
     from headrace.metadata.retention_records import retention_writes_of_creation
 
-    listed = Create(keys.listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))
+    listed = Create(listing_key(stream.scope, stream.name), listing_body(stream.configuration.tags))
     return [listed, *retention_writes_of_creation(stream)]
 
 
@@ -40,7 +41,7 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
     """
     from headrace.metadata.retention_records import retention_writes_of_update
 
-    key = keys.listing_key(stream.scope, stream.name)
+    key = listing_key(stream.scope, stream.name)
     listed = records.store.get(key)
     if listed is None:
         found = records.find(stream.scope, stream.name)
@@ -54,8 +55,8 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
 def writes_of_deletion(stream: Stream) -> list[Write]:
     """The writes for the indexes in the transaction that completes the deletion of a stream."""
     return [
-        Delete(keys.listing_key(stream.scope, stream.name), None),
-        Delete(keys.watermark_schedule_key(stream.scope, stream.name), None),
+        Delete(listing_key(stream.scope, stream.name), None),
+        Delete(watermark_schedule_key(stream.scope, stream.name), None),
     ]
 
 
@@ -88,4 +89,4 @@ def unindex_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[st
 
 
 def _tag_keys(stream: Stream, tags: Sequence[str]) -> list[Key]:
-    return [keys.tag_key(stream.scope, stream.name, tag) for tag in tags]
+    return [tag_key(stream.scope, stream.name, tag) for tag in tags]

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.codec.records.configuration_update_record import (
-    configuration_update_body,
-    configuration_update_of_body,
+from headrace.metadata.configuration_update import find_configuration_update
+from headrace.metadata.epoch import epoch_key
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write
+from headrace.metadata.running_truncation import (
+    find_running_truncation,
+    read_running_truncation,
+    running_truncation_key,
 )
-from headrace.codec.records.epoch_record import epoch_body, epoch_of_body
-from headrace.codec.records.intent_record import Intent
-from headrace.codec.records.stream_record import (
+from headrace.metadata.stream import (
+    current_key,
+    decode_stream,
     epoch_reference,
     is_tombstone,
+    no_such_stream,
     stream_body,
-    stream_of_body,
     tags_reference,
     tombstone_body,
 )
-from headrace.codec.records.stream_tags_record import fit_in_current, stream_tags_body
-from headrace.codec.records.truncation_record import (
-    running_truncation_body,
-    running_truncation_of_body,
-    truncation_of_body,
-)
-from headrace.metadata import keys
-from headrace.metadata.history_records import HistoryRecords
-from headrace.metadata.intents import create_intent_write, delete_intent_write
+from headrace.metadata.stream_tags import fit_in_current, stream_tags_body, stream_tags_key
+from headrace.metadata.transition import find_transition
+from headrace.metadata.truncation import read_truncation, truncation_key
 from headrace.model.configuration_updates import ConfigurationUpdate
 from headrace.model.epochs import Epoch
-from headrace.model.errors import CorruptError, NotFoundError
+from headrace.model.errors import CorruptError
 from headrace.model.requests import ResourceKind
 from headrace.model.stream_invariants import check_write
 from headrace.model.streams import Stream
 from headrace.model.truncation import RunningTruncation, Truncation
-from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
+from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +55,13 @@ class StoredStream:
 
         The transaction of these writes takes effect only if no record has changed since it was read.
         """
-        return [Check(keys.current_key(self.stream.scope, self.stream.name), self.version), *self.with_checks(*others)]
+        return [Check(current_key(self.stream.scope, self.stream.name), self.version), *self.with_checks(*others)]
 
     def with_checks(self, *others: Write) -> list[Write]:
         """`others`, with a check of each record that was read with the stream and that they do not write."""
         written = {write.key for write in others}
         return [*others, *(check for check in self.read_with if check.key not in written)]
 
-
-_VERSIONS_OF_SEGMENT_NUMBER = 1 << 32
-"""Versions that a record can have in an incarnation, which begins at a segment number of its own: one a second for 136
-years."""
 
 _READS_OF_CURRENT_MAX = 5
 """How often a current record is read again because an epoch or tags that it names were not found.
@@ -89,7 +84,7 @@ class StreamRecords:
 
     def find(self, scope: str, stream: str) -> StoredStream | None:
         """One read; None if there is no such stream."""
-        return self.stored(self.store.get(keys.current_key(scope, stream)))
+        return self.stored(self.store.get(current_key(scope, stream)))
 
     def stored(self, record: Record | None) -> StoredStream | None:
         """The stream in a current record; None if there is no record or a tombstone.
@@ -108,7 +103,7 @@ class StreamRecords:
             # The stream was deleted or got other tags since its record was read, or the record is corrupt: read the
             # newest record.
             record = self.store.get(record.key)
-        stream = stream_of_body(record.body, epoch, tags) if record else None
+        stream = decode_stream(record.body, epoch, tags) if record else None
         tags_version = named_tags.version if named_tags else None
         return StoredStream(stream, record.version, tags_version=tags_version) if record and stream else None
 
@@ -121,29 +116,25 @@ class StreamRecords:
 
     def get_with_truncation(self, scope: str, stream: str) -> tuple[StoredStream, Truncation | None]:
         """One batch read; raises NotFoundError if there is no such stream."""
-        stored, (truncation,) = self.find_with(scope, stream, keys.truncation_key(scope, stream))
+        stored, (truncation,) = self.find_with(scope, stream, truncation_key(scope, stream))
         if stored is None:
             raise no_such_stream(scope, stream)
-        return stored, truncation_of_body(truncation.body) if truncation else None
+        return stored, read_truncation(truncation)
 
     def get_with_truncations(
         self, scope: str, stream: str
     ) -> tuple[StoredStream, Truncation | None, RunningTruncation | None]:
         """The stream, its head, and its running truncation; one batch read. Raises NotFoundError."""
         stored, (truncation, running) = self.find_with(
-            scope, stream, keys.truncation_key(scope, stream), keys.running_truncation_key(scope, stream)
+            scope, stream, truncation_key(scope, stream), running_truncation_key(scope, stream)
         )
         if stored is None:
             raise no_such_stream(scope, stream)
-        return (
-            stored,
-            truncation_of_body(truncation.body) if truncation else None,
-            running_truncation_of_body(running.body) if running else None,
-        )
+        return stored, read_truncation(truncation), read_running_truncation(running)
 
     def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
         """The stream and the records at other keys; one batch read. The `StoredStream` has the versions of all."""
-        current, *found = self.store.get_many([keys.current_key(scope, stream), *others])
+        current, *found = self.store.get_many([current_key(scope, stream), *others])
         stored = self.stored(current)
         if stored is None:
             return None, found
@@ -152,18 +143,15 @@ class StreamRecords:
 
     def transition(self, stream: Stream) -> Epoch | None:
         """The epoch that a running scale leads to; one read."""
-        record = self.store.get(keys.transition_key(stream.scope, stream.name))
-        return epoch_of_body(record.body) if record else None
+        return find_transition(self.store, stream)
 
     def configuration_update(self, stream: Stream) -> ConfigurationUpdate | None:
         """The running update of the configuration; one read."""
-        record = self.store.get(keys.configuration_update_key(stream.scope, stream.name))
-        return configuration_update_of_body(record.body) if record else None
+        return find_configuration_update(self.store, stream)
 
     def running_truncation(self, stream: Stream) -> tuple[RunningTruncation, int] | None:
         """The running truncation and the version of its record; one read."""
-        record = self.store.get(keys.running_truncation_key(stream.scope, stream.name))
-        return (running_truncation_of_body(record.body), record.version) if record else None
+        return find_running_truncation(self.store, stream)
 
     def replace(self, stored: StoredStream, after: Stream, *others: Write) -> StoredStream:
         """Write the current record and `others` in one transaction, if no record has changed since it was read.
@@ -176,7 +164,7 @@ class StreamRecords:
             CorruptError: the write would break an invariant; nothing was written.
         """
         check_write(stored.stream, after)
-        key = keys.current_key(after.scope, after.name)
+        key = current_key(after.scope, after.name)
         tags_version, tags_writes = _tags_after(stored, after)
         body = stream_body(after, tags_version)
         self.store.write(Replace(key, body, stored.version), *tags_writes, *stored.with_checks(*others))
@@ -188,11 +176,6 @@ class StreamRecords:
         self.store.write(*stored.unchanged(*writes))
 
 
-def is_stream(record: Record | None) -> bool:
-    """Whether a current record exists and is not a tombstone."""
-    return record is not None and not is_tombstone(record.body)
-
-
 def create_current(stream: Stream, tombstone: Record | None) -> list[Write]:
     """The writes of a new stream. They replace the tombstone of a deleted stream of this name, if there is one.
 
@@ -201,7 +184,7 @@ def create_current(stream: Stream, tombstone: Record | None) -> list[Write]:
     """
     check_write(None, stream)
     tags_version, tags_writes = _tags_in_place(stream)
-    key, body = keys.current_key(stream.scope, stream.name), stream_body(stream, tags_version)
+    key, body = current_key(stream.scope, stream.name), stream_body(stream, tags_version)
     current = Create(key, body) if tombstone is None else Replace(key, body, tombstone.version)
     return [current, *tags_writes]
 
@@ -217,7 +200,7 @@ def replace_with_tombstone(stored: StoredStream) -> list[Write]:
         raise CorruptError(
             f"refusing to remove stream {stream.scoped_name}: it is {stream.state} and not being deleted"
         )
-    current = keys.current_key(stream.scope, stream.name)
+    current = current_key(stream.scope, stream.name)
     tombstone = Replace(current, tombstone_body(stream.epoch.next_segment_number), stored.version)
     return [tombstone, *(Delete(key, None) for key in keys_named_in_current(stored))]
 
@@ -226,7 +209,7 @@ def keys_named_in_current(stored: StoredStream) -> list[Key]:
     """The records of the active epoch and the long tags, which a reader of the current record needs."""
     stream = stored.stream
     tags = [] if stored.tags_version is None else [_tags_key(stream, stored.tags_version)]
-    return [keys.epoch_key(stream.scope, stream.name, stream.epoch.number), *tags]
+    return [epoch_key(stream.scope, stream.name, stream.epoch.number), *tags]
 
 
 def _tags_after(stored: StoredStream, after: Stream) -> tuple[int | None, list[Write]]:
@@ -248,31 +231,7 @@ def _tags_in_place(stream: Stream) -> tuple[int | None, list[Write]]:
 
 
 def _tags_key(stream: Stream, version: int) -> Key:
-    return keys.stream_tags_key(stream.scope, stream.name, stream.first_segment_number, version)
-
-
-def create_in_incarnation(stream: Stream, key: Key, body: Body) -> Create:
-    """The write of a record that goes with the stream, and that the next stream of the name may have again.
-
-    Its versions are above all of a former incarnation, so that what was read in one is not written in another.
-    """
-    return Create(key, body, stream.first_segment_number * _VERSIONS_OF_SEGMENT_NUMBER)
-
-
-def create_transition(stream: Stream, epoch: Epoch) -> Create:
-    return Create(keys.transition_key(stream.scope, stream.name), epoch_body(epoch))
-
-
-def create_configuration_update(stream: Stream, update: ConfigurationUpdate) -> Create:
-    return Create(keys.configuration_update_key(stream.scope, stream.name), configuration_update_body(update))
-
-
-def create_running_truncation(stream: Stream, running: RunningTruncation) -> Create:
-    return Create(keys.running_truncation_key(stream.scope, stream.name), running_truncation_body(running))
-
-
-def replace_running_truncation(stream: Stream, running: RunningTruncation, version: int) -> Replace:
-    return Replace(keys.running_truncation_key(stream.scope, stream.name), running_truncation_body(running), version)
+    return stream_tags_key(stream.scope, stream.name, stream.first_segment_number, version)
 
 
 def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
@@ -286,7 +245,3 @@ def create_intent(stream: Stream, now_ms: int) -> tuple[Create, Intent]:
 def delete_intent(stream: Stream) -> Delete:
     """Unconditional: its transaction also writes the current record, whose version is checked."""
     return delete_intent_write(ResourceKind.STREAM, stream.scope, stream.name)
-
-
-def no_such_stream(scope: str, stream: str) -> NotFoundError:
-    return NotFoundError(f"there is no stream {scope}/{stream}", details={"scope": scope, "stream": stream})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.subscriber_records import SubscriberRecords, subscribe_writes, unsubscribe_writes
+from headrace.metadata.subscriber import SubscriberRecords, subscribe_writes, unsubscribe_writes
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.reader_groups import GroupStream
 from headrace.model.segments import StreamSegment, segment_epoch

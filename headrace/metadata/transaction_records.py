@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from headrace.codec.records.commit_order_record import (
+from headrace.metadata.commit_order import (
     ORDER_FIRST,
     ORDER_LAST,
     WaitingMark,
-    number_of_order_sort,
+    decode_order,
     order_body,
-    order_of_body,
+    order_key,
+    order_number,
 )
-from headrace.codec.records.commit_run_record import commit_run_body, commit_run_of_body
-from headrace.codec.records.commit_set_record import commit_set_body, commit_set_of_body
-from headrace.codec.records.completed_transaction_record import (
+from headrace.metadata.commit_run import commit_run_key, decode_commit_run
+from headrace.metadata.commit_set import commit_set_key, decode_commit_set
+from headrace.metadata.completed_transaction import (
     COMPLETED_FIRST,
     COMPLETED_LAST,
     completed_body,
-    completed_of_body,
+    completed_key,
+    decode_completed,
 )
-from headrace.codec.records.transaction_due_record import DueEntry, due_body
-from headrace.codec.records.transaction_record import (
+from headrace.metadata.record_layout import transactions_partition
+from headrace.metadata.stream import current_key
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.transaction import (
     OPEN_FIRST,
     OPEN_LAST,
+    StoredTransaction,
+    decode_transaction,
+    done_key,
+    open_key,
     open_sort,
+    replace_open,
+    stored_transaction,
     transaction_body,
-    transaction_of_body,
 )
-from headrace.metadata import keys, transaction_keys
-from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import CorruptError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.streams import Stream
-from headrace.model.transactions import CommitRun, CommitSet, Transaction, TransactionState
+from headrace.model.transactions import CommitRun, Transaction, TransactionState
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
     Check,
@@ -51,14 +57,6 @@ from headrace.ports.metadata_store import (
 
 WRITES_PER_MARK = 2
 WRITES_PER_COMPLETION = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTransaction:
-    """A transaction as it was read, and the version of its record."""
-
-    transaction: Transaction
-    version: int
 
 
 class TransactionRecords:
@@ -79,12 +77,13 @@ class TransactionRecords:
 
         A batch read is not a snapshot: a transaction that is completed meanwhile may be found neither open nor done.
         """
-        wanted = [transaction_keys.open_key(scope, stream, one) for one in transaction_ids]
-        wanted += [transaction_keys.done_key(scope, stream, one) for one in transaction_ids]
+        wanted = [open_key(scope, stream, one) for one in transaction_ids]
+        wanted += [done_key(scope, stream, one) for one in transaction_ids]
         records = self.store.get_many([*wanted, *others])
         count = len(transaction_ids)
         found = [
-            _stored(opened or done) for opened, done in zip(records[:count], records[count : 2 * count], strict=True)
+            stored_transaction(opened or done)
+            for opened, done in zip(records[:count], records[count : 2 * count], strict=True)
         ]
         return found, records[2 * count :]
 
@@ -95,13 +94,13 @@ class TransactionRecords:
         """
         if not wanted:
             return {}
-        opened = [transaction_keys.open_key(*one) for one in wanted]
-        records = self.store.get_many([*opened, *(transaction_keys.done_key(*one) for one in wanted)])
+        opened = [open_key(*one) for one in wanted]
+        records = self.store.get_many([*opened, *(done_key(*one) for one in wanted)])
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
         found: dict[tuple[str, str, int], StoredTransaction] = {}
         for one, open_record, done in either:
             with contextlib.suppress(CorruptError):  # A read of this transaction alone reports the error.
-                stored = _stored(open_record or done)
+                stored = stored_transaction(open_record or done)
                 if stored is not None:
                     found[one] = stored
         return found
@@ -109,7 +108,7 @@ class TransactionRecords:
     def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:
         """Streams by scope and name; at most 100, in one batch read. Those that cannot be decoded are left out."""
         places = list(dict.fromkeys(wanted))
-        records = self.store.get_many([keys.current_key(*one) for one in places]) if places else []
+        records = self.store.get_many([current_key(*one) for one in places]) if places else []
         found: dict[tuple[str, str], Stream | None] = {}
         for place, record in zip(places, records, strict=True):
             with contextlib.suppress(CorruptError):
@@ -125,16 +124,16 @@ class TransactionRecords:
         At most `limit` transactions and about PAGE_BYTES_MAX bytes; one query.
         """
         first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
-        partition = transaction_keys.transactions_partition(scope, stream)
+        partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit, bytes_max=PAGE_BYTES_MAX)
-        found = [StoredTransaction(transaction_of_body(one.body), one.version) for one in page.records]
+        found = [StoredTransaction(decode_transaction(one.body), one.version) for one in page.records]
         return found, page.next_after is not None
 
     def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:
         """Id and outcome of the transactions that were completed last, the newest first; one query."""
-        partition = transaction_keys.transactions_partition(scope, stream)
+        partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=COMPLETED_FIRST, last=COMPLETED_LAST, limit=limit, descending=True)
-        return [completed_of_body(record.body) for record in page.records]
+        return [decode_completed(record.body) for record in page.records]
 
     def find_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
         """The stream and its running commit; one batch read, and a second one if a commit runs.
@@ -151,10 +150,8 @@ class TransactionRecords:
         return found
 
     def _read_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
-        current, run = self.store.get_many(
-            [keys.current_key(scope, stream), transaction_keys.commit_run_key(scope, stream)]
-        )
-        return self._streams.stored(current), commit_run_of_body(run.body) if run else None
+        current, run = self.store.get_many([current_key(scope, stream), commit_run_key(scope, stream)])
+        return self._streams.stored(current), decode_commit_run(run.body) if run else None
 
     def forget_set(self, scope: str, stream: str, key: str, marked_ms: int) -> list[Write]:
         """The writes that remove the commit set that was marked at `marked_ms`; one batch read.
@@ -162,25 +159,23 @@ class TransactionRecords:
         A later incarnation of the stream may have a set of the same key, which must stay. The writes therefore check
         the version of the stream's record, which grows over all incarnations.
         """
-        current, record = self.store.get_many(
-            [keys.current_key(scope, stream), transaction_keys.commit_set_key(scope, stream, key)]
-        )
-        if record is None or commit_set_of_body(record.body).marked_ms != marked_ms:
+        current, record = self.store.get_many([current_key(scope, stream), commit_set_key(scope, stream, key)])
+        if record is None or decode_commit_set(record.body).marked_ms != marked_ms:
             return []
-        unchanged = Check(keys.current_key(scope, stream), current.version if current else None)
+        unchanged = Check(current_key(scope, stream), current.version if current else None)
         return [unchanged, Delete(record.key, record.version)]
 
     def marked(self, scope: str, stream: str, limit: int) -> list[int]:
         """The transactions that wait for their commit, in commit order; one query."""
-        partition = transaction_keys.transactions_partition(scope, stream)
+        partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=limit)
-        return [order_of_body(record.body).transaction_id for record in page.records]
+        return [decode_order(record.body).transaction_id for record in page.records]
 
     def oldest_mark(self, scope: str, stream: str) -> WaitingMark | None:
         """The mark of the transaction that is committed next, or None if no transaction waits; one query."""
-        partition = transaction_keys.transactions_partition(scope, stream)
+        partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1)
-        return order_of_body(page.records[0].body) if page.records else None
+        return decode_order(page.records[0].body) if page.records else None
 
     def next_number(self, scope: str, stream: str) -> int:
         """A number above the numbers of all waiting marks; one query.
@@ -188,53 +183,18 @@ class TransactionRecords:
         A mark with this number is ordered after every mark that was written before the query: such a mark either still
         waits, or its commit is complete.
         """
-        partition = transaction_keys.transactions_partition(scope, stream)
+        partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=ORDER_FIRST, last=ORDER_LAST, limit=1, descending=True)
-        return number_of_order_sort(page.records[0].key.sort) + 1 if page.records else 0
+        return order_number(page.records[0].key.sort) + 1 if page.records else 0
 
     def still_open(self, scope: str, stream: str, transaction_ids: Sequence[int]) -> list[StoredTransaction]:
         """The transactions among these that are not completed, in the given order."""
         found: list[StoredTransaction] = []
         for start in range(0, len(transaction_ids), READS_PER_BATCH_MAX):
             batch = transaction_ids[start : start + READS_PER_BATCH_MAX]
-            records = self.store.get_many([transaction_keys.open_key(scope, stream, one) for one in batch])
-            found += [stored for record in records if (stored := _stored(record)) is not None]
+            records = self.store.get_many([open_key(scope, stream, one) for one in batch])
+            found += [stored for record in records if (stored := stored_transaction(record)) is not None]
         return found
-
-
-def commit_set(record: Record | None) -> CommitSet | None:
-    return None if record is None else commit_set_of_body(record.body)
-
-
-def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
-    return Create(transaction_keys.open_key(scope, stream, transaction.transaction_id), transaction_body(transaction))
-
-
-def delete_begun(scope: str, stream: str, transaction: Transaction) -> Delete:
-    """The write that rolls back `create_open`. It fails if the transaction has changed since."""
-    return Delete(transaction_keys.open_key(scope, stream, transaction.transaction_id), 0)
-
-
-def create_due(entry: DueEntry) -> Create:
-    return Create(transaction_keys.due_key(entry), due_body(entry))
-
-
-def create_commit_set(scope: str, stream: str, created: CommitSet) -> Create:
-    return Create(transaction_keys.commit_set_key(scope, stream, created.key), commit_set_body(created))
-
-
-def create_run(scope: str, stream: str, run: CommitRun) -> Create:
-    return Create(transaction_keys.commit_run_key(scope, stream), commit_run_body(run))
-
-
-def delete_run(scope: str, stream: str) -> Delete:
-    """Unconditional: its transaction also writes the current record, whose version is checked."""
-    return Delete(transaction_keys.commit_run_key(scope, stream), None)
-
-
-def replace_open(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> Replace:
-    key = transaction_keys.open_key(scope, stream, after.transaction_id)
-    return Replace(key, transaction_body(after), stored.version)
 
 
 def mark_for_commit(
@@ -243,9 +203,7 @@ def mark_for_commit(
     """The writes of the marked transaction and its place in the commit order. No other mark writes these records."""
     if after.order is None:
         raise CorruptError(f"refusing to mark transaction {after.transaction_id:032x} without a place in the order")
-    entry = Create(
-        transaction_keys.order_key(scope, stream, after.order), order_body(WaitingMark(after.transaction_id, now_ms))
-    )
+    entry = Create(order_key(scope, stream, after.order), order_body(WaitingMark(after.transaction_id, now_ms)))
     return replace_open(scope, stream, stored, after), entry
 
 
@@ -255,20 +213,20 @@ def complete(scope: str, stream: str, stored: StoredTransaction, after: Transact
         raise CorruptError(f"refusing to complete transaction {after.transaction_id:032x} without a time")
     identifier = after.transaction_id
     writes: list[Write] = [
-        Delete(transaction_keys.open_key(scope, stream, identifier), stored.version),
-        Create(transaction_keys.done_key(scope, stream, identifier), transaction_body(after)),
-        Create(transaction_keys.completed_key(scope, stream, after.completed_ms, identifier), completed_body(after)),
+        Delete(open_key(scope, stream, identifier), stored.version),
+        Create(done_key(scope, stream, identifier), transaction_body(after)),
+        Create(completed_key(scope, stream, after.completed_ms, identifier), completed_body(after)),
     ]
     if after.order is not None:
-        writes.append(Delete(transaction_keys.order_key(scope, stream, after.order), None))
+        writes.append(Delete(order_key(scope, stream, after.order), None))
     return writes
 
 
 def forget(scope: str, stream: str, transaction: Transaction) -> list[Write]:
     """The writes that remove the records of a completed transaction."""
-    writes: list[Write] = [Delete(transaction_keys.done_key(scope, stream, transaction.transaction_id), None)]
+    writes: list[Write] = [Delete(done_key(scope, stream, transaction.transaction_id), None)]
     if transaction.completed_ms is not None:
-        key = transaction_keys.completed_key(scope, stream, transaction.completed_ms, transaction.transaction_id)
+        key = completed_key(scope, stream, transaction.completed_ms, transaction.transaction_id)
         writes.append(Delete(key, None))
     return writes
 
@@ -278,12 +236,8 @@ def remove(scope: str, stream: str, stored: StoredTransaction) -> list[Write]:
     transaction = stored.transaction
     if transaction.completed_ms is not None:
         return forget(scope, stream, transaction)
-    key = transaction_keys.open_key(scope, stream, transaction.transaction_id)
+    key = open_key(scope, stream, transaction.transaction_id)
     writes: list[Write] = [Delete(key, stored.version)]
     if transaction.order is not None:
-        writes.append(Delete(transaction_keys.order_key(scope, stream, transaction.order), None))
+        writes.append(Delete(order_key(scope, stream, transaction.order), None))
     return writes
-
-
-def _stored(record: Record | None) -> StoredTransaction | None:
-    return None if record is None else StoredTransaction(transaction_of_body(record.body), record.version)

@@ -24,8 +24,8 @@ import pytest
 from functions import wiring
 from headrace import topology
 from headrace.codec.events import frame_event
-from headrace.codec.records.intent_record import intents_partition
 from headrace.local.resources import Resources, aws_client, create_resources
+from headrace.metadata.intent import intents_partition
 from headrace.model.errors import ConflictError, NotFoundError
 from headrace.model.names import segment_name
 from headrace.model.segments import KeyRange

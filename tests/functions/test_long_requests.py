@@ -19,13 +19,12 @@ from functions.processors.fifo_queues import GROUP_SHARE, REST_S
 from functions.time_limits import RESERVE_S
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
-from headrace.codec.records.stream_record import stream_body
 from headrace.controller.steps import transaction_commits
-from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction import create_open
 from headrace.metadata.transaction_messages import ABORT, TransactionMessage, message_body
-from headrace.metadata.transaction_records import create_open
 from headrace.model.epochs import Epoch
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
@@ -174,7 +173,7 @@ def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
     writes = [write for epoch in epochs[1:] for write in create_epoch(stream, epoch)]
     for start in range(0, len(writes), 100):
         world.store.write(*writes[start : start + 100])
-    world.store.write(Replace(keys.current_key("s", "t"), stream_body(stream), stored.version))
+    world.store.write(Replace(current_key("s", "t"), stream_body(stream), stored.version))
     names = [segment_name("s", "t", one.segment_id) for one in epochs[-1].segments]
     world.segment_stores.create_segments(names, SegmentScaleRate())
     assert call("PUT", f"{active_stream}/state", {"streamState": "SEALED"}).status == 202

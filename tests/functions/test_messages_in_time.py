@@ -16,8 +16,7 @@ from functions.time_limits import RESERVE_S
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
-from headrace.codec.records.intent_record import Intent
-from headrace.metadata.intents import create_intent_write
+from headrace.metadata.intent import Intent, create_intent_write
 from headrace.metadata.request_messages import message_body
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.requests import PendingRequest, RequestKind

@@ -8,8 +8,9 @@ from functions_in_memory import Call, FunctionWorld
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.controller.services.history import HistoryService
+from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.ports.chunk_links import ChunkLink
 from headrace.ports.metadata_store import Create, Key
 from headrace.topology import CONTAINER_COUNT

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
-from headrace.model.errors import IllegalStateError
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting, decode_fixed_setting
+from headrace.model.errors import CorruptError, IllegalStateError
+from headrace.ports.metadata_store import Key
 
 
 def test_first_value_is_recorded_and_another_refused():
@@ -31,3 +34,17 @@ def test_one_of_two_concurrent_first_values_is_refused():
         pytest.raises(IllegalStateError, match="was started with 8 buckets"),
     ):
         check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)
+
+
+def test_golden_value():
+    world = StreamWorld()
+    check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
+    record = world.store.get(Key("cluster", "setting/containers"))
+    assert record is not None
+    assert record.body == {"format": 1, "value": 8}
+
+
+@pytest.mark.parametrize("body", [{}, {"format": 2, "value": 8}, {"format": 1}, {"format": 1, "value": "many"}])
+def test_an_invalid_record_is_refused(body: dict[str, Any]):
+    with pytest.raises(CorruptError):
+        decode_fixed_setting(body)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
-from headrace.metadata import keys
+from headrace.metadata.epoch import epoch_key
 from headrace.metadata.history_records import HistoryRecords, create_epoch
+from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.model import streams
 from headrace.model.epochs import Epoch, scaled_epoch
 from headrace.model.errors import NotFoundError
@@ -51,13 +51,13 @@ def test_epochs_are_returned_in_the_requested_order(store: MemoryMetadataStore, 
 
 def test_cached_record_is_not_read_again(store: MemoryMetadataStore, history: HistoryRecords):
     stream, epochs = _incarnation(0)
-    key = keys.sealed_segments_key("s", "t", (0, 0))
+    key = sealed_segments_key("s", "t", (0, 0))
     for epoch in epochs[:3]:
         store.write(*create_epoch(stream, epoch))
     store.write(Create(key, sealed_segments_body({0: SealedSegment(7, 1)})))
     assert history.epoch(stream, 1) == epochs[1]
     assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
-    store.write(Delete(keys.epoch_key("s", "t", 1), None), Delete(key, None))
+    store.write(Delete(epoch_key("s", "t", 1), None), Delete(key, None))
     assert history.epoch(stream, 1) == epochs[1]
     assert history.sealed_segments(stream, [0, 1]) == {0: SealedSegment(7, 1)}
 
@@ -88,7 +88,7 @@ def test_old_incarnation_gets_no_epoch_of_the_new_one(store: MemoryMetadataStore
 def test_later_recorded_sizes_are_found(store: MemoryMetadataStore, history: HistoryRecords):
     stream, _ = _incarnation(0)
     assert history.sealed_segments(stream, [0]) == {}
-    store.write(Create(keys.sealed_segments_key("s", "t", (0, 0)), sealed_segments_body({0: SealedSegment(7, 1)})))
+    store.write(Create(sealed_segments_key("s", "t", (0, 0)), sealed_segments_body({0: SealedSegment(7, 1)})))
     assert history.sealed_segments(stream, [0]) == {0: SealedSegment(7, 1)}
 
 
@@ -97,7 +97,7 @@ def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: His
     sealed = {number: SealedSegment(number, 1) for number in range(0, 80_000, 200)}
     for shard in range(200):
         part = {number: one for number, one in sealed.items() if number // 400 == shard}
-        store.write(Create(keys.sealed_segments_key("s", "t", (shard, 0)), sealed_segments_body(part)))
+        store.write(Create(sealed_segments_key("s", "t", (shard, 0)), sealed_segments_body(part)))
     assert history.sealed_segments(stream, list(sealed)) == sealed
 
 

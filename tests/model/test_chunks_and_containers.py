@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.metadata.container_claim import claim_body, claim_sort, decode_claim
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_body, snapshot_sort
 from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
@@ -19,17 +21,7 @@ from headrace.model.chunks import (
     link_body,
     run_link,
 )
-from headrace.model.containers import (
-    ContainerClaim,
-    SnapshotPointer,
-    claim_body,
-    claim_sort,
-    container_claim,
-    containers_of_store,
-    snapshot_body,
-    snapshot_pointer,
-    snapshot_sort,
-)
+from headrace.model.containers import ContainerClaim, SnapshotPointer, containers_of_store
 from headrace.model.errors import CorruptError
 from headrace.model.packed_objects import (
     ObjectCount,
@@ -129,7 +121,7 @@ def test_golden_claim():
     claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
     assert claim_sort(7) == "container/0007"
     assert claim_body(claim) == {"store": "store-0", "host": "10.0.0.1", "port": 12345, "zone": "use1-az1"}
-    assert container_claim(claim_body(claim)) == claim
+    assert decode_claim(claim_body(claim)) == claim
 
 
 @pytest.mark.parametrize("store_count", [1, 2, 3, 5, 8, 13])
@@ -149,5 +141,5 @@ def test_pointer_record_as_it_is_stored():
         "clean": True,
     }
     assert snapshot_body(told) == body
-    assert snapshot_pointer(body) == told
+    assert decode_snapshot_pointer(body) == told
     assert snapshot_sort(3) == "snapshot/0003"

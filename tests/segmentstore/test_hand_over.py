@@ -10,7 +10,8 @@ from held_disk import HeldDisk
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.model.containers import CLUSTER_PARTITION, snapshot_pointer, snapshot_sort
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.lease_gate import LeaseGate
@@ -82,7 +83,7 @@ async def test_crash_after_a_hand_over_leaves_nothing_to_recover(world):
         client = await running.connect()
         await client.create(SEGMENT)
         assert await running.store.hand_over(0, 60)
-    pointer = snapshot_pointer(world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(0))).body)
+    pointer = decode_snapshot_pointer(world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(0))).body)
     assert (pointer.clean, pointer.epoch) == (True, 0)
     async with world.running() as running:
         assert (await (await running.connect()).set_up(SEGMENT, WRITER)) == wire.NO_ATTRIBUTE_VALUE

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import wire
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
-from headrace.codec.records.segment_record import SEGMENT_SORT
+from headrace.metadata.evicted_segment import SEGMENT_SORT
 from headrace.segmentstore.containers import attributes
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.evictor import RECORDS_PER_WRITE_MAX

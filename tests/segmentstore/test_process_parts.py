@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_sort, container_claim
+from headrace.metadata.container_claim import claim_sort, decode_claim
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key
 from headrace.segmentstore.tables.limits import TableLimits
@@ -152,7 +153,7 @@ def test_each_claim_deposes_the_one_before():
     assert [claim_if_unchanged(store, 3, first, None), claim_if_unchanged(store, 3, second, 0)] == [0, 1]
     record = store.get(Key(CLUSTER_PARTITION, claim_sort(3)))
     assert record is not None
-    assert (container_claim(record.body), record.version) == (second, 1)
+    assert (decode_claim(record.body), record.version) == (second, 1)
 
 
 def test_one_of_two_concurrent_claims_of_a_container_wins():

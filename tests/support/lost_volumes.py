@@ -10,11 +10,8 @@ from store_world import RunningStore, WireClient, World
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.model.containers import (
-    CLUSTER_PARTITION,
-    snapshot_pointer,
-    snapshot_sort,
-)
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Key
 
@@ -26,7 +23,7 @@ NEVER_S = 1e15
 def pointer(world: World, container: int = 0) -> Any:
     """What the metadata store says of the container's newest snapshot."""
     record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
-    return None if record is None else snapshot_pointer(record.body)
+    return None if record is None else decode_snapshot_pointer(record.body)
 
 
 def lose_volume(world: World) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from stream_world import Calls, StreamWorld
 
 from headrace import topology
-from headrace.codec.records.retention_record import retention_due_of_body
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
+from headrace.metadata.retention_due import decode_retention_due
 from headrace.metadata.retention_records import RetentionRecords
 from headrace.model.retention import RetentionState
 from headrace.model.stream_configuration import RetentionPolicy
@@ -53,7 +53,7 @@ class Retention:
     def due(self) -> list[tuple[str, int]]:
         """Stream and time of all that is in the index."""
         records = self.world.everything().items()
-        found = [retention_due_of_body(body) for (partition, _), (_, body) in records if "retention-due" in partition]
+        found = [decode_retention_due(body) for (partition, _), (_, body) in records if "retention-due" in partition]
         return sorted((one.stream, one.due_ms) for one in found)
 
 

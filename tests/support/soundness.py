@@ -8,10 +8,14 @@ from typing import Any
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.codec.records.epoch_record import epoch_sort
-from headrace.codec.records.intent_record import intents_partition
-from headrace.metadata import keys
+from headrace.metadata.configuration_update import configuration_update_key
+from headrace.metadata.epoch import epoch_sort
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.intent import intents_partition
+from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.running_truncation import running_truncation_key
+from headrace.metadata.scope_listing import listing_key
+from headrace.metadata.transition import transition_key
 from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.key_ranges import covers_key_space_once
 from headrace.model.names import segment_name
@@ -66,9 +70,9 @@ def _assert_gone(world: StreamWorld, scope: str, stream: str, unwanted: set[str]
     prefix = f"{scope}/{stream}/"
     left = {name for name in world.bare_segment_stores.names() if name.startswith(prefix)} - unwanted
     assert left == set(), f"segments that are left: {left}"
-    records = world.bare_store.query(keys.stream_partition(scope, stream), limit=10).records
+    records = world.bare_store.query(stream_partition(scope, stream), limit=10).records
     assert {record.key.sort for record in records} <= {"current"}
-    assert world.bare_store.get(keys.listing_key(scope, stream)) is None
+    assert world.bare_store.get(listing_key(scope, stream)) is None
 
 
 def _head(world: StreamWorld, found: Any) -> dict[int, int]:
@@ -114,9 +118,9 @@ def _assert_segments(world: StreamWorld, found: Any, epochs: list[Any]) -> None:
 def _assert_no_orphans(world: StreamWorld, found: Any, epochs: list[Any], unwanted: set[str]) -> None:
     """Every record of a request is gone with it, and no segment exists that no epoch knows."""
     transient = [
-        keys.transition_key(found.scope, found.name),
-        keys.configuration_update_key(found.scope, found.name),
-        keys.running_truncation_key(found.scope, found.name),
+        transition_key(found.scope, found.name),
+        configuration_update_key(found.scope, found.name),
+        running_truncation_key(found.scope, found.name),
     ]
     assert [record for record in world.bare_store.get_many(transient) if record is not None] == []
     known = {
@@ -129,7 +133,7 @@ def _assert_no_orphans(world: StreamWorld, found: Any, epochs: list[Any], unwant
     assert {one.state for one in opened} <= {TransactionState.OPEN}
     expected = {transaction_text(one.transaction_id) for one in opened}
     assert {name.partition(_TRANSACTION)[2] for name in present - unwanted if _TRANSACTION in name} <= expected
-    partition = keys.stream_partition(found.scope, found.name)
+    partition = stream_partition(found.scope, found.name)
     last = epoch_sort(found.epoch.number + 100)
     page = world.bare_store.query(partition, first=epoch_sort(0), last=last, limit=1_000)
     assert len(page.records) == len(epochs)

@@ -16,7 +16,8 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.scaling_reports import MemoryScalingReports
 from headrace.adapters.tcp.listener import WireListener, bind_socket
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.journal import Journal

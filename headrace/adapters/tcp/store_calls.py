@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from headrace import wire
 from headrace.adapters.tcp.away_containers import AwayContainers
+from headrace.metadata.container_claim import claim_sort, decode_claim
 from headrace.model.backoff import doubled_pause, half_jitter
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import OutOfTimeError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.deadlines import require_time, time_left_s
@@ -53,7 +54,7 @@ def locate_by_claims(store: MetadataStore) -> Locate:
         record = store.get(Key(CLUSTER_PARTITION, claim_sort(container)))
         if record is None:
             raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
-        claim = container_claim(record.body)
+        claim = decode_claim(record.body)
         return claim.host, claim.port, record.version
 
     return locate

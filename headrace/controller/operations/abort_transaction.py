@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.controller.engine import Tools
 from headrace.controller.steps.transaction_aborts import TransactionAborts
-from headrace.metadata import keys
+from headrace.metadata.stream import current_key
 from headrace.metadata.transaction_messages import ABORT, parse_message
 from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.transactions import TransactionState
@@ -34,7 +34,7 @@ class AbortProcessor:
         """
         message = parse_message(message_body, ABORT)
         (stored,), (current,) = self._transactions.find_to_mark(
-            message.scope, message.stream, [message.transaction_id], keys.current_key(message.scope, message.stream)
+            message.scope, message.stream, [message.transaction_id], current_key(message.scope, message.stream)
         )
         found = self._tools.records.stored(current)
         if stored is None or stored.transaction.state is not TransactionState.ABORTING:

@@ -5,13 +5,18 @@ An interrupted creation repeats all requests to the segment stores: creating a s
 
 from __future__ import annotations
 
-from headrace.codec.records.key_value_table_record import next_number_of_table_tombstone
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import KEY_VALUE_TABLE
 from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
-from headrace.metadata import keys
-from headrace.metadata.key_value_table_records import KeyValueTableRecords, StoredTable, stored_table
+from headrace.metadata.key_value_table import (
+    KeyValueTableRecords,
+    StoredTable,
+    decode_table_tombstone,
+    stored_table,
+    table_key,
+)
+from headrace.metadata.scope import scope_door_key, scope_guard_key
 from headrace.model.errors import AlreadyExistsError
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, new_table, table_created
 from headrace.model.requests import RequestKind
@@ -24,13 +29,13 @@ def accept(acceptance: Acceptance, scope: str, table: str, configuration: TableC
 
 def _accept(acceptance: Acceptance, scope: str, name: str, configuration: TableConfiguration) -> KeyValueTable:
     guard, door, current = acceptance.store.get_many(
-        [keys.scope_guard_key(scope), keys.scope_door_key(scope, name), keys.table_key(scope, name)]
+        [scope_guard_key(scope), scope_door_key(scope, name), table_key(scope, name)]
     )
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
     if stored_table(current) is not None:
         raise AlreadyExistsError(f"key-value table {scope}/{name} exists", details={"scope": scope, "table": name})
-    first_number = next_number_of_table_tombstone(current.body) if current else 0
+    first_number = decode_table_tombstone(current.body) if current else 0
     created = new_table(scope, name, configuration, first_number, acceptance.clock.now_ms())
     intent = acceptance.intent(scope, name, created.pending)
     KeyValueTableRecords(acceptance.store).create(created, current, intent, *keep_scope(scope, name, guard, door))

@@ -8,8 +8,8 @@ from headrace.controller.steps.group_streams import OPEN, SUBSCRIBE, check_strea
 from headrace.controller.steps.internal_streams import ensure_stream
 from headrace.controller.steps.resources import READER_GROUP
 from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
-from headrace.metadata import keys
-from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup, stored_group
+from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup, reader_group_key, stored_group
+from headrace.metadata.scope import scope_door_key, scope_guard_key
 from headrace.model.errors import ConflictError
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupConfiguration, ReaderGroupState, new_reader_group
 from headrace.model.requests import RequestKind
@@ -25,7 +25,7 @@ def accept(
 def _accept(
     acceptance: Acceptance, scope: str, name: str, group_id: str, configuration: ReaderGroupConfiguration
 ) -> ReaderGroup:
-    wanted = [keys.scope_guard_key(scope), keys.scope_door_key(scope, name), keys.reader_group_key(scope, name)]
+    wanted = [scope_guard_key(scope), scope_door_key(scope, name), reader_group_key(scope, name)]
     guard, door, current, *streams = acceptance.store.get_many(wanted + stream_keys(configuration.streams))
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)

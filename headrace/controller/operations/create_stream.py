@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from headrace.api.streams import StreamView
-from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.scope_guard import keep_scope, no_such_scope, scope_exists
 from headrace.controller.steps.segment_creation import create_segments
-from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.scope import scope_door_key, scope_guard_key
+from headrace.metadata.stream import current_key, decode_tombstone, is_stream
 from headrace.metadata.stream_indexes import index_tags, writes_of_creation
-from headrace.metadata.stream_records import StoredStream, create_current, delete_intent, is_stream
+from headrace.metadata.stream_records import StoredStream, create_current, delete_intent
 from headrace.model.errors import AlreadyExistsError
 from headrace.model.requests import RequestKind
 from headrace.model.stream_configuration import StreamConfiguration
@@ -26,13 +26,13 @@ def accept(acceptance: Acceptance, scope: str, stream: str, configuration: Strea
 
 def _accept(acceptance: Acceptance, scope: str, name: str, configuration: StreamConfiguration) -> StreamView:
     guard, door, current = acceptance.store.get_many(
-        [keys.scope_guard_key(scope), keys.scope_door_key(scope, name), keys.current_key(scope, name)]
+        [scope_guard_key(scope), scope_door_key(scope, name), current_key(scope, name)]
     )
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
     if is_stream(current):
         raise AlreadyExistsError(f"stream {scope}/{name} exists", details={"scope": scope, "stream": name})
-    first_number = next_number_of_tombstone(current.body) if current else 0
+    first_number = decode_tombstone(current.body) if current else 0
     stream = new_stream(scope, name, configuration, first_number, acceptance.clock.now_ms())
     acceptance.create_stream(
         stream,

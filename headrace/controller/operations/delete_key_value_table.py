@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.resources import KEY_VALUE_TABLE
-from headrace.metadata.key_value_table_records import KeyValueTableRecords, StoredTable
+from headrace.metadata.key_value_table import KeyValueTableRecords, StoredTable
 from headrace.model.key_value_tables import KeyValueTable, TableState, start_deleting
 from headrace.model.requests import RequestKind
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import hashlib
 
-from headrace.codec.records.intent_record import Intent, request_fields
-from headrace.codec.records.scope_record import ScopeState, closing_guard_body, guard_body, guard_of_body
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools, run_request
 from headrace.controller.steps.internal_streams import ensure_no_stream
 from headrace.controller.steps.resources import SCOPE, ClosingScope
 from headrace.controller.steps.scope_guard import mark_doors, no_such_scope, scope_exists
-from headrace.metadata import keys
-from headrace.metadata.intents import create_intent_write, delete_intent_write
-from headrace.metadata.key_value_table_records import KeyValueTableRecords
-from headrace.metadata.reader_group_records import ReaderGroupRecords
+from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write, request_fields
+from headrace.metadata.key_value_table import KeyValueTableRecords
+from headrace.metadata.reader_group import ReaderGroupRecords
+from headrace.metadata.scope import (
+    ScopeState,
+    closing_guard_body,
+    decode_guard,
+    guard_body,
+    scope_door_keys,
+    scope_entry_key,
+    scope_guard_key,
+)
+from headrace.metadata.scope_listing import listing_partition, reader_groups_partition, tables_partition
 from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
@@ -39,10 +46,10 @@ def accept(acceptance: Acceptance, scope: str) -> None:
 
 
 def _accept(acceptance: Acceptance, scope: str) -> None:
-    guard, *doors = acceptance.store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
+    guard, *doors = acceptance.store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
     if guard is None or not scope_exists(guard):
         raise no_such_scope(scope)
-    if guard_of_body(guard.body) is ScopeState.CLOSING:
+    if decode_guard(guard.body) is ScopeState.CLOSING:
         return
     # The guard outlives the scope and its version only grows: no two requests on a name have the same id.
     request = PendingRequest(RequestKind.DELETE_SCOPE, f"delete_scope-{guard.version + 1}")
@@ -77,9 +84,9 @@ def _resources(tools: Tools, scope: str) -> list[tuple[ResourceKind, str]]:
     """The resources in the scope, at most one more than a message deletes. Groups first: they subscribe to streams."""
     found: list[tuple[ResourceKind, str]] = []
     for resource, partition in (
-        (ResourceKind.READER_GROUP, keys.reader_groups_partition(scope)),
-        (ResourceKind.STREAM, keys.listing_partition(scope)),
-        (ResourceKind.KEY_VALUE_TABLE, keys.tables_partition(scope)),
+        (ResourceKind.READER_GROUP, reader_groups_partition(scope)),
+        (ResourceKind.STREAM, listing_partition(scope)),
+        (ResourceKind.KEY_VALUE_TABLE, tables_partition(scope)),
     ):
         wanted = RESOURCES_PER_MESSAGE + 1 - len(found)
         if wanted > 0:
@@ -142,7 +149,7 @@ def _forget(tools: Tools, closing: ClosingScope) -> None:
     guard = closing.guard
     tools.store.write(
         Replace(guard.key, guard_body(ScopeState.GONE), guard.version),
-        Delete(keys.scope_entry_key(closing.scope), None),
+        Delete(scope_entry_key(closing.scope), None),
         delete_intent_write(ResourceKind.SCOPE, closing.scope, ""),
     )
 

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headrace.api.streams import StreamView
-from headrace.codec.records.epoch_record import epoch_of_body, epoch_sort
-from headrace.codec.records.stream_record import CURRENT_SORT
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import MUST_COMPLETE, Operation, Step, Tools
 from headrace.controller.steps.leftovers import delete_leftovers
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.settle_transactions import forget_transactions
-from headrace.metadata import keys
+from headrace.metadata.epoch import decode_epoch, epoch_key, epoch_sort
+from headrace.metadata.epoch_history import history_key
 from headrace.metadata.mark_segments import delete_mark_segment
+from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.stream import CURRENT_SORT
 from headrace.metadata.stream_indexes import leave_due_index, unindex_tags, writes_of_deletion
 from headrace.metadata.stream_records import (
     StoredStream,
@@ -65,12 +66,12 @@ def _delete_replaced_segments(tools: Tools, stored: StoredStream) -> None:
     stream = stored.stream
     _, truncation = tools.records.get_with_truncation(stream.scope, stream.name)
     start = truncation.first_epoch if truncation else 0
-    partition = keys.stream_partition(stream.scope, stream.name)
+    partition = stream_partition(stream.scope, stream.name)
     while True:
         page = tools.records.store.query(
             partition, first=epoch_sort(start), last=epoch_sort(stream.epoch.number), limit=EPOCHS_PER_PIECE + 1
         )
-        epochs = [epoch_of_body(record.body) for record in page.records]
+        epochs = [decode_epoch(record.body) for record in page.records]
         if len(epochs) < 2:
             return
         gone, passed = _piece(epochs, truncation)
@@ -93,8 +94,8 @@ def _piece(epochs: Sequence[Epoch], truncation: Truncation | None) -> tuple[list
 
 def _forget_epoch(stream: Stream, epoch: Epoch) -> tuple[Delete, Delete]:
     return (
-        Delete(keys.epoch_key(stream.scope, stream.name, epoch.number), None),
-        Delete(keys.history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
+        Delete(epoch_key(stream.scope, stream.name, epoch.number), None),
+        Delete(history_key(stream.scope, stream.name, epoch.creation_time_ms), None),
     )
 
 
@@ -133,7 +134,7 @@ def _leave_due_index(tools: Tools, stored: StoredStream) -> None:
 def _delete_remaining_records(tools: Tools, stored: StoredStream) -> None:
     """All records in the stream's partition, except for the current record and the records that it names."""
     kept = {CURRENT_SORT, *(key.sort for key in keys_named_in_current(stored))}
-    partition = keys.stream_partition(stored.stream.scope, stored.stream.name)
+    partition = stream_partition(stored.stream.scope, stored.stream.name)
     first: str | None = ""
     while first is not None:
         page = tools.records.store.query(partition, first=first, limit=_RECORDS_PER_WRITE)

@@ -24,9 +24,9 @@ from headrace.controller.steps.next_epoch import (
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.controller.steps.transaction_commits import check_commit_does_not_roll
-from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
-from headrace.metadata.stream_records import StoredStream, StreamRecords, create_transition, delete_intent
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
+from headrace.metadata.transition import create_transition, transition_key
 from headrace.model.epochs import Epoch, is_same_scale, scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind
@@ -107,7 +107,7 @@ def _activate_epoch(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         scaled(stream, planned_epoch(tools, stored)),
-        Delete(keys.transition_key(stream.scope, stream.name), None),
+        Delete(transition_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )
 
@@ -123,7 +123,7 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         records,
         stored,
         after,
-        Delete(keys.transition_key(scope, name), None),
+        Delete(transition_key(scope, name), None),
         note_leftovers(records, stream, planned),
         *create_epoch(stream, after.epoch),
         parameters={

@@ -14,21 +14,19 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.api.streams import StreamView
-from headrace.codec.records.truncation_record import truncation_body
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
 from headrace.controller.steps.transaction_commits import check_commit_does_not_roll
 from headrace.controller.steps.truncate_marks import truncate_marks
-from headrace.metadata import keys
-from headrace.metadata.stream_records import (
-    StoredStream,
-    StreamRecords,
+from headrace.metadata.running_truncation import (
     create_running_truncation,
-    delete_intent,
     replace_running_truncation,
+    running_truncation_key,
 )
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
+from headrace.metadata.truncation import truncation_body, truncation_key
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.names import segment_name
 from headrace.model.requests import PendingRequest, RequestKind
@@ -147,7 +145,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         completed(stream),
-        Delete(keys.running_truncation_key(stream.scope, stream.name), None),
+        Delete(running_truncation_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )
 
@@ -186,7 +184,7 @@ def _lengths(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) ->
 
 
 def _write_head(tools: Tools, stream: Stream, running: RunningTruncation) -> Create | Replace:
-    key, body = keys.truncation_key(stream.scope, stream.name), truncation_body(running.truncation)
+    key, body = truncation_key(stream.scope, stream.name), truncation_body(running.truncation)
     record = tools.records.store.get(key)
     return Create(key, body) if record is None else Replace(key, body, record.version)
 
@@ -222,7 +220,7 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         stored,
         truncation_rolled_back(stored.stream, running),
         # Under its version: the head is recorded without a change of the stream's current record.
-        Delete(keys.running_truncation_key(scope, name), version),
+        Delete(running_truncation_key(scope, name), version),
         parameters={"cut": {str(identifier): offset for identifier, offset in running.target.cut.positions}},
     )
 

@@ -13,7 +13,7 @@ from headrace.controller.steps.group_streams import (
     unsubscribe,
 )
 from headrace.controller.steps.resources import READER_GROUP
-from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
+from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.model.reader_groups import ReaderGroup, ReaderGroupConfiguration, is_same_update, start_update
 from headrace.model.requests import RequestKind
 

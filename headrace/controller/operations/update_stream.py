@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.api.streams import StreamUpdate
-from headrace.codec.records.stream_record import configuration_fields, configuration_of_fields
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
 from headrace.controller.steps.grow_stream import GROW_STEPS
 from headrace.controller.steps.resources import STREAM
 from headrace.controller.steps.segment_creation import scale_rate
 from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.metadata import keys
+from headrace.metadata.configuration_update import configuration_update_key, create_configuration_update
+from headrace.metadata.stream_configuration_fields import configuration_fields, decode_configuration
 from headrace.metadata.stream_indexes import index_tags, unindex_tags, writes_of_update
-from headrace.metadata.stream_records import StoredStream, StreamRecords, create_configuration_update, delete_intent
+from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.model.configuration_updates import ConfigurationUpdate, check_configuration_version
 from headrace.model.errors import ConflictError
 from headrace.model.names import segment_name
@@ -96,7 +96,7 @@ def _close(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         completed(stream),
-        Delete(keys.configuration_update_key(stream.scope, stream.name), None),
+        Delete(configuration_update_key(stream.scope, stream.name), None),
         delete_intent(stream),
     )
 
@@ -119,14 +119,14 @@ def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) 
         records,
         stored,
         update_rolled_back(stored.stream, update),
-        Delete(keys.configuration_update_key(scope, name), None),
+        Delete(configuration_update_key(scope, name), None),
         parameters={"configuration": configuration_fields(update.after)},
         added_tags=update.added_tags,
     )
 
 
 def _replay(parameters: Mapping[str, Any]) -> Submit:
-    configuration = configuration_of_fields(parameters["configuration"])
+    configuration = decode_configuration(parameters["configuration"])
     return lambda acceptance, scope, stream: accept(acceptance, scope, stream, configuration)
 
 

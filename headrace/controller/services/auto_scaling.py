@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from headrace.codec.records.cold_mark_record import cold_mark_body, cold_mark_of_body
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.operations import scale_stream
-from headrace.metadata import keys
+from headrace.metadata.cold_mark import cold_mark_body, cold_mark_key, decode_cold_mark
 from headrace.metadata.optimistic_retry import repeat_on_conflict
+from headrace.metadata.stream import current_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.errors import ConflictError
 from headrace.model.names import StreamSegmentName, parse_segment_name
@@ -68,8 +68,8 @@ class AutoScalingService:
     def _try_to_handle(self, report: ScalingReport, segment: StreamSegmentName) -> ReportOutcome:
         current, mark = self._store.get_many(
             [
-                keys.current_key(segment.scope, segment.stream),
-                keys.cold_mark_key(segment.scope, segment.stream, segment.segment_id),
+                current_key(segment.scope, segment.stream),
+                cold_mark_key(segment.scope, segment.stream, segment.segment_id),
             ]
         )
         stored = self._records.stored(current)
@@ -113,18 +113,18 @@ class AutoScalingService:
 
         A mark of a segment that has been replaced meanwhile would never be deleted.
         """
-        key = keys.cold_mark_key(stored.stream.scope, stored.stream.name, identifier)
+        key = cold_mark_key(stored.stream.scope, stored.stream.name, identifier)
         body = cold_mark_body(cold_mark(report))
         self._records.while_unchanged(stored, Replace(key, body, old.version) if old else Create(key, body))
 
     def _cold(self, stream: Stream, identifiers: list[int]) -> set[int]:
         """The segments among `identifiers`, at most two, that are marked as cold."""
         now_ms = self._clock.now_ms()
-        marks = self._store.get_many([keys.cold_mark_key(stream.scope, stream.name, one) for one in identifiers])
+        marks = self._store.get_many([cold_mark_key(stream.scope, stream.name, one) for one in identifiers])
         return {
             identifier
             for identifier, mark in zip(identifiers, marks, strict=True)
-            if mark is not None and cold_mark_of_body(mark.body).counts(now_ms)
+            if mark is not None and decode_cold_mark(mark.body).counts(now_ms)
         }
 
 
@@ -134,4 +134,4 @@ def _is_of_interest(stream: Stream, identifier: int) -> bool:
 
 
 def _is_older(mark: Record, report: ScalingReport) -> bool:
-    return cold_mark_of_body(mark.body).reported_ms < report.at_ms
+    return decode_cold_mark(mark.body).reported_ms < report.at_ms

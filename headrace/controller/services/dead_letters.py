@@ -13,12 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.api.pages import Listing
-from headrace.codec.records.dead_letter_record import dead_letter_of_body
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Rollback
 from headrace.controller.operations.registry import OPERATIONS
 from headrace.controller.services.paging import check_page_limit, first_after
-from headrace.metadata.dead_letter_records import DeadLetterRecords, StoredLetter, delete_letter, replace_letter
+from headrace.metadata.dead_letter import (
+    DeadLetterRecords,
+    StoredLetter,
+    decode_dead_letter,
+    delete_letter,
+    replace_letter,
+)
 from headrace.model.dead_letters import DeadLetter, DeadLetterStatus, check_letter_id, replayed
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError
 from headrace.model.requests import RequestKind
@@ -50,7 +55,7 @@ class DeadLetterService:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
         page = self._records.page(first_after(after), check_page_limit(limit))
-        letters = [dead_letter_of_body(record.body) for record in page.records]
+        letters = [decode_dead_letter(record.body) for record in page.records]
         return Listing(tuple(self._as_they_are(letters)), page.next_after)
 
     def get_letter(self, letter_id: str) -> DeadLetter:

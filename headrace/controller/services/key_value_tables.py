@@ -11,8 +11,9 @@ from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
-from headrace.metadata import keys
-from headrace.metadata.key_value_table_records import KeyValueTableRecords, no_such_table
+from headrace.metadata.key_value_table import KeyValueTableRecords, no_such_table
+from headrace.metadata.scope import scope_guard_key
+from headrace.metadata.scope_listing import tables_partition
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_table_name
@@ -64,12 +65,12 @@ class KeyValueTableService:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
         page = self._store.query(
-            keys.tables_partition(scope),
+            tables_partition(scope),
             first=first_after(after),
             limit=check_page_limit(limit),
             bytes_max=PAGE_BYTES_MAX,
         )
-        if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
+        if not page.records and not scope_exists(self._store.get(scope_guard_key(scope))):
             raise no_such_scope(scope)
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)
 

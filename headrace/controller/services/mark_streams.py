@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from headrace.api.segments import EpochSegments, SegmentView
 from headrace.metadata.mark_segments import make_mark_segment
-from headrace.metadata.stream_records import StreamRecords, no_such_stream
+from headrace.metadata.stream import no_such_stream
+from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import KEY_SPACE
 from headrace.model.names import mark_segment_name

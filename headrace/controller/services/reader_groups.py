@@ -12,8 +12,9 @@ from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
-from headrace.metadata import keys
-from headrace.metadata.reader_group_records import ReaderGroupRecords
+from headrace.metadata.reader_group import ReaderGroupRecords
+from headrace.metadata.scope import scope_guard_key
+from headrace.metadata.scope_listing import reader_groups_partition
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
@@ -63,12 +64,12 @@ class ReaderGroupService:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX.
         """
         page = self._store.query(
-            keys.reader_groups_partition(scope),
+            reader_groups_partition(scope),
             first=first_after(after),
             limit=check_page_limit(limit),
             bytes_max=PAGE_BYTES_MAX,
         )
-        if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
+        if not page.records and not scope_exists(self._store.get(scope_guard_key(scope))):
             raise no_such_scope(scope)
         return Listing(tuple(record.key.sort for record in page.records), page.next_after)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from headrace.api.retention import RetentionDescription
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, tail_of
 from headrace.metadata.retention_records import RetainedStream, RetentionRecords
-from headrace.metadata.stream_records import StreamRecords, no_such_stream
-from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.metadata.stream import no_such_stream
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import UnavailableError
 from headrace.model.retention import WORDS, RetentionCut, cuts_after_head
 from headrace.model.stream_configuration import RetentionPolicy

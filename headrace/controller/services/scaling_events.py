@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace.api.streams import ScalingEvent, ScalingEvents
-from headrace.codec.records.history_record import history_of_body, history_sort, time_of_history_sort
 from headrace.controller.services.paging import PageRoom, check_page_limit
-from headrace.metadata import keys
+from headrace.metadata.epoch_history import decode_history, history_sort, history_time
+from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import InvalidRequestError
 from headrace.ports.metadata_store import MetadataStore
@@ -38,12 +38,12 @@ class ScalingEventService:
         check_page_limit(limit)
         found = self._records.get(scope, stream).stream
         page = self._store.query(
-            keys.stream_partition(scope, stream),
+            stream_partition(scope, stream),
             first=history_sort(from_ms),
             last=history_sort(min(to_ms, found.epoch.creation_time_ms)),
             limit=limit,
         )
-        numbers = [history_of_body(record.body) for record in page.records]
+        numbers = [decode_history(record.body) for record in page.records]
         events: list[ScalingEvent] = []
         room = PageRoom()
         for epoch in self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number]):
@@ -52,5 +52,5 @@ class ScalingEventService:
             if epoch.duplicate_of is None:
                 events.append(ScalingEvent.of(epoch))
                 room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
-        following = None if page.next_after is None else time_of_history_sort(page.next_after) + 1
+        following = None if page.next_after is None else history_time(page.next_after) + 1
         return ScalingEvents(tuple(events), following)

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.api.pages import Listing
-from headrace.codec.records.scope_record import (
-    SCOPES_PARTITION,
-    ScopeState,
-    guard_body,
-    guard_of_body,
-    scope_entry_body,
-)
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.controller.steps.scope_guard import check_not_closing, mark_doors, no_such_scope, scope_exists
-from headrace.metadata import keys
+from headrace.metadata.scope import (
+    SCOPES_PARTITION,
+    ScopeState,
+    decode_guard,
+    guard_body,
+    scope_door_keys,
+    scope_entry_body,
+    scope_entry_key,
+    scope_guard_key,
+)
+from headrace.metadata.scope_listing import listing_partition, reader_groups_partition, tables_partition
 from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name
@@ -47,16 +50,16 @@ class ScopeService:
 
     def get_scope(self, scope: str) -> str:
         """The scope's name; raises NotFoundError if there is no such scope."""
-        if not scope_exists(self._store.get(keys.scope_guard_key(scope))):
+        if not scope_exists(self._store.get(scope_guard_key(scope))):
             raise no_such_scope(scope)
         return scope
 
     def is_deleting(self, scope: str) -> bool:
         """Whether the scope is being deleted with everything in it; raises NotFoundError if there is no such scope."""
-        guard = self._store.get(keys.scope_guard_key(scope))
+        guard = self._store.get(scope_guard_key(scope))
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
-        return guard_of_body(guard.body) is ScopeState.CLOSING
+        return decode_guard(guard.body) is ScopeState.CLOSING
 
     def list_scopes(self, limit: int, after: str | None = None) -> Listing[str]:
         """Names in order, those after `after`; raises InvalidRequestError for a limit outside 1..PAGE_ITEMS_MAX."""
@@ -76,38 +79,38 @@ class ScopeService:
         self._repeat_on_conflict(scope, self._try_to_delete)
 
     def _try_to_create(self, scope: str) -> None:
-        guard = self._store.get(keys.scope_guard_key(scope))
+        guard = self._store.get(scope_guard_key(scope))
         if scope_exists(guard):
             raise AlreadyExistsError(f"scope {scope} exists", details={"scope": scope})
-        key, body = keys.scope_guard_key(scope), guard_body(ScopeState.OPEN)
+        key, body = scope_guard_key(scope), guard_body(ScopeState.OPEN)
         self._store.write(
             Create(key, body) if guard is None else Replace(key, body, guard.version),
-            Create(keys.scope_entry_key(scope), scope_entry_body()),
+            Create(scope_entry_key(scope), scope_entry_body()),
         )
 
     def _try_to_delete(self, scope: str) -> None:
-        guard, *doors = self._store.get_many([keys.scope_guard_key(scope), *keys.scope_door_keys(scope)])
+        guard, *doors = self._store.get_many([scope_guard_key(scope), *scope_door_keys(scope)])
         if guard is None or not scope_exists(guard):
             raise no_such_scope(scope)
         check_not_closing(guard)
         # Reject a scope in use before it is marked, because each mark costs writes here and in the next creations.
         self._check_empty(scope)
         version = guard.version
-        if not all(one is not None and guard_of_body(one.body) is ScopeState.DELETING for one in (guard, *doors)):
+        if not all(one is not None and decode_guard(one.body) is ScopeState.DELETING for one in (guard, *doors)):
             # Versions without doors marked only the guard.
             self._store.write(Replace(guard.key, guard_body(ScopeState.DELETING), version), *mark_doors(scope, doors))
             version += 1
             self._check_empty(scope)
         self._store.write(
             Replace(guard.key, guard_body(ScopeState.GONE), version),
-            Delete(keys.scope_entry_key(scope), None),
+            Delete(scope_entry_key(scope), None),
         )
 
     def _check_empty(self, scope: str) -> None:
         for things, partition in (
-            ("streams", keys.listing_partition(scope)),
-            ("reader groups", keys.reader_groups_partition(scope)),
-            ("key-value tables", keys.tables_partition(scope)),
+            ("streams", listing_partition(scope)),
+            ("reader groups", reader_groups_partition(scope)),
+            ("key-value tables", tables_partition(scope)),
         ):
             if self._store.query(partition, limit=1).records:
                 raise IllegalStateError(

@@ -19,10 +19,11 @@ from headrace.api.segments import (
     Successor,
     Successors,
 )
+from headrace.metadata.container_claim import claim_sort, decode_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model import segments
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort, container_claim
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.epochs import Epoch, front_of_epochs
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
@@ -154,7 +155,7 @@ class SegmentService:
                 f"no segment store has claimed container {container} of segment {name} yet",
                 details={"container": container},
             )
-        claim = container_claim(record.body)
+        claim = decode_claim(record.body)
         return SegmentEndpoint(claim.host, claim.port, claim.zone, container, record.version)
 
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from headrace.api.pages import Listing
 from headrace.api.streams import ScaleProgress, ScaleStatus, StreamSummary, StreamUpdate, StreamView
-from headrace.codec.records.listing_record import tags_of_body
 from headrace.controller import operations
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
 from headrace.controller.steps.scope_guard import no_such_scope, scope_exists
-from headrace.metadata import keys
 from headrace.metadata.optimistic_retry import ConflictBackoff
+from headrace.metadata.scope import scope_guard_key
+from headrace.metadata.scope_listing import decode_listed_tags, listing_key, listing_partition
+from headrace.metadata.tag_index import tag_partition
 from headrace.model.limits import PAGE_BYTES_MAX
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.requests import RequestKind
@@ -69,18 +70,18 @@ class StreamService:
             InvalidRequestError: a limit outside 1..PAGE_ITEMS_MAX, or an invalid tag or prefix.
         """
         first, last = names_with_prefix(prefix, after)
-        partition = keys.listing_partition(scope) if tag is None else keys.tag_partition(scope, check_tag(tag))
+        partition = listing_partition(scope) if tag is None else tag_partition(scope, check_tag(tag))
         page = self._store.query(
             partition, first=first, last=last, limit=check_page_limit(limit), bytes_max=PAGE_BYTES_MAX
         )
         # Only an empty page needs the read that tells a missing scope from an empty one.
-        if not page.records and not scope_exists(self._store.get(keys.scope_guard_key(scope))):
+        if not page.records and not scope_exists(self._store.get(scope_guard_key(scope))):
             raise no_such_scope(scope)
         entries, next_after = page.records, page.next_after
         if tag is not None:
             entries, left_off_after = self._entries(scope, [record.key.sort for record in page.records])
             next_after = left_off_after or next_after
-        found = (StreamSummary(scope, record.key.sort, tags_of_body(record.body)) for record in entries)
+        found = (StreamSummary(scope, record.key.sort, decode_listed_tags(record.body)) for record in entries)
         # The index of a tag also contains streams that are about to get the tag, and some that have just lost it.
         return Listing(tuple(one for one in found if tag is None or tag in one.tags), next_after)
 
@@ -167,7 +168,7 @@ class StreamService:
         entries: list[Record] = []
         room = PageRoom()
         for start in range(0, len(names), _RECORDS_PER_READ):
-            batch = [keys.listing_key(scope, name) for name in names[start : start + _RECORDS_PER_READ]]
+            batch = [listing_key(scope, name) for name in names[start : start + _RECORDS_PER_READ]]
             for record in self._store.get_many(batch):
                 if room.is_full:
                     return entries, entries[-1].key.sort

@@ -11,13 +11,9 @@ from collections.abc import Mapping
 from headrace.api.pages import Listing
 from headrace.controller.services.paging import check_page_limit
 from headrace.metadata.optimistic_retry import repeat_on_conflict
-from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
+from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.subscriber_records import (
-    SubscriberRecords,
-    register_writes,
-    unregister_writes,
-)
+from headrace.metadata.subscriber import SubscriberRecords, register_writes, unregister_writes
 from headrace.metadata.subscriptions import SubscriberPlaces
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.subscribers import (

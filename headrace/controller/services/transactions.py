@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 
 from headrace.api.pages import Listing
 from headrace.api.transactions import CommitSetView, CompletedTransaction, TransactionSegmentView, TransactionView
-from headrace.codec.records.transaction_due_record import DueEntry
 from headrace.controller.services.paging import check_page_limit
-from headrace.metadata import keys, transaction_keys
 from headrace.metadata import transaction_records as records
 from headrace.metadata.bounded_cache import BoundedCache
+from headrace.metadata.commit_set import commit_set_key, create_commit_set, read_commit_set
 from headrace.metadata.optimistic_retry import ConflictBackoff, repeat_on_conflict
-from headrace.metadata.stream_records import StreamRecords, is_stream, no_such_stream
+from headrace.metadata.stream import current_key, is_stream, no_such_stream
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.transaction import StoredTransaction, create_open, delete_begun, replace_open
+from headrace.metadata.transaction_due import DueEntry, create_due
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
-from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.errors import AlreadyExistsError, NotFoundError, SealedError, ThrottledError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.stream_state import StreamState
@@ -134,7 +136,7 @@ class TransactionService:
             stored = self._open.get(place) or self._get(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
             self._open.forget(place)  # After a failed write the content of the record is unknown.
-            self._store.write(records.replace_open(scope, stream, stored, after))
+            self._store.write(replace_open(scope, stream, stored, after))
             self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
 
@@ -179,7 +181,7 @@ class TransactionService:
             if stored.transaction.state.is_abort:
                 return stored.transaction
             after = marked_for_abort(stored.transaction)
-            self._store.write(records.replace_open(scope, stream, stored, after))
+            self._store.write(replace_open(scope, stream, stored, after))
             return after
 
         marked = repeat_on_conflict(attempt, backoff=self._backoff)
@@ -193,7 +195,7 @@ class TransactionService:
     def segments_of(self, scope: str, stream: str, transaction_id: int) -> TransactionView:
         """A transaction with its segments, for a writer that continues a transaction it has the id of."""
         (stored,), (current,) = self._transactions.find_to_mark(
-            scope, stream, [transaction_id], keys.current_key(scope, stream)
+            scope, stream, [transaction_id], current_key(scope, stream)
         )
         found = self._streams.stored(current)
         if found is None:
@@ -234,7 +236,7 @@ class TransactionService:
     def get_commit_set(self, scope: str, stream: str, key: str) -> CommitSetView:
         """The commit set under a key; raises NotFoundError, code "commit_set_not_found", for an unknown or old one."""
         check_commit_set_key(key)
-        found = records.commit_set(self._store.get(transaction_keys.commit_set_key(scope, stream, key)))
+        found = read_commit_set(self._store.get(commit_set_key(scope, stream, key)))
         if found is None:
             raise _no_such_commit_set(scope, stream, key)
         return CommitSetView.of(found.key, found.transactions, found.marked_ms, new=False)
@@ -247,8 +249,8 @@ class TransactionService:
         identifier = transaction_id_of(stream.epoch.reference_epoch, self._random_bits(RANDOM_BITS))
         transaction = new_transaction(identifier, lease_ms, now_ms, stream.first_segment_number)
         self._store.write(
-            records.create_open(scope, name, transaction),
-            records.create_due(
+            create_open(scope, name, transaction),
+            create_due(
                 DueEntry(
                     next_check_ms(transaction, now_ms),
                     scope,
@@ -282,14 +284,14 @@ class TransactionService:
         ):
             return found.stream
         with contextlib.suppress(WriteConflictError):  # The workflow has aborted the transaction, or removed it.
-            self._store.write(records.delete_begun(stream.scope, stream.name, transaction))
+            self._store.write(delete_begun(stream.scope, stream.name, transaction))
         raise WriteConflictError(f"{stream.scoped_name} was sealed, scaled or deleted meanwhile", {})
 
     def _try_to_commit_all(self, scope: str, stream: str, key: str, members: tuple[int, ...]) -> CommitSetView:
         found, (set_record,) = self._transactions.find_to_mark(
-            scope, stream, members, transaction_keys.commit_set_key(scope, stream, key)
+            scope, stream, members, commit_set_key(scope, stream, key)
         )
-        known = records.commit_set(set_record)
+        known = read_commit_set(set_record)
         if known is not None:
             if set(known.transactions) != set(members):
                 raise _commit_set_differs(known)
@@ -300,8 +302,8 @@ class TransactionService:
         incarnation = opened[0].transaction.first_segment_number
         forget_ms = now_ms + COMMIT_SET_KEPT_MS
         writes: list[Write] = [
-            records.create_commit_set(scope, stream, marked),
-            records.create_due(DueEntry(forget_ms, scope, stream, commit_set=key, first_segment_number=incarnation)),
+            create_commit_set(scope, stream, marked),
+            create_due(DueEntry(forget_ms, scope, stream, commit_set=key, first_segment_number=incarnation)),
         ]
         for index, stored in enumerate(opened):
             after = marked_for_commit(stored.transaction, CommitOrder(number, members[0], index))
@@ -317,7 +319,7 @@ class TransactionService:
         stored = self._transactions.find(scope, stream, transaction_id)
         if stored is None:
             (stored,), (current,) = self._transactions.find_to_mark(
-                scope, stream, [transaction_id], keys.current_key(scope, stream)
+                scope, stream, [transaction_id], current_key(scope, stream)
             )
             if not is_stream(current):
                 raise no_such_stream(scope, stream)

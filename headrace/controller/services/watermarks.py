@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.api.watermarks import NewestWatermark
-from headrace.codec.records.watermark_record import watermark_state_of_body
-from headrace.metadata import keys
-from headrace.metadata.stream_records import StreamRecords, no_such_stream
-from headrace.metadata.writer_mark_records import WriterMarkRecords
+from headrace.metadata.stream import current_key, no_such_stream
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
+from headrace.metadata.writer_mark import WriterMarkRecords
 from headrace.model.names import mark_segment_name
 from headrace.model.watermarks import WatermarkState
 from headrace.ports.metadata_store import MetadataStore
@@ -43,13 +43,13 @@ class WatermarkService:
 
     def newest_watermark(self, scope: str, stream: str) -> NewestWatermark:
         """The newest watermark; one read. Raises NotFoundError if there is no such stream."""
-        current, record = self._store.get_many([keys.current_key(scope, stream), keys.watermark_key(scope, stream)])
+        current, record = self._store.get_many([current_key(scope, stream), watermark_key(scope, stream)])
         stored = self._streams.stored(current)
         if stored is None:
             raise no_such_stream(scope, stream)
         state = WatermarkState(stored.stream.first_segment_number)
         if record is not None:
-            found = watermark_state_of_body(record.body)
+            found = decode_watermark_state(record.body)
             if found.first_segment_number == state.first_segment_number:
                 state = found
         return NewestWatermark(state.last, mark_segment_name(scope, stream), state.last_offset)

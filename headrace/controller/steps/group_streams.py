@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Step, Tools
-from headrace.metadata import keys
-from headrace.metadata.reader_group_records import ReaderGroupRecords, StoredGroup
+from headrace.metadata.reader_group import ReaderGroupRecords, StoredGroup
+from headrace.metadata.stream import current_key
 from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.errors import NotFoundError
 from headrace.model.reader_groups import GroupStream, ReaderGroup, settled
@@ -19,7 +19,7 @@ from headrace.ports.metadata_store import Key, Record
 
 
 def stream_keys(streams: Sequence[GroupStream]) -> list[Key]:
-    return [keys.current_key(one.scope, one.stream) for one in streams]
+    return [current_key(one.scope, one.stream) for one in streams]
 
 
 def check_streams(acceptance: Acceptance, streams: Sequence[GroupStream], records: Sequence[Record | None]) -> None:

@@ -14,8 +14,8 @@ from headrace.controller.steps.next_epoch import (
     planned_epoch,
     record_epoch,
 )
-from headrace.metadata import keys
-from headrace.metadata.stream_records import StoredStream, create_transition
+from headrace.metadata.stream_records import StoredStream
+from headrace.metadata.transition import create_transition, transition_key
 from headrace.model.epochs import scaled_epoch
 from headrace.model.errors import ConflictError
 from headrace.model.scaling import growth_plan
@@ -57,7 +57,7 @@ def _activate_epoch(tools: Tools, stored: StoredStream) -> None:
     tools.records.replace(
         stored,
         grown(stream, planned_epoch(tools, stored)),
-        Delete(keys.transition_key(stream.scope, stream.name), None),
+        Delete(transition_key(stream.scope, stream.name), None),
     )
 
 

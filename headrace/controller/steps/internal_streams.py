@@ -7,10 +7,9 @@ cannot create its stream again. The stream's own operation then runs at once, an
 
 from __future__ import annotations
 
-from headrace.codec.records.stream_record import next_number_of_tombstone
 from headrace.controller.engine import Tools, run_request
-from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.stream import current_key, decode_tombstone
 from headrace.metadata.stream_records import StoredStream, create_current, create_intent
 from headrace.model.errors import ConflictError
 from headrace.model.requests import RequestKind
@@ -31,7 +30,7 @@ def ensure_stream(tools: Tools, scope: str, name: str, configuration: StreamConf
         ConflictError: other processes work on the stream; repeat.
     """
     for _ in range(_ATTEMPTS_MAX):
-        record = tools.store.get(keys.current_key(scope, name))
+        record = tools.store.get(current_key(scope, name))
         stored = tools.records.stored(record)
         if stored is None:
             _accept_creation(tools, scope, name, configuration, record, condition)
@@ -67,7 +66,7 @@ def _accept_creation(
     tombstone: Record | None,
     condition: Check,
 ) -> None:
-    first_number = next_number_of_tombstone(tombstone.body) if tombstone else 0
+    first_number = decode_tombstone(tombstone.body) if tombstone else 0
     now_ms = tools.clock.now_ms()
     stream = new_stream(scope, name, configuration, first_number, now_ms)
     write, _ = create_intent(stream, now_ms)

@@ -7,10 +7,9 @@ recorded, no later scale uses the names of the others.
 
 from __future__ import annotations
 
-from headrace.codec.records.leftovers_record import leftovers_body, leftovers_of_body
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import scale_rate
-from headrace.metadata import keys
+from headrace.metadata.leftovers import decode_leftovers, leftovers_body, leftovers_key
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.model.epochs import Epoch
 from headrace.model.names import segment_name
@@ -26,9 +25,9 @@ SEGMENTS_PER_CALL = 1_000
 
 def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Create | Replace:
     """The write that belongs to the rollback of a scale to `planned`; one read."""
-    key = keys.leftovers_key(stream.scope, stream.name)
+    key = leftovers_key(stream.scope, stream.name)
     record = records.store.get(key)
-    known = leftovers_of_body(record.body) if record else ()
+    known = decode_leftovers(record.body) if record else ()
     noted = {*known, *(segment.segment_id for segment in planned.created)}
     body = leftovers_body(sorted(noted)[:LEFTOVERS_MAX])
     return Replace(key, body, record.version) if record else Create(key, body)
@@ -37,10 +36,10 @@ def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Cr
 def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
     """Delete the leftovers once `coming` is recorded. Those that it reuses get the rate of the present policy."""
     stream = stored.stream
-    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
+    record = tools.records.store.get(leftovers_key(stream.scope, stream.name))
     if record is None:
         return
-    identifiers = leftovers_of_body(record.body)
+    identifiers = decode_leftovers(record.body)
     gone = [one for one in identifiers if one not in coming.by_id]
     kept = [one for one in identifiers if one in coming.by_id]
     rate = scale_rate(stream.configuration.scaling)
@@ -60,8 +59,8 @@ def remove_leftovers(tools: Tools, stored: StoredStream, coming: Epoch) -> None:
 def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
     """Delete the leftovers of a stream that is deleted. Their record is deleted with its partition."""
     stream = stored.stream
-    record = tools.records.store.get(keys.leftovers_key(stream.scope, stream.name))
-    left = leftovers_of_body(record.body) if record else ()
+    record = tools.records.store.get(leftovers_key(stream.scope, stream.name))
+    left = decode_leftovers(record.body) if record else ()
     while record is not None and left:
         tools.segment_stores.delete_segments([_name(stream, one) for one in left[:SEGMENTS_PER_CALL]])
         left = left[SEGMENTS_PER_CALL:]

@@ -7,13 +7,13 @@ finds its segment sealed queries the successors at once.
 
 from __future__ import annotations
 
-from headrace.codec.records.cold_mark_record import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
 from headrace.controller.engine import Step, Tools
 from headrace.controller.steps.leftovers import remove_leftovers
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
-from headrace.metadata import keys
+from headrace.metadata.cold_mark import COLD_MARKS_FIRST, COLD_MARKS_LAST, segment_of_cold_mark
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.record_layout import stream_partition
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError
@@ -61,7 +61,7 @@ def _record_sizes(tools: Tools, stored: StoredStream) -> None:
 def _remove_cold_marks(tools: Tools, stored: StoredStream) -> None:
     """Remove the marks of segments that the new epoch does not have. Segments are marked only while ACTIVE."""
     stream, coming = stored.stream, planned_epoch(tools, stored)
-    partition = keys.stream_partition(stream.scope, stream.name)
+    partition = stream_partition(stream.scope, stream.name)
     first: str | None = COLD_MARKS_FIRST
     while first is not None:
         page = tools.records.store.query(partition, first=first, last=COLD_MARKS_LAST, limit=_MARKS_PER_WRITE)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.codec.records.scope_record import ScopeState, guard_body, guard_of_body
-from headrace.metadata import keys
+from headrace.metadata.scope import ScopeState, decode_guard, guard_body, scope_door_key, scope_door_keys
 from headrace.model.errors import IllegalStateError, NotFoundError
 from headrace.ports.metadata_store import Check, Create, Record, Replace, Write
 
 
 def scope_exists(guard: Record | None) -> bool:
     """Whether the scope of this guard exists."""
-    return guard is not None and guard_of_body(guard.body) is not ScopeState.GONE
+    return guard is not None and decode_guard(guard.body) is not ScopeState.GONE
 
 
 def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> list[Write]:
@@ -28,10 +27,10 @@ def keep_scope(scope: str, name: str, guard: Record, door: Record | None) -> lis
         IllegalStateError: code "scope_deleting": the scope is being deleted with everything in it.
     """
     check_not_closing(guard)
-    if door is not None and guard_of_body(door.body) is not ScopeState.OPEN:
+    if door is not None and decode_guard(door.body) is not ScopeState.OPEN:
         is_open = guard_body(ScopeState.OPEN)
         return [Replace(door.key, is_open, door.version), Replace(guard.key, is_open, guard.version)]
-    return [Check(keys.scope_door_key(scope, name), door.version if door else None)]
+    return [Check(scope_door_key(scope, name), door.version if door else None)]
 
 
 def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
@@ -39,13 +38,13 @@ def mark_doors(scope: str, doors: Sequence[Record | None]) -> list[Write]:
     body = guard_body(ScopeState.DELETING)
     return [
         Create(key, body) if door is None else Replace(key, body, door.version)
-        for key, door in zip(keys.scope_door_keys(scope), doors, strict=True)
+        for key, door in zip(scope_door_keys(scope), doors, strict=True)
     ]
 
 
 def check_not_closing(guard: Record) -> None:
     """Raises IllegalStateError, code "scope_deleting", if the scope is being deleted with everything in it."""
-    if guard_of_body(guard.body) is ScopeState.CLOSING:
+    if decode_guard(guard.body) is ScopeState.CLOSING:
         raise IllegalStateError(
             "the scope is being deleted with everything in it: wait until it is gone, then create it again",
             code="scope_deleting",

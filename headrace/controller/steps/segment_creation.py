@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from headrace.codec.records.creation_record import Creation, creation_body
 from headrace.controller.engine import Tools
-from headrace.metadata import keys
+from headrace.metadata.creation import Creation, creation_body, creation_key
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import NotFoundError, UnavailableError
 from headrace.model.names import segment_name
@@ -62,7 +61,7 @@ def delete_unwanted(tools: Tools, creation: Creation) -> None:
 def _note(tools: Tools, creation: Creation) -> None:
     due_ms = tools.clock.now_ms() + CREATION_LOOKED_AT_AFTER_MS
     with suppress(WriteConflictError):  # another processor has noted the same at this moment
-        tools.records.store.write(Create(keys.creation_key(creation, due_ms), creation_body(creation)))
+        tools.records.store.write(Create(creation_key(creation, due_ms), creation_body(creation)))
 
 
 def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creation) -> StoredStream | None:

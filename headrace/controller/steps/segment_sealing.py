@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.codec.records.sealed_segments_record import (
+from headrace.controller.engine import Tools
+from headrace.metadata.sealed_segments import (
     SealedSegment,
     Shard,
+    decode_sealed_segments,
     sealed_segments_body,
-    sealed_segments_of_body,
+    sealed_segments_key,
     shard_of_segment,
 )
-from headrace.controller.engine import Tools
-from headrace.metadata import keys
 from headrace.metadata.stream_records import StoredStream
 from headrace.model.errors import UnavailableError
 from headrace.model.names import segment_name
@@ -48,11 +48,11 @@ def record_sizes(
 
 
 def _extend_shard(tools: Tools, stored: StoredStream, shard: Shard, sealed: dict[int, SealedSegment]) -> None:
-    key = keys.sealed_segments_key(stored.stream.scope, stored.stream.name, shard)
+    key = sealed_segments_key(stored.stream.scope, stored.stream.name, shard)
     record = tools.records.store.get(key)
     if record is None:
         tools.records.while_unchanged(stored, Create(key, sealed_segments_body(sealed)))
         return
-    known = sealed_segments_of_body(record.body)
+    known = decode_sealed_segments(record.body)
     if not sealed.keys() <= known.keys():
         tools.records.while_unchanged(stored, Replace(key, sealed_segments_body(sealed | known), record.version))

@@ -7,12 +7,12 @@ finds no transaction for them.
 
 from __future__ import annotations
 
-from headrace.codec.records.transaction_record import DONE_FIRST, DONE_LAST, transaction_of_body
 from headrace.controller.engine import Tools
 from headrace.controller.steps.transaction_aborts import TransactionAborts
 from headrace.controller.steps.transaction_commits import TransactionCommits
+from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.stream_records import StoredStream
-from headrace.metadata.transaction_keys import transactions_partition
+from headrace.metadata.transaction import DONE_FIRST, DONE_LAST, decode_transaction
 from headrace.model.transactions import TransactionState
 from headrace.ports.deadlines import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Delete
@@ -43,7 +43,7 @@ def forget_transactions(tools: Tools, stored: StoredStream) -> None:
         for record in page.records:
             if passed and is_time_short():
                 break
-            transaction = transaction_of_body(record.body)
+            transaction = decode_transaction(record.body)
             if transaction.state is TransactionState.ABORTED:
                 aborts.delete_segments(stream, transaction)
             passed.append(Delete(record.key, None))

@@ -8,13 +8,8 @@ from __future__ import annotations
 import contextlib
 
 from headrace.controller.engine import Tools
-from headrace.metadata.transaction_records import (
-    StoredTransaction,
-    TransactionRecords,
-    complete,
-    remove,
-    replace_open,
-)
+from headrace.metadata.transaction import StoredTransaction, replace_open
+from headrace.metadata.transaction_records import TransactionRecords, complete, remove
 from headrace.model.errors import NotFoundError
 from headrace.model.streams import Stream
 from headrace.model.transactions import (

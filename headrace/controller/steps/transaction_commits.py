@@ -14,22 +14,15 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 
-from headrace.codec.records.commit_run_record import commit_run_of_body
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import create_segments
 from headrace.controller.steps.segment_sealing import record_sizes, seal_segments
+from headrace.metadata.commit_run import commit_run_key, create_run, decode_commit_run, delete_run
 from headrace.metadata.history_records import create_epoch
 from headrace.metadata.stream_records import StoredStream
-from headrace.metadata.transaction_keys import commit_run_key
-from headrace.metadata.transaction_records import (
-    WRITES_PER_COMPLETION,
-    StoredTransaction,
-    TransactionRecords,
-    complete,
-    create_run,
-    delete_run,
-)
-from headrace.metadata.writer_mark_records import WriterMarkRecords
+from headrace.metadata.transaction import StoredTransaction
+from headrace.metadata.transaction_records import WRITES_PER_COMPLETION, TransactionRecords, complete
+from headrace.metadata.writer_mark import WriterMarkRecords
 from headrace.model.epochs import Epoch
 from headrace.model.errors import (
     SOURCE_INCOMPLETE,
@@ -272,7 +265,7 @@ def check_commit_does_not_roll(store: MetadataStore, stream: Stream) -> None:
     record = store.get(commit_run_key(stream.scope, stream.name))
     if record is None:
         raise WriteConflictError(f"a commit of {stream.scoped_name} has just ended", {})
-    if commit_run_of_body(record.body).rolls:
+    if decode_commit_run(record.body).rolls:
         raise ConflictError(f"the segments of {stream.scoped_name} are just being replaced: repeat soon")
 
 

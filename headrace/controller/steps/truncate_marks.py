@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 
 from headrace.codec.events import iter_events
-from headrace.codec.records.watermark_record import watermark_state_of_body
 from headrace.codec.watermark_event import watermark_of_payload
-from headrace.metadata import keys
 from headrace.metadata.mark_segments import up_to_incarnation
+from headrace.metadata.watermark_state import decode_watermark_state, watermark_key
 from headrace.model.errors import CorruptError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -40,10 +39,10 @@ def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: 
     the next truncation tries again, and the stream does not wait for it. The mark segment of a later incarnation stays
     unchanged, too.
     """
-    record = store.get(keys.watermark_key(stream.scope, stream.name))
+    record = store.get(watermark_key(stream.scope, stream.name))
     if record is None:
         return
-    state = watermark_state_of_body(record.body)
+    state = decode_watermark_state(record.body)
     if state.last is None or state.first_segment_number != stream.first_segment_number:
         return
     name = mark_segment_name(stream.scope, stream.name)

@@ -12,17 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace.codec.events import frame_event, iter_events
-from headrace.codec.records.watermark_record import watermark_state_body, watermark_state_of_body
-from headrace.codec.records.watermark_schedule_record import (
-    ScheduledStream,
-    watermark_schedule_body,
-)
-from headrace.codec.records.writer_mark_record import WRITER_MARKS_FIRST, WRITER_MARKS_LAST, writer_mark_of_body
 from headrace.codec.watermark_event import watermark_of_payload, watermark_payload
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry
-from headrace.metadata import keys
 from headrace.metadata.mark_segments import make_mark_segment, up_to_incarnation
-from headrace.metadata.stream_records import StoredStream, StreamRecords, create_in_incarnation
+from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.stream import create_in_incarnation, current_key
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body
+from headrace.metadata.watermark_state import decode_watermark_state, watermark_key, watermark_state_body
+from headrace.metadata.writer_mark import WRITER_MARKS_FIRST, WRITER_MARKS_LAST, decode_writer_mark
 from headrace.model.errors import ConflictError, CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.names import mark_segment_name
@@ -82,7 +80,7 @@ class WatermarkAdvancer:
         scope, name = scheduled.scope, scheduled.stream
         if self._is_away(mark_segment_name(scope, name)):
             raise UnavailableError(f"the segment store of the watermarks of {scope}/{name} is away")
-        current, record = self._store.get_many([keys.current_key(scope, name), keys.watermark_key(scope, name)])
+        current, record = self._store.get_many([current_key(scope, name), watermark_key(scope, name)])
         stored = self._records.stored(current)
         if stored is None or stored.stream.is_deleting:
             self._store.write(Delete(entry.record.key, entry.record.version))
@@ -111,13 +109,13 @@ class WatermarkAdvancer:
         first: str | None = WRITER_MARKS_FIRST
         while first is not None:
             page = self._store.query(
-                keys.stream_partition(stream.scope, stream.name),
+                stream_partition(stream.scope, stream.name),
                 first=first,
                 last=WRITER_MARKS_LAST,
                 limit=_RECORDS_PER_READ,
             )
             for record in page.records:
-                mark, first_segment_number = writer_mark_of_body(record.body)
+                mark, first_segment_number = decode_writer_mark(record.body)
                 found.append((record, mark if first_segment_number == stream.first_segment_number else None))
             first = None if page.next_after is None else f"{page.next_after}\0"
         return found
@@ -201,7 +199,7 @@ class WatermarkAdvancer:
     def _keep(self, stored: StoredStream, before: _StoredState, after: WatermarkState) -> None:
         if after == before.state:
             return
-        key = keys.watermark_key(stored.stream.scope, stored.stream.name)
+        key = watermark_key(stored.stream.scope, stored.stream.name)
         body = watermark_state_body(after)
         if before.version is None:
             self._records.while_unchanged(stored, create_in_incarnation(stored.stream, key, body))
@@ -232,7 +230,7 @@ def _state(record: Record | None, stream: Stream) -> _StoredState:
     nothing = WatermarkState(stream.first_segment_number)
     if record is None:
         return _StoredState(nothing, None)
-    state = watermark_state_of_body(record.body)
+    state = decode_watermark_state(record.body)
     is_present = state.first_segment_number == stream.first_segment_number
     return _StoredState(state if is_present else nothing, record.version)
 

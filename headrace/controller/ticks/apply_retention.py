@@ -11,18 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headrace.codec.records.retention_record import retention_due_of_body
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
+from headrace.metadata.retention_cut import create_cut, delete_cuts
+from headrace.metadata.retention_due import decode_retention_due
 from headrace.metadata.retention_plans import Plan, RetentionPlanner, start_counting, tail_of
-from headrace.metadata.retention_records import (
-    RetainedStream,
-    RetentionRecords,
-    StoredDue,
-    StoredRetention,
-    check_retention,
-    create_cut,
-    delete_cuts,
-)
+from headrace.metadata.retention_records import RetainedStream, RetentionRecords, StoredDue
+from headrace.metadata.retention_state import StoredRetention, check_retention
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import ConflictError, HeadraceError, SealedError, TruncatedError
 from headrace.model.retention import Cuts, RetentionCut, cuts_after_head, with_cut
@@ -90,7 +84,7 @@ class RetentionTicks:
 
     def _read(self, shard: int, after: str) -> DuePage[StoredDue]:
         page = self._records.due(shard, self._clock.now_ms(), after, _STREAMS_PER_READ)
-        decoded, undecodable = decode_each(page.records, retention_due_of_body)
+        decoded, undecodable = decode_each(page.records, decode_retention_due)
         entries = [(record.key.sort, StoredDue(due, record.key)) for record, due in decoded]
         return DuePage(entries, page.next_after, undecodable)
 

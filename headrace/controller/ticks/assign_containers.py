@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.metadata.cluster_records import ClusterRecords, ContainerState, StoredLease, check_lease, write_map
+from headrace.metadata.cluster_records import ClusterRecords, ContainerState
+from headrace.metadata.container_map import write_map
+from headrace.metadata.store_lease import StoredLease, check_lease
 from headrace.model.cluster import ContainerMap, assign
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import WriteConflictError

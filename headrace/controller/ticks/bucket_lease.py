@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.codec.records.bucket_lease_record import BucketLease, bucket_lease_body, bucket_lease_of_body
-from headrace.metadata import keys
+from headrace.metadata.bucket_lease import BucketLease, bucket_lease_body, bucket_lease_key, decode_bucket_lease
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, MetadataStore, Replace, WriteConflictError
@@ -45,7 +44,7 @@ def under_lease(store: MetadataStore, clock: Clock, kind: str, bucket: int, work
 
     Costs one read and two writes in addition to those of `work`. An error of `work` releases the lease and propagates.
     """
-    key = keys.bucket_lease_key(kind, bucket)
+    key = bucket_lease_key(kind, bucket)
     taken = _take(store, clock, key)
     if taken is None:
         return False
@@ -63,7 +62,7 @@ def _take(store: MetadataStore, clock: Clock, key: Key) -> tuple[Turn, int] | No
     """Take the lease; return the turn and the version of the lease, or None if another tick has it."""
     found = store.get(key)
     now_ms = clock.now_ms()
-    before = BucketLease(0) if found is None else bucket_lease_of_body(found.body)
+    before = BucketLease(0) if found is None else decode_bucket_lease(found.body)
     if before.until_ms > now_ms:
         return None
     crashes = before.crashes + 1 if before.until_ms else 0

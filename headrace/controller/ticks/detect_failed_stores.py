@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.controller.ticks.assign_containers import assign_containers
-from headrace.metadata.cluster_records import ClusterRecords, StoredLease, delete_lease, write_lease
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.store_lease import StoredLease, delete_lease, write_lease
 from headrace.model.cluster import StoreLease, StoreState, assign, lost, may_be_forgotten, task_stopped
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError

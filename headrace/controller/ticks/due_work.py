@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace.codec.records.due_order import moved_to
 from headrace.controller.ticks.bucket_lease import Done, Turn, under_lease
+from headrace.metadata.record_layout import moved_to
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.ports.clock import Clock

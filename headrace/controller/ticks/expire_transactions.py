@@ -12,12 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.codec.records.transaction_due_record import DueEntry, due_body, due_last, due_of_body, due_partition
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata import transaction_records as records
+from headrace.metadata.transaction import StoredTransaction, replace_open
+from headrace.metadata.transaction_due import DueEntry, create_due, decode_due, due_body, due_last, due_partition
 from headrace.metadata.transaction_messages import ABORT, COMMIT, TransactionMessage, TransactionQueues
-from headrace.metadata.transaction_records import StoredTransaction, TransactionRecords
+from headrace.metadata.transaction_records import TransactionRecords
 from headrace.model.due_work import backoff_ms
 from headrace.model.errors import CorruptError, HeadraceError, OutOfTimeError
 from headrace.model.streams import Stream
@@ -79,7 +80,7 @@ def transaction_ticks(
     def read(shard: int, after: str) -> DuePage[DueBatch]:
         first = f"{after}\0" if after else ""
         page = store.query(due_partition(shard), first=first, last=due_last(clock.now_ms()), limit=ENTRIES_PER_READ_MAX)
-        decoded, undecodable = decode_each(page.records, due_of_body)
+        decoded, undecodable = decode_each(page.records, decode_due)
         entries = [StoredEntry(entry, record) for record, entry in decoded]
         batches = [
             DueBatch(entries[start : start + _ENTRIES_PER_BATCH])
@@ -193,10 +194,10 @@ class _TransactionExpiry:
         writes: list[Write] = [gone]
         if decision is Due.EXPIRE:
             transaction = marked_for_abort(transaction)
-            writes.append(records.replace_open(scope, stream, stored, transaction))
+            writes.append(replace_open(scope, stream, stored, transaction))
             _log.info("transaction %032x of %s/%s has timed out", transaction.transaction_id, scope, stream)
         check_ms = next_check_ms(transaction, now_ms, self._kept_ms)
-        writes.append(records.create_due(replace(entry, due_ms=check_ms, failures=0)))
+        writes.append(create_due(replace(entry, due_ms=check_ms, failures=0)))
         self._store.write(*writes)
         if decision is Due.WAIT:
             return None

@@ -11,15 +11,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from headrace.codec.records.creation_record import (
-    Creation,
-    creation_of_body,
-    creations_last,
-    creations_partition,
-)
 from headrace.controller.engine import Tools
 from headrace.controller.steps.segment_creation import delete_unwanted
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each, move_back
+from headrace.metadata.creation import Creation, creations_last, creations_partition, decode_creation
 from headrace.model.due_work import BACKOFF_MAX_MS
 from headrace.model.errors import HeadraceError
 from headrace.ports.metadata_store import Delete, Record
@@ -54,7 +49,7 @@ def creation_ticks(
         first = f"{after}\0" if after else ""
         last = creations_last(tools.clock.now_ms())
         page = store.query(creations_partition(shard), first=first, last=last, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, creation_of_body)
+        decoded, undecodable = decode_each(page.records, decode_creation)
         due = [(record.key.sort, StoredCreation(creation, record)) for record, creation in decoded]
         return DuePage(due, page.next_after, undecodable)
 

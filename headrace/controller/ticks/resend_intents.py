@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from headrace.codec.records.intent_record import Intent, intent_body, intent_of_body, intents_partition
 from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
+from headrace.metadata.intent import Intent, decode_intent, intent_body, intents_partition
 from headrace.metadata.request_messages import RequestQueues, send_intent
 from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
@@ -69,7 +69,7 @@ class IntentSweep:
     def _read(self, shard: int, after: str) -> DuePage[StoredIntent]:
         first, now_ms = f"{after}\0" if after else "", self._clock.now_ms()
         page = self._store.query(intents_partition(shard), first=first, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, intent_of_body)
+        decoded, undecodable = decode_each(page.records, decode_intent)
         due = [
             (record.key.sort, StoredIntent(intent, record))
             for record, intent in decoded

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headrace.codec.records.watermark_schedule_record import (
+from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
+from headrace.metadata.watermark_schedule import (
     ScheduledStream,
+    decode_watermark_schedule,
     watermark_schedule_body,
-    watermark_schedule_of_body,
     watermark_schedule_partition,
 )
-from headrace.controller.ticks.due_work import DuePage, DueWork, DueWorkTicks, NoteUndecodable, decode_each
 from headrace.model.due_work import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
@@ -49,7 +49,7 @@ def watermark_ticks(
         now_ms = clock.now_ms()
         first = f"{after}\0" if after else ""
         page = store.query(watermark_schedule_partition(shard), first=first, limit=_RECORDS_PER_READ)
-        decoded, undecodable = decode_each(page.records, watermark_schedule_of_body)
+        decoded, undecodable = decode_each(page.records, decode_watermark_schedule)
         due = [
             (record.key.sort, ScheduleEntry(scheduled, record))
             for record, scheduled in decoded

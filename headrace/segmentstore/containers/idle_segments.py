@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
-from headrace.codec.records.segment_record import without_number
+from headrace.metadata.evicted_segment import without_number
 from headrace.model.names import is_transient_segment_name
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from headrace.codec.records.segment_record import SEGMENT_SORT
+from headrace.metadata.evicted_segment import evicted_segment_key
 from headrace.model.chunks import (
     OFFSET_BEHIND_ALL,
     ChunkRun,
@@ -173,7 +173,7 @@ class ChunkDirectory:
 
     async def remove_record(self, name: str) -> None:
         """Remove the record of a segment that may have been evicted; raises as `add`."""
-        await self._claimed.write(*[Delete(Key(chunk_partition(name), SEGMENT_SORT), version=None)])
+        await self._claimed.write(*[Delete(evicted_segment_key(name), version=None)])
 
     async def replace(self, name: str, former: Sequence[ChunkRun], run: ChunkRun, object_length: int) -> None:
         """Replace contiguous `former` runs by one run, in an object of `object_length` bytes.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort
+from headrace.metadata.container_claim import claim_sort
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import FencedError
 from headrace.ports.metadata_store import Check, Key, MetadataStore, Write, WriteConflictError
 

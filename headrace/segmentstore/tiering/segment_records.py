@@ -15,18 +15,17 @@ from itertools import islice
 from typing import Final
 
 from headrace.codec.container_snapshots import SegmentSnapshot, encode_segment
-from headrace.codec.records.segment_record import (
-    SEGMENT_SORT,
+from headrace.metadata.evicted_segment import (
     SegmentRecord,
+    decode_segment_record,
+    evicted_segment_key,
     segment_record_body,
-    segment_record_of_body,
 )
-from headrace.model.chunks import TableMark, chunk_partition
+from headrace.model.chunks import TableMark
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
     Create,
-    Key,
     MetadataStore,
     Record,
     Replace,
@@ -80,7 +79,7 @@ class SegmentRecords:
         record = await self._read(name)
         if record is None:
             return await self._left_over(name) if self._metadata.doubtful_before else None
-        found = segment_record_of_body(record.body)
+        found = decode_segment_record(record.body)
         if found.state.name != name:
             raise CorruptError(f"the record of segment {name} is that of {found.state.name}")
         recorded = RecordedState(record.version, digest_of(encode_segment(found.state)))
@@ -128,7 +127,7 @@ class SegmentRecords:
 
     def _write(self, state: SegmentSnapshot, version: int) -> Create | Replace:
         body = segment_record_body(SegmentRecord(state, self._directory.epoch))
-        key = record_key(state.name)
+        key = evicted_segment_key(state.name)
         return Create(key, body) if version < 0 else Replace(key, body, version)
 
     async def _read(self, name: str) -> Record | None:
@@ -146,7 +145,7 @@ class SegmentRecords:
             names = list(islice(self._wanted, RECORDS_PER_READ_MAX))
             futures = [self._wanted.pop(name) for name in names]
             try:
-                records = await asyncio.to_thread(self._store.get_many, [record_key(name) for name in names])
+                records = await asyncio.to_thread(self._store.get_many, [evicted_segment_key(name) for name in names])
             except Exception as error:  # noqa: BLE001 - the waiting look-ups must get every error
                 for future in futures:
                     if not future.done():
@@ -155,11 +154,6 @@ class SegmentRecords:
             for future, record in zip(futures, records, strict=True):
                 if not future.done():
                     future.set_result(record)
-
-
-def record_key(name: str) -> Key:
-    """The key of a segment's record."""
-    return Key(chunk_partition(name), SEGMENT_SORT)
 
 
 def _attributes_of_table(mark: TableMark) -> dict[int, int]:

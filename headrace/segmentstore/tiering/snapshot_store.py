@@ -15,13 +15,8 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot
-from headrace.model.containers import (
-    CLUSTER_PARTITION,
-    SnapshotPointer,
-    snapshot_body,
-    snapshot_pointer,
-    snapshot_sort,
-)
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_body, snapshot_sort
+from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Create, Key, MetadataStore, Record, Replace, WriteConflictError
@@ -149,6 +144,6 @@ class SnapshotStore:
 
     def _pointer_in(self, record: Record) -> SnapshotPointer:
         try:
-            return snapshot_pointer(record.body)
+            return decode_snapshot_pointer(record.body)
         except CorruptError as error:
             raise CorruptError(f"the snapshot pointer of container {self._container}: {error.message}") from error

@@ -8,9 +8,9 @@ import pytest
 from stream_commits import all_bytes, states, transaction_with
 from stream_world import Crash, StreamWorld, ranges
 
-from headrace.codec.records.writer_mark_record import writer_mark_sort
 from headrace.controller.steps import transaction_commits
-from headrace.metadata.keys import current_key
+from headrace.metadata.stream import current_key
+from headrace.metadata.writer_mark import writer_mark_sort
 from headrace.model.epochs import overlapping
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, SealedError
 from headrace.model.segments import KeyRange

@@ -13,7 +13,10 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.controller.ticks.assign_containers import assign_containers, take_unassigned
 from headrace.controller.ticks.detect_failed_stores import detect_failed_stores, end_lease_of_task
-from headrace.metadata.cluster_records import ClusterRecords, write_lease
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_claim import claim_body, claim_sort
+from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
+from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import (
     STORE_FORGOTTEN_AFTER_MS,
     ContainerMap,
@@ -22,15 +25,7 @@ from headrace.model.cluster import (
     registered,
     renewed,
 )
-from headrace.model.containers import (
-    CLUSTER_PARTITION,
-    ContainerClaim,
-    SnapshotPointer,
-    claim_body,
-    claim_sort,
-    snapshot_body,
-    snapshot_sort,
-)
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
 from headrace.model.errors import ConflictError
 from headrace.ports.metadata_store import Create, Key, Replace, WriteConflictError
 

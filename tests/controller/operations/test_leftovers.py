@@ -8,9 +8,8 @@ import pytest
 from interruptions import assert_crashes_lose_and_double_nothing, work_on_request
 from stream_world import StreamWorld, ranges
 
-from headrace.codec.records.leftovers_record import leftovers_body
 from headrace.controller.operations.registry import undo_request
-from headrace.metadata import keys
+from headrace.metadata.leftovers import leftovers_body, leftovers_key
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -75,7 +74,7 @@ def test_what_is_taken_over_learns_the_policy_of_today(world: StreamWorld):
     world.create()
     # As an older version noted them, which did not use up the number of the epoch.
     world.bare_segment_stores.create_segments(["s/t/2.#epoch.1", "s/t/3.#epoch.1"], SegmentScaleRate(0, 0))
-    world.bare_store.write(Create(keys.leftovers_key("s", "t"), leftovers_body([1 << 32 | 2, 1 << 32 | 3])))
+    world.bare_store.write(Create(leftovers_key("s", "t"), leftovers_body([1 << 32 | 2, 1 << 32 | 3])))
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.by_event_rate(9, 2, 2)))
     world.drain()
     taught: dict[str, SegmentScaleRate] = {}

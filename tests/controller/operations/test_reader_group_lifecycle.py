@@ -19,8 +19,8 @@ from stream_world import StreamWorld
 
 from headrace.controller.operations.registry import OPERATIONS
 from headrace.controller.services.subscribers import GENERATION_MAX, SubscriberService
-from headrace.metadata.reader_group_records import ReaderGroupRecords
-from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.metadata.reader_group import ReaderGroupRecords
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import (
     ConflictError,
     CorruptError,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.errors import ConflictError, HeadraceError
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState, RetentionMode

@@ -10,12 +10,10 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.codec.records.intent_record import Intent
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.ticks.resend_intents import IntentSweep
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.metadata.intents import create_intent_write, delete_intent_write
-from headrace.metadata.keys import intent_key
+from headrace.metadata.intent import Intent, create_intent_write, delete_intent_write, intent_key
 from headrace.metadata.request_messages import message_body, parse_message, send_intent
 from headrace.model.dead_letters import Cause, DeadLetterStatus, Delivery
 from headrace.model.errors import InvalidRequestError

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.codec.records.leftovers_record import leftovers_body
 from headrace.controller.steps import leftovers
-from headrace.metadata import keys
+from headrace.metadata.leftovers import leftovers_body, leftovers_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.segments import segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -77,7 +76,7 @@ def test_removing_leftovers_resumes_and_repeats_nothing(world: StreamWorld, monk
     gone = [segment_id(9, number) for number in range(50, 60)]
     names = [f"s/t/{one & 0xFFFFFFFF}.#epoch.{one >> 32}" for one in (*kept, *gone)]
     world.bare_segment_stores.create_segments(names, SegmentScaleRate())
-    world.bare_store.write(Create(keys.leftovers_key("s", "t"), leftovers_body([*kept, *gone])))
+    world.bare_store.write(Create(leftovers_key("s", "t"), leftovers_body([*kept, *gone])))
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(8)))
     calls = SlowCalls(world, monkeypatch, "delete_segments", "update_segment_policy")
     assert _invocations(world) > 3

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.codec.records.intent_record import Intent
-from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body
 from headrace.controller.operations.registry import ALL_OPERATIONS
 from headrace.controller.steps.segment_creation import scale_rate
-from headrace.metadata.keys import sealed_segments_key
+from headrace.metadata.intent import Intent
 from headrace.metadata.request_messages import message_body, parse_message
+from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key
 from headrace.model.errors import ConflictError, CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_configuration import ScalingPolicy

@@ -16,7 +16,7 @@ from interruptions import (
 from stream_world import StreamWorld
 
 from headrace.controller.operations.registry import ALL_OPERATIONS
-from headrace.metadata.key_value_table_records import KeyValueTableRecords
+from headrace.metadata.key_value_table import KeyValueTableRecords
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -13,7 +13,7 @@ from interruptions import Work, after_each_crash, after_each_sleep
 from stream_world import Calls, StreamWorld
 
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
-from headrace.metadata import keys
+from headrace.metadata.cold_mark import cold_mark_key
 from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.rates import ScalingReport
@@ -135,7 +135,7 @@ def test_marks_of_replaced_segments_go_and_others_stay(world: StreamWorld):
     for identifier in (first, fourth):
         _handle(world, identifier, "cold", silent=True)
     assert _handle(world, second, "cold") is ReportOutcome.MERGED
-    assert _marks(world) == [keys.cold_mark_key("s", "t", fourth).sort]
+    assert _marks(world) == [cold_mark_key("s", "t", fourth).sort]
     assert _handle(world, third, "cold") is ReportOutcome.MERGED
     assert _marks(world) == []
 

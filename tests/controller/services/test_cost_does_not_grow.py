@@ -14,16 +14,12 @@ from cost_world import CostWorld, Scenario, bring_into_last_epoch, create_stream
 from costs import Bill, Meter
 
 from headrace.adapters.memory.metadata_store import _Partition, _Stored
-from headrace.codec.records.listing_record import listing_body
-from headrace.codec.records.sealed_segments_record import (
-    SealedSegment,
-    sealed_segments_body,
-    shard_of_segment,
-)
-from headrace.codec.records.stream_record import stream_body
-from headrace.codec.records.truncation_record import truncation_body
-from headrace.metadata import keys
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.record_layout import stream_partition
+from headrace.metadata.scope_listing import listing_body, listing_partition
+from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key, shard_of_segment
+from headrace.metadata.stream import current_key, stream_body
+from headrace.metadata.truncation import truncation_body, truncation_key
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.key_ranges import equal_ranges
@@ -77,10 +73,10 @@ def _lengthen_history(world: CostWorld, epochs: int) -> None:
             sealed[segment.segment_id] = SealedSegment(20, number)
         before = epoch
     for shard, entries in shards.items():
-        world.bare_store.write(Create(keys.sealed_segments_key("s", "t", shard), sealed_segments_body(entries)))
+        world.bare_store.write(Create(sealed_segments_key("s", "t", shard), sealed_segments_body(entries)))
     fields = {name: getattr(stored.stream, name) for name in type(stored.stream).__slots__}
     stream = type(stored.stream)(**{**fields, "epoch": before, "recorded_epoch": before.number})
-    world.bare_store.write(Replace(keys.current_key("s", "t"), stream_body(stream), stored.version))
+    world.bare_store.write(Replace(current_key("s", "t"), stream_body(stream), stored.version))
     for name in [segment_name("s", "t", one.segment_id) for one in before.segments]:
         world.bare_segment_stores.create_segment(name, SegmentScaleRate(2, 100))
     world.clock.advance(epochs)
@@ -91,7 +87,7 @@ def _truncate(world: CostWorld) -> None:
     epoch = world.records.get("s", "t").stream.epoch
     cut = StreamCut.of("s", "t", {one.segment_id: 0 for one in epoch.segments})
     truncation = Truncation(PlacedCut(cut, epoch.segments), epoch.number, 20 * 2 * epoch.number)
-    world.bare_store.write(Create(keys.truncation_key("s", "t"), truncation_body(truncation)))
+    world.bare_store.write(Create(truncation_key("s", "t"), truncation_body(truncation)))
 
 
 def _crowd() -> dict[str, Any]:
@@ -100,9 +96,9 @@ def _crowd() -> dict[str, Any]:
     assert listing_body(()) == {"format": 1, "tags": []}
     names = [f"x{number:06d}" for number in range(MANY_STREAMS)]
     partitions: dict[str, Any] = {
-        keys.stream_partition("s", name): _Partition({"current": _Stored(3, current)}, ["current"]) for name in names
+        stream_partition("s", name): _Partition({"current": _Stored(3, current)}, ["current"]) for name in names
     }
-    partitions[keys.listing_partition("s")] = _Partition({name: _Stored(0, listing) for name in names}, names)
+    partitions[listing_partition("s")] = _Partition({name: _Stored(0, listing) for name in names}, names)
     return partitions
 
 

@@ -9,10 +9,9 @@ from costs import Meter
 from soundness import assert_sound
 from stream_world import StreamWorld
 
-from headrace.codec.records import stream_record
-from headrace.codec.records.epoch_record import epoch_fields
-from headrace.codec.records.stream_record import stream_body
-from headrace.metadata import keys
+from headrace.metadata import stream
+from headrace.metadata.epoch import epoch_fields
+from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.errors import CorruptError
 from headrace.ports.metadata_store import Delete, Replace
@@ -58,7 +57,7 @@ def test_a_record_that_holds_its_epoch_is_read_and_replaced(large: StreamWorld):
     """As all current records did before."""
     stored = large.records.get("s", "t")
     body = stream_body(stored.stream) | {"epoch": epoch_fields(stored.stream.epoch)}
-    large.bare_store.write(Replace(keys.current_key("s", "t"), body, stored.version))
+    large.bare_store.write(Replace(current_key("s", "t"), body, stored.version))
     found = StreamRecords(large.bare_store).get("s", "t")
     assert (found.stream, found.version) == (stored.stream, stored.version + 1)
     _replace_first(large)
@@ -74,7 +73,7 @@ def test_an_epoch_that_is_missing_is_corrupt(large: StreamWorld):
 
 def test_a_stream_made_again_amid_the_read_is_read_whole(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
     """The record names an epoch of the former stream, which has made way for one of the same number."""
-    monkeypatch.setattr(stream_record, "SEGMENTS_IN_CURRENT_MAX", 0)
+    monkeypatch.setattr(stream, "SEGMENTS_IN_CURRENT_MAX", 0)
     world.create(segments=2)
 
     def make_again() -> None:

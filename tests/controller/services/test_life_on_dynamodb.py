@@ -18,7 +18,6 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.sqs.request_queue import SqsRequestQueue
-from headrace.codec.records.scope_record import DOORS
 from headrace.controller.operations import truncate_stream
 from headrace.controller.operations.registry import request_processor
 from headrace.controller.services.auto_scaling import AutoScalingService, ReportOutcome
@@ -27,6 +26,7 @@ from headrace.controller.services.segments import SegmentService
 from headrace.controller.services.streams import StreamService
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
+from headrace.metadata.scope import DOORS
 from headrace.model.errors import NotFoundError
 from headrace.model.key_ranges import equal_ranges
 from headrace.model.rates import ScalingReport

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.codec.records.sealed_segments_record import SealedSegment, sealed_segments_body, shard_of_segment
-from headrace.codec.records.stream_record import stream_body
-from headrace.codec.records.truncation_record import truncation_body
-from headrace.metadata import keys
+from headrace.metadata.container_claim import claim_body, claim_sort
 from headrace.metadata.history_records import create_epoch
+from headrace.metadata.sealed_segments import SealedSegment, sealed_segments_body, sealed_segments_key, shard_of_segment
+from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
-from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, claim_body, claim_sort
+from headrace.metadata.truncation import truncation_body, truncation_key
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.epochs import Epoch
 from headrace.model.names import container_of_segment, segment_name
 from headrace.model.segments import KeyRange, StreamSegment, segment_id
@@ -59,7 +59,7 @@ def _grown(world: StreamWorld, count: int) -> Any:
     """Stream `t` in its epoch `count` - 1, truncated SINCE_HEAD epochs ago, as its workflows would have left it."""
     world.create()
     epochs = _epochs(world.records.get("s", "t").stream.epoch, count)
-    store, key = world.bare_store, keys.current_key("s", "t")
+    store, key = world.bare_store, current_key("s", "t")
     record = store.get(key)
     stored = StreamRecords(store).stored(record)
     assert stored is not None
@@ -73,7 +73,7 @@ def _grown(world: StreamWorld, count: int) -> Any:
     for start in range(0, len(writes), 100):
         store.write(*writes[start : start + 100])
     for shard, sealed in shards.items():
-        store.write(Create(keys.sealed_segments_key("s", "t", shard), sealed_segments_body(sealed)))
+        store.write(Create(sealed_segments_key("s", "t", shard), sealed_segments_body(sealed)))
     for number in range(count - SINCE_HEAD, count):
         world.bare_segment_stores.create_segment(_name(number), SegmentScaleRate())
         world.bare_segment_stores.extend(_name(number), BYTES)
@@ -83,7 +83,7 @@ def _grown(world: StreamWorld, count: int) -> Any:
     cut = StreamCut.of("s", "t", {0: 1, _id(count - SINCE_HEAD): 1})
     head = PlacedCut(cut, epochs[count - SINCE_HEAD].segments)
     truncation = Truncation(head, count - SINCE_HEAD, (count - SINCE_HEAD) * BYTES + 2)
-    store.write(Create(keys.truncation_key("s", "t"), truncation_body(truncation)))
+    store.write(Create(truncation_key("s", "t"), truncation_body(truncation)))
     world.calls.counts.clear()
     return world
 

@@ -19,9 +19,9 @@ from interruptions import (
 from soundness import assert_sound
 from stream_world import StreamWorld
 
-from headrace.codec.records.stream_record import stream_body
-from headrace.metadata import keys
+from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.stream_tags import stream_tags_key
 from headrace.model.errors import CorruptError
 from headrace.model.limits import TAG_CHARACTERS_MAX, TAGS_BYTES_MAX, TAGS_PER_STREAM_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -116,8 +116,8 @@ def test_tags_that_a_record_holds_move_with_its_next_write(world: StreamWorld):
     world.create(tags=LONG)
     stored = world.records.get("s", "t")
     world.bare_store.write(
-        Replace(keys.current_key("s", "t"), stream_body(stored.stream), stored.version),
-        Delete(keys.stream_tags_key("s", "t", 0, 0), None),
+        Replace(current_key("s", "t"), stream_body(stored.stream), stored.version),
+        Delete(stream_tags_key("s", "t", 0, 0), None),
     )
     assert StreamRecords(world.bare_store).get("s", "t").stream == stored.stream
     world.scale([0], [0.0, 0.25, 0.5])
@@ -143,7 +143,7 @@ def test_an_update_replaces_the_tags_record_only_if_tags_change(world: StreamWor
 
 def test_tags_that_are_missing_are_corrupt(world: StreamWorld):
     world.create(tags=LONG)
-    world.bare_store.write(Delete(keys.stream_tags_key("s", "t", 0, 0), None))
+    world.bare_store.write(Delete(stream_tags_key("s", "t", 0, 0), None))
     with pytest.raises(CorruptError, match="tags 0 of s/t are missing"):
         StreamRecords(world.bare_store).get("s", "t")
 

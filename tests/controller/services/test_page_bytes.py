@@ -18,8 +18,9 @@ from headrace.api.streams import StreamSummary
 from headrace.controller.services import paging, scaling_events
 from headrace.controller.services.subscribers import SubscriberService
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.metadata import dead_letter_records, subscriber_records, transaction_records
+from headrace.metadata import transaction_records
 from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.dead_letters import Cause, Delivery
 from headrace.model.limits import PAGE_BYTES_MAX, PAGE_ITEMS_MAX
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -83,7 +84,7 @@ def test_a_page_of_subscribers_with_long_positions(world: StreamWorld):
     assert all(_subscriber_bytes(page) < ANSWER_BYTES_MAX for page in pages)
     stream = world.streams.get_stream("s", "t")
     stored = StreamRecords(world.store).get(stream.scope, stream.stream).stream
-    assert len(subscriber_records.SubscriberRecords(world.store).all(stored)) == count
+    assert len(SubscriberRecords(world.store).all(stored)) == count
 
 
 def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):

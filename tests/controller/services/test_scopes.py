@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.codec.records.scope_record import DOORS, ScopeState, guard_body, guard_of_body
-from headrace.metadata import keys
+from headrace.metadata.scope import DOORS, ScopeState, decode_guard, guard_body, scope_guard_key
 from headrace.model.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -213,7 +212,7 @@ def test_creations_in_a_scope_do_not_meet_at_one_record(world: StreamWorld):
         world.streams.create_stream("s", f"stream-{number}", StreamConfiguration(ScalingPolicy.fixed(1)))
     assert len(shared) == DOORS
     assert max(shared.values()) < 3 * 160 / DOORS
-    assert keys.scope_guard_key("s") not in shared
+    assert scope_guard_key("s") not in shared
 
 
 def test_creations_in_a_recreated_scope_remove_old_marks(world: StreamWorld):
@@ -223,7 +222,7 @@ def test_creations_in_a_recreated_scope_remove_old_marks(world: StreamWorld):
     for number in range(160):
         world.streams.create_stream("s", f"stream-{number}", FIXED_1)
     doors = world.bare_store.get_many(keys.scope_door_keys("s"))
-    assert {one and guard_of_body(one.body) for one in doors} == {ScopeState.OPEN}
+    assert {one and decode_guard(one.body) for one in doors} == {ScopeState.OPEN}
     with pytest.raises(IllegalStateError):
         world.scopes.delete_scope("s")
 

@@ -6,15 +6,15 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace.controller.services.subscribers import GENERATION_MAX, SubscriberService
-from headrace.metadata import keys
-from headrace.metadata.subscriber_records import SubscriberRecords
+from headrace.metadata.scope import scope_guard_key
+from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.reader_groups import GroupStream
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import ANY_VERSION, Check, WriteConflictError
 
-HOLDS = Check(keys.scope_guard_key("s"), ANY_VERSION)
-FAILS = Check(keys.scope_guard_key("s"), None)
+HOLDS = Check(scope_guard_key("s"), ANY_VERSION)
+FAILS = Check(scope_guard_key("s"), None)
 STREAM = GroupStream("s", "t")
 
 

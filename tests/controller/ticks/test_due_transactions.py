@@ -9,13 +9,11 @@ import pytest
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.codec.records.transaction_due_record import DueEntry, due_body, due_partition
-from headrace.codec.records.transaction_record import transaction_body
 from headrace.controller.services.transactions import TransactionService
 from headrace.controller.ticks.expire_transactions import transaction_ticks
-from headrace.metadata import transaction_keys
 from headrace.metadata.stream_records import StreamRecords
-from headrace.metadata.transaction_records import create_due
+from headrace.metadata.transaction import open_key, transaction_body
+from headrace.metadata.transaction_due import DueEntry, create_due, due_body, due_partition
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import UNDECODABLE_AGAIN_MS
 from headrace.model.errors import ThrottledError
@@ -110,7 +108,7 @@ def test_one_that_an_older_version_left_is_forgotten_too(world: StreamWorld):
     old = transaction_id_of(7, 1)
     opened = Transaction(old, TransactionState.OPEN, world.clock.now_ms(), world.clock.now_ms() + LEASE_MS)
     world.bare_store.write(
-        Create(transaction_keys.open_key("s", "t", old), transaction_body(opened)),
+        Create(open_key("s", "t", old), transaction_body(opened)),
         create_due(DueEntry(world.clock.now_ms(), "s", "t", old)),
     )
     world.clock.advance(LEASE_MS + LEASE_GRACE_MS + 1)
@@ -168,7 +166,7 @@ def test_an_entry_that_does_not_decode_is_stepped_over(world: StreamWorld, body:
 def test_a_transaction_that_does_not_decode_holds_up_no_other(world: StreamWorld):
     world.create()
     corrupt, healthy = world.begin(lease_ms=LEASE_MS), world.begin(lease_ms=LEASE_MS)
-    key = transaction_keys.open_key("s", "t", corrupt)
+    key = open_key("s", "t", corrupt)
     record = world.bare_store.get(key)
     assert record is not None
     world.bare_store.write(Create(Key(key.partition, "kept"), record.body))

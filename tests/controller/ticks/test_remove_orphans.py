@@ -8,9 +8,9 @@ import pytest
 from stream_world import Crash, StreamWorld, ranges
 
 from headrace import topology
-from headrace.codec.records.creation_record import creation_of_body, creations_partition
 from headrace.controller.steps.segment_creation import CREATION_LOOKED_AT_AFTER_MS
 from headrace.controller.ticks.remove_orphans import creation_ticks
+from headrace.metadata.creation import creations_partition, decode_creation
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.errors import UnavailableError
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -25,7 +25,7 @@ def _names(world: StreamWorld) -> list[str]:
 
 def _noted(world: StreamWorld) -> list[list[int]]:
     records = world.bare_store.query(creations_partition(BUCKET), limit=100).records
-    return [[one & 0xFFFFFFFF for one in creation_of_body(record.body).segments] for record in records]
+    return [[one & 0xFFFFFFFF for one in decode_creation(record.body).segments] for record in records]
 
 
 def _tick(world: StreamWorld, after_ms: int = CREATION_LOOKED_AT_AFTER_MS) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from stream_world import StreamWorld
 
 from headrace import topology
-from headrace.codec.records.bucket_lease_record import BUCKET_LEASES_PARTITION
-from headrace.codec.records.intent_record import Intent, intent_body, intents_partition
 from headrace.controller.ticks.due_work import WORK_S_MAX
 from headrace.controller.ticks.resend_intents import IntentSweep
+from headrace.metadata.bucket_lease import BUCKET_LEASES_PARTITION
+from headrace.metadata.intent import Intent, intent_body, intents_partition
 from headrace.model.buckets import bucket_of_stream
 from headrace.model.due_work import BACKOFF_FIRST_MS
 from headrace.model.errors import UnavailableError

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 from idle_segments import IDLE_S
 
-from headrace.codec.records.segment_record import (
-    SEGMENT_SORT,
-)
+from headrace.metadata.evicted_segment import SEGMENT_SORT
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from headrace import wire
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import Replace
 from headrace.segmentstore.containers.attributes import EVENT_COUNT
-from headrace.segmentstore.tiering.segment_records import record_key
 
 pytestmark = pytest.mark.anyio
 

@@ -24,13 +24,10 @@ from segment_writes import WRITER, write
 from headrace import wire
 from headrace.adapters.dynamodb.items import TRANSACTION_BYTES_MAX
 from headrace.codec.container_snapshots import SegmentSnapshot, WritersGone
-from headrace.codec.records.segment_record import (
-    SegmentRecord,
-    segment_record_body,
-)
+from headrace.metadata.evicted_segment import SegmentRecord, segment_record_body
 from headrace.ports.metadata_store import BODY_BYTES_MAX
 from headrace.segmentstore.tiering.evictor import ATTRIBUTES_PER_BATCH_MAX, EVICTABLE_ATTRIBUTES_MAX
-from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX, record_key
+from headrace.segmentstore.tiering.segment_records import RECORDS_PER_WRITE_MAX
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,12 @@ from store_world import World
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_claim import claim_sort
+from headrace.metadata.snapshot_pointer import decode_snapshot_pointer, snapshot_sort
 from headrace.model import container_opening
 from headrace.model.cluster import UNSERVED_MAX_MS, StoreState
 from headrace.model.container_opening import OpeningStep
-from headrace.model.containers import CLUSTER_PARTITION, claim_sort, snapshot_pointer, snapshot_sort
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, ThrottledError, UnavailableError
 from headrace.model.names import container_of_segment
 from headrace.ports.metadata_store import Key
@@ -44,7 +46,7 @@ def epoch(world: World, container: int = CONTAINER) -> int:
 
 def snapshot_object(world: World, container: int = CONTAINER) -> str:
     found = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
-    return snapshot_pointer(found.body).object_name
+    return decode_snapshot_pointer(found.body).object_name
 
 
 async def in_tier_2(world: World) -> None:

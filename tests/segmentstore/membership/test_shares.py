@@ -20,9 +20,10 @@ from cluster_members import (
 
 from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.metadata.cluster_records import write_lease
+from headrace.metadata.snapshot_pointer import snapshot_body, snapshot_sort
+from headrace.metadata.store_lease import write_lease
 from headrace.model.cluster import StoreState, lost
-from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer, snapshot_body, snapshot_sort
+from headrace.model.containers import CLUSTER_PARTITION, SnapshotPointer
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.journal import Journal
 from headrace.segmentstore.log.journal_ledgers import JournalLedgers

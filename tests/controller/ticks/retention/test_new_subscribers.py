@@ -11,14 +11,14 @@ from stream_world import StreamWorld
 
 from headrace import topology
 from headrace.controller.ticks.apply_retention import PUT_OFF_MS, RetentionTicks
-from headrace.metadata import keys
+from headrace.metadata.scope import scope_guard_key
 from headrace.metadata.subscriptions import Subscriptions
 from headrace.model.reader_groups import GroupStream
 from headrace.model.stream_cut_order import CutOrder, compare_cuts
 from headrace.model.truncation import Truncation
 from headrace.ports.metadata_store import ANY_VERSION, Check
 
-EXISTS = Check(keys.scope_guard_key("s"), ANY_VERSION)
+EXISTS = Check(scope_guard_key("s"), ANY_VERSION)
 
 
 def _by_service(world: StreamWorld, retention: Retention, generation: int) -> None:

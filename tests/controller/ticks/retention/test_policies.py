@@ -6,7 +6,7 @@ import pytest
 from retention_world import BY_SIZE, PERIOD_MS, Retention, sizes
 from stream_world import StreamWorld
 
-from headrace.codec.records.retention_record import retention_of_body
+from headrace.metadata.retention_state import decode_retention
 from headrace.model.stream_configuration import RetentionPolicy
 
 STATE = ("stream/s/t", "retention/")
@@ -221,4 +221,4 @@ def test_what_is_stored_decodes(world: StreamWorld, retention: Retention):
     world.create(segments=1, retention=BY_SIZE)
     retention.write(10)
     (body,) = [body for (where, sort), (_, body) in world.everything().items() if (where, sort[:10]) == STATE]
-    assert retention_of_body(body) == retention.state()
+    assert decode_retention(body) == retention.state()

@@ -15,7 +15,7 @@ from interruptions import (
 )
 from watermark_world import MARK_SEGMENT, WatermarkWorld, fresh_marks
 
-from headrace.codec.records.bucket_lease_record import BUCKET_LEASES_PARTITION
+from headrace.metadata.bucket_lease import BUCKET_LEASES_PARTITION
 
 
 def _noted() -> WatermarkWorld:

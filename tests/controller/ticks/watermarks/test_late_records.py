@@ -12,12 +12,11 @@ import pytest
 from interruptions import Work, after_each_sleep
 from watermark_world import SILENT_MS, WatermarkWorld, fresh_marks
 
-from headrace.codec.records.watermark_record import watermark_state_of_body
-from headrace.codec.records.watermark_schedule_record import watermark_schedule_of_body
-from headrace.codec.records.writer_mark_record import writer_mark_of_body
 from headrace.controller.ticks.advance_watermarks import WatermarkAdvancer
 from headrace.controller.ticks.watermark_ticks import watermark_ticks
-from headrace.metadata import keys
+from headrace.metadata.watermark_schedule import decode_watermark_schedule, watermark_schedule_key
+from headrace.metadata.watermark_state import decode_watermark_state
+from headrace.metadata.writer_mark import decode_writer_mark
 from headrace.model.errors import HeadraceError
 
 
@@ -78,12 +77,12 @@ def _begin_next_incarnation(marks: WatermarkWorld) -> None:
 def _assert_goes_on(marks: WatermarkWorld) -> None:
     store = marks.world.bare_store
     stream = marks.world.records.get("s", "t").stream
-    entry = store.get(keys.watermark_schedule_key("s", "t"))
+    entry = store.get(watermark_schedule_key("s", "t"))
     assert entry is not None, "the stream is off the schedule"
-    assert watermark_schedule_of_body(entry.body).first_segment_number == stream.first_segment_number
+    assert decode_watermark_schedule(entry.body).first_segment_number == stream.first_segment_number
     state = marks.world.record(keys.watermark_key("s", "t"))
-    assert watermark_state_of_body(state.body).first_segment_number == stream.first_segment_number
-    mark, first_segment_number = writer_mark_of_body(marks.world.record(keys.writer_mark_key("s", "t", "a")).body)
+    assert decode_watermark_state(state.body).first_segment_number == stream.first_segment_number
+    mark, first_segment_number = decode_writer_mark(marks.world.record(keys.writer_mark_key("s", "t", "a")).body)
     assert (mark.time, first_segment_number) == (7, stream.first_segment_number)
     marks.note("a", 8, dict.fromkeys(marks.world.tail_ids(), 20))
     marks.tick_after_a_crash()

@@ -12,9 +12,8 @@ from functions.wiring import WORKERS_PER_TICK
 from headrace import topology
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.tcp.away_containers import AwayContainers
-from headrace.codec.records.watermark_schedule_record import ScheduledStream, watermark_schedule_body
 from headrace.controller.ticks.watermark_ticks import ScheduleEntry, watermark_ticks
-from headrace.metadata import keys
+from headrace.metadata.watermark_schedule import ScheduledStream, watermark_schedule_body, watermark_schedule_key
 from headrace.model.errors import UnavailableError
 from headrace.model.names import container_of_segment, mark_segment_name
 from headrace.ports.deadlines import time_left_s
@@ -58,9 +57,7 @@ def schedule() -> MemoryMetadataStore:
     for number in range(STREAMS):
         stream = f"stream-{number:06d}"
         store.write(
-            Create(
-                keys.watermark_schedule_key("s", stream), watermark_schedule_body(ScheduledStream("s", stream, 0, 1))
-            )
+            Create(watermark_schedule_key("s", stream), watermark_schedule_body(ScheduledStream("s", stream, 0, 1)))
         )
     return store
 

@@ -7,7 +7,7 @@ from watermark_world import MARK_SEGMENT, S2, S3, SILENT_MS, WatermarkWorld
 
 from headrace.codec.events import frame_event
 from headrace.codec.watermark_event import watermark_payload
-from headrace.metadata import keys
+from headrace.metadata.watermark_state import watermark_key
 from headrace.model.errors import NotFoundError
 from headrace.ports.metadata_store import Delete
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -122,7 +122,7 @@ def test_a_state_that_was_lost_is_read_from_the_mark_segment(marks: WatermarkWor
     for time in (1, 2):
         marks.note("a", time, {0: time})
         marks.tick()
-    marks.world.bare_store.write(Delete(keys.watermark_key("s", "t"), None))
+    marks.world.bare_store.write(Delete(watermark_key("s", "t"), None))
     marks.note("a", 3, {0: 3})
     marks.tick()
     marks.tick()

@@ -1,0 +1,49 @@
+"""An epoch of a stream: written once, never changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.metadata.record_layout import decode_segments, decoded, segment_rows, stream_partition, versioned
+from headrace.model.epochs import Epoch
+from headrace.ports.metadata_store import Body, Key
+
+_PREFIX = "epoch/"
+
+
+def epoch_sort(number: int) -> str:
+    return f"{_PREFIX}{number:010d}"
+
+
+def epoch_key(scope: str, stream: str, number: int) -> Key:
+    return Key(stream_partition(scope, stream), epoch_sort(number))
+
+
+def epoch_body(epoch: Epoch) -> dict[str, Any]:
+    return versioned(**epoch_fields(epoch))
+
+
+def decode_epoch(body: Body) -> Epoch:
+    return decoded("epoch", body, decode_epoch_fields)
+
+
+def epoch_fields(epoch: Epoch) -> dict[str, Any]:
+    """An epoch as part of a body."""
+    return {
+        "number": epoch.number,
+        "created": epoch.creation_time_ms,
+        "segments": segment_rows(epoch.segments),
+        "replaced": segment_rows(epoch.replaced),
+        "duplicate_of": epoch.duplicate_of,
+    }
+
+
+def decode_epoch_fields(fields: Body) -> Epoch:
+    """An epoch that is part of a body."""
+    return Epoch(
+        number=int(fields["number"]),
+        creation_time_ms=int(fields["created"]),
+        segments=decode_segments(fields["segments"]),
+        replaced=decode_segments(fields["replaced"]),
+        duplicate_of=None if fields["duplicate_of"] is None else int(fields["duplicate_of"]),
+    )

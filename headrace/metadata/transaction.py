@@ -1,0 +1,121 @@
+"""A transaction: under `open/` until it is committed or aborted, then under `done/` until it is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.metadata.record_layout import (
+    decode_incarnation,
+    decoded,
+    incarnation_fields,
+    transactions_partition,
+    versioned,
+)
+from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime, transaction_text
+from headrace.ports.metadata_store import Body, Create, Delete, Key, Record, Replace
+
+OPEN_FIRST = "open/"
+DONE_FIRST = "done/"
+_AFTER_SLASH = "0"
+"""The character after '/': what begins with a prefix sorts before the prefix with this in the slash's place."""
+
+OPEN_LAST = f"open{_AFTER_SLASH}"
+DONE_LAST = f"done{_AFTER_SLASH}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTransaction:
+    """A transaction as it was read, and the version of its record."""
+
+    transaction: Transaction
+    version: int
+
+
+def open_sort(transaction_id: int) -> str:
+    return f"{OPEN_FIRST}{transaction_text(transaction_id)}"
+
+
+def done_sort(transaction_id: int) -> str:
+    return f"{DONE_FIRST}{transaction_text(transaction_id)}"
+
+
+def open_key(scope: str, stream: str, transaction_id: int) -> Key:
+    return Key(transactions_partition(scope, stream), open_sort(transaction_id))
+
+
+def done_key(scope: str, stream: str, transaction_id: int) -> Key:
+    return Key(transactions_partition(scope, stream), done_sort(transaction_id))
+
+
+def transaction_body(transaction: Transaction) -> dict[str, Any]:
+    noted = transaction.writer_time
+    return versioned(
+        id=transaction_text(transaction.transaction_id),
+        state=str(transaction.state),
+        created=transaction.created_ms,
+        lease_end=transaction.lease_end_ms,
+        order=_order_fields(transaction.order),
+        writer_time=[noted.writer, noted.timestamp] if noted else None,
+        completed=transaction.completed_ms,
+        position=[list(one) for one in transaction.position],
+        **incarnation_fields(transaction.first_segment_number),
+    )
+
+
+def decode_transaction(body: Body) -> Transaction:
+    return decoded("transaction", body, _transaction)
+
+
+def stored_transaction(record: Record | None) -> StoredTransaction | None:
+    return None if record is None else StoredTransaction(decode_transaction(record.body), record.version)
+
+
+def create_open(scope: str, stream: str, transaction: Transaction) -> Create:
+    return Create(open_key(scope, stream, transaction.transaction_id), transaction_body(transaction))
+
+
+def delete_begun(scope: str, stream: str, transaction: Transaction) -> Delete:
+    """The write that rolls back `create_open`. It fails if the transaction has changed since."""
+    return Delete(open_key(scope, stream, transaction.transaction_id), 0)
+
+
+def replace_open(scope: str, stream: str, stored: StoredTransaction, after: Transaction) -> Replace:
+    key = open_key(scope, stream, after.transaction_id)
+    return Replace(key, transaction_body(after), stored.version)
+
+
+def _transaction(body: Body) -> Transaction:
+    return Transaction(
+        transaction_id=int(body["id"], 16),
+        state=TransactionState(body["state"]),
+        created_ms=int(body["created"]),
+        lease_end_ms=int(body["lease_end"]),
+        order=_order(body["order"]),
+        writer_time=_writer_time(body["writer_time"]),
+        completed_ms=None if body["completed"] is None else int(body["completed"]),
+        position=tuple((int(segment), int(offset)) for segment, offset in body["position"]),
+        first_segment_number=decode_incarnation(body),
+    )
+
+
+def _order_fields(order: CommitOrder | None) -> int | list[int | str] | None:
+    if order is None or order.group is None:
+        return order.number if order else None
+    return [order.number, transaction_text(order.group), order.index]
+
+
+def _order(fields: Any) -> CommitOrder | None:
+    if fields is None:
+        return None
+    if isinstance(fields, int):
+        return CommitOrder(fields, None)
+    number, group, index = fields
+    return CommitOrder(int(number), int(group, 16), int(index))
+
+
+def _writer_time(fields: Any) -> WriterTime | None:
+    if fields is None:
+        return None
+    writer, timestamp = fields
+    return WriterTime(str(writer), int(timestamp))

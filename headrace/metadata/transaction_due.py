@@ -1,0 +1,88 @@
+"""When a transaction is checked next, or a commit set forgotten: an index per bucket, sorted by time.
+
+The time is a lower bound: a tick that finds an entry whose transaction has more time moves the entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.metadata.record_layout import (
+    bucket_of,
+    decode_incarnation,
+    decoded,
+    incarnation_fields,
+    time_prefix,
+    versioned,
+)
+from headrace.model.transactions import transaction_text
+from headrace.ports.metadata_store import Body, Create, Key
+
+
+@dataclass(frozen=True, slots=True)
+class DueEntry:
+    """Either a transaction or, by its key, a commit set.
+
+    `first_segment_number` tells the incarnation of the stream, None in entries from before it was noted. After
+    `failures` in a row the entry is at a later place, and `due_ms` is still when it was due at first.
+    """
+
+    due_ms: int
+    scope: str
+    stream: str
+    transaction_id: int | None = None
+    commit_set: str | None = None
+    first_segment_number: int | None = None
+    failures: int = 0
+
+
+def due_partition(bucket: int) -> str:
+    return f"transactions-due/{bucket:04d}"
+
+
+def due_sort(entry: DueEntry) -> str:
+    what = f"set/{entry.commit_set}" if entry.transaction_id is None else transaction_text(entry.transaction_id)
+    return f"{time_prefix(entry.due_ms)}/{entry.scope}/{entry.stream}/{what}"
+
+
+def due_last(now_ms: int) -> str:
+    """The upper bound of a query for what is due at `now_ms`."""
+    return time_prefix(now_ms + 1)
+
+
+def due_key(entry: DueEntry) -> Key:
+    return Key(due_partition(bucket_of(entry.scope, entry.stream)), due_sort(entry))
+
+
+def due_body(entry: DueEntry) -> dict[str, Any]:
+    return versioned(
+        due=entry.due_ms,
+        scope=entry.scope,
+        stream=entry.stream,
+        transaction=None if entry.transaction_id is None else transaction_text(entry.transaction_id),
+        commit_set=entry.commit_set,
+        **incarnation_fields(entry.first_segment_number),
+        **({"failures": entry.failures} if entry.failures else {}),
+    )
+
+
+def decode_due(body: Body) -> DueEntry:
+    return decoded("due transaction", body, _due_entry)
+
+
+def create_due(entry: DueEntry) -> Create:
+    return Create(due_key(entry), due_body(entry))
+
+
+def _due_entry(body: Body) -> DueEntry:
+    identifier, key = body["transaction"], body["commit_set"]
+    return DueEntry(
+        due_ms=int(body["due"]),
+        scope=str(body["scope"]),
+        stream=str(body["stream"]),
+        transaction_id=None if identifier is None else int(identifier, 16),
+        commit_set=None if key is None else str(key),
+        first_segment_number=decode_incarnation(body),
+        failures=int(body.get("failures", 0)),
+    )

@@ -1,0 +1,195 @@
+"""The last time and position that each writer of a stream noted.
+
+A record has the incarnation of its stream, because a record of an earlier incarnation may be written late. The first
+mark of a writer also puts the stream on the schedule of its bucket, in the same transaction. A later mark is a single
+conditional write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.metadata.optimistic_retry import repeat_on_conflict
+from headrace.metadata.record_layout import decode_positions, decoded, position_rows, stream_partition, versioned
+from headrace.metadata.stream import create_in_incarnation, no_such_stream
+from headrace.metadata.stream_records import StoredStream, StreamRecords
+from headrace.metadata.watermark_schedule import (
+    ScheduledStream,
+    decode_watermark_schedule,
+    watermark_schedule_body,
+    watermark_schedule_key,
+)
+from headrace.model import writer_marks
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.limits import WRITER_MARKS_PER_STREAM_MAX
+from headrace.model.segments import StreamSegment, segment_epoch
+from headrace.model.stream_state import StreamState
+from headrace.model.streams import Stream
+from headrace.model.writer_marks import (
+    Positions,
+    WriterMark,
+    check_writer_name,
+    invalid_position,
+    noted,
+    positions_of,
+    shut_down,
+)
+from headrace.ports.metadata_store import Body, Key, MetadataStore, Record, Replace, Write
+
+_ATTEMPTS_MAX = 5
+"""Fewer than for other calls, because a commit also notes marks and repeats the whole on a conflict."""
+
+WRITER_MARKS_FIRST, WRITER_MARKS_LAST = "writer-mark/", "writer-mark/~"
+"""Bounds of the sort keys of all marks."""
+
+
+def writer_mark_sort(writer: str) -> str:
+    return f"{WRITER_MARKS_FIRST}{writer}"
+
+
+def writer_mark_key(scope: str, stream: str, writer: str) -> Key:
+    return Key(stream_partition(scope, stream), writer_mark_sort(check_writer_name(writer)))
+
+
+def writer_mark_body(mark: WriterMark, first_segment_number: int) -> dict[str, Any]:
+    return versioned(
+        writer=mark.writer,
+        time=mark.time,
+        positions=position_rows(mark.positions),
+        alive=mark.is_alive,
+        first_number=first_segment_number,
+    )
+
+
+def decode_writer_mark(body: Body) -> tuple[WriterMark, int]:
+    """The mark, and the first segment number of the incarnation of its stream."""
+    return decoded("writer mark", body, _writer_mark)
+
+
+class WriterMarkRecords:
+    """Writes marks; safe for any number of threads. It caches the epochs that it has read, which never change."""
+
+    def __init__(self, store: MetadataStore, streams: StreamRecords) -> None:
+        self._store = store
+        self._streams = streams
+        self._history = streams.history
+
+    def note(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
+        """Record that all events of `writer` before `time` are before these offsets, given by segment id.
+
+        One read and one write; the first mark of a writer needs one more read and a transaction.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            InvalidRequestError: code "invalid_time" or "invalid_position", see `writer_marks.noted`, or a segment that
+                the stream never had; code "too_many_writers".
+            UnavailableError: the stream is being created, or the metadata store does not answer.
+            ConflictError: other processes changed the records during every attempt; repeat.
+        """
+        writer_marks.check_time(time)
+        writer_marks.check_offsets(offsets)
+        repeat_on_conflict(lambda: self._try_to_note(scope, stream, writer, time, offsets), _ATTEMPTS_MAX)
+
+    def note_commit(self, scope: str, stream: str, writer: str, time: int, offsets: Mapping[int, int]) -> bool:
+        """As `note`, for the position where a transaction of the writer was committed; False if the mark is refused.
+
+        A repeated or late commit may have an outdated mark. No client waits for the answer any more, so it is ignored.
+        """
+        try:
+            self.note(scope, stream, writer, time, offsets)
+        except (InvalidRequestError, NotFoundError):
+            return False
+        return True
+
+    def shut_down(self, scope: str, stream: str, writer: str) -> None:
+        """Deregister the writer, so that watermarks do not wait for it until it notes its time again.
+
+        Raises:
+            NotFoundError: there is no such stream; or, with code "writer_not_found", the writer has no mark.
+        """
+        repeat_on_conflict(lambda: self._try_to_shut_down(scope, stream, writer), _ATTEMPTS_MAX)
+
+    def _try_to_note(self, scope: str, name: str, writer: str, time: int, offsets: Mapping[int, int]) -> None:
+        stored, record = self._read(scope, name, writer)
+        stream = stored.stream
+        previous = _mark_of_incarnation(record, stream)
+        mark = noted(previous, WriterMark(writer, time, self._positions(stream, offsets)))
+        if mark == previous:
+            return  # A commit that was interrupted notes its mark again.
+        body = writer_mark_body(mark, stream.first_segment_number)
+        key = writer_mark_key(scope, name, writer)
+        write = create_in_incarnation(stream, key, body) if record is None else Replace(key, body, record.version)
+        if previous is not None:
+            self._store.write(write)
+            return
+        self._streams.while_unchanged(stored, write, self._schedule(stream))
+
+    def _try_to_shut_down(self, scope: str, name: str, writer: str) -> None:
+        stored, record = self._read(scope, name, writer)
+        mark = _mark_of_incarnation(record, stored.stream)
+        if record is None or mark is None:
+            raise NotFoundError(
+                f"writer {writer} has noted no time on stream {scope}/{name}",
+                details={"writer": writer},
+                code="writer_not_found",
+            )
+        if mark.is_alive:
+            body = writer_mark_body(shut_down(mark), stored.stream.first_segment_number)
+            self._store.write(Replace(record.key, body, record.version))
+
+    def _read(self, scope: str, name: str, writer: str) -> tuple[StoredStream, Record | None]:
+        stored, (record,) = self._streams.find_with(scope, name, writer_mark_key(scope, name, writer))
+        if stored is None or stored.stream.is_deleting:
+            raise no_such_stream(scope, name)
+        if stored.stream.state is StreamState.CREATING:
+            raise UnavailableError(
+                f"stream {stored.stream.scoped_name} is being created: repeat until it is ACTIVE",
+                code="stream_not_ready",
+            )
+        return stored, record
+
+    def _positions(self, stream: Stream, offsets: Mapping[int, int]) -> Positions:
+        """The positions with their segments. A segment outside the active epoch is looked up in the epoch of its id."""
+        found: dict[int, StreamSegment] = {one: stream.epoch.by_id[one] for one in offsets if one in stream.epoch.by_id}
+        epochs = sorted({segment_epoch(identifier) for identifier in offsets if identifier not in found})
+        if epochs and epochs[-1] > stream.recorded_epoch:
+            raise invalid_position(f"it names epoch {epochs[-1]}, but the stream is in epoch {stream.epoch.number}")
+        for epoch in self._history.epochs(stream, epochs):
+            found |= {one.segment_id: one for one in epoch.created}
+        for identifier in offsets:
+            if identifier not in found:
+                raise invalid_position(f"the stream never had segment {identifier}")
+        return positions_of({found[identifier]: offset for identifier, offset in offsets.items()})
+
+    def _schedule(self, stream: Stream) -> Write:
+        """The write that counts one more writer. It changes the entry's version, so no tick removes it meanwhile."""
+        key = watermark_schedule_key(stream.scope, stream.name)
+        record = self._store.get(key)
+        scheduled = decode_watermark_schedule(record.body) if record else None
+        writers = 1
+        if scheduled is not None and scheduled.first_segment_number == stream.first_segment_number:
+            writers += scheduled.writers
+        if writers > WRITER_MARKS_PER_STREAM_MAX:
+            raise InvalidRequestError(
+                f"{WRITER_MARKS_PER_STREAM_MAX} writers of stream {stream.scoped_name} note their time already: "
+                "remove some, or let fewer note it",
+                details={"writers_max": WRITER_MARKS_PER_STREAM_MAX},
+                code="too_many_writers",
+            )
+        body = watermark_schedule_body(ScheduledStream(stream.scope, stream.name, stream.first_segment_number, writers))
+        return create_in_incarnation(stream, key, body) if record is None else Replace(key, body, record.version)
+
+
+def _mark_of_incarnation(record: Record | None, stream: Stream) -> WriterMark | None:
+    """The mark, or None if it belongs to a former incarnation of the stream."""
+    if record is None:
+        return None
+    mark, first_segment_number = decode_writer_mark(record.body)
+    return mark if first_segment_number == stream.first_segment_number else None
+
+
+def _writer_mark(body: Body) -> tuple[WriterMark, int]:
+    positions = decode_positions(body["positions"])
+    mark = WriterMark(str(body["writer"]), int(body["time"]), positions, bool(body["alive"]))
+    return mark, int(body["first_number"])

@@ -1,0 +1,69 @@
+"""The record of a transaction: golden value and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from golden_records import GoldenRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.metadata.transaction import (
+    DONE_FIRST,
+    DONE_LAST,
+    OPEN_FIRST,
+    OPEN_LAST,
+    decode_transaction,
+    done_key,
+    done_sort,
+    open_key,
+    open_sort,
+    transaction_body,
+)
+from headrace.model.transactions import CommitOrder, Transaction, TransactionState, WriterTime
+from headrace.ports.metadata_store import Key
+
+ID = (3 << 96) | 0xAB
+TEXT = "000000030000000000000000000000ab"
+DONE = Transaction(
+    ID, TransactionState.COMMITTED, 1_000, 2_000, CommitOrder(7, ID, 2), WriterTime("w", -5), 3_000, ((2**62, 9),)
+)
+GOLDEN = {
+    "format": 1,
+    "id": TEXT,
+    "state": "COMMITTED",
+    "created": 1_000,
+    "lease_end": 2_000,
+    "order": [7, TEXT, 2],
+    "writer_time": ["w", -5],
+    "completed": 3_000,
+    "position": [[2**62, 9]],
+}
+
+
+class TestTransaction(GoldenRecords):
+    shapes = {"transaction": (DONE, transaction_body, decode_transaction, GOLDEN)}
+
+
+def test_an_old_mark_with_its_own_number_keeps_it():
+    found = decode_transaction({**GOLDEN, "order": 7})
+    assert found.order == CommitOrder(7, None)
+    assert transaction_body(found)["order"] == 7
+
+
+def test_the_incarnation_is_stored_where_it_is_known():
+    transaction = replace(DONE, first_segment_number=5)
+    body = transaction_body(transaction)
+    assert body == {**GOLDEN, "first_number": 5}
+    assert decode_transaction(body) == transaction
+
+
+def test_keys():
+    assert open_key("s", "t", ID) == Key("transactions/s/t", f"open/{TEXT}")
+    assert done_key("s", "t", ID) == Key("transactions/s/t", f"done/{TEXT}")
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_open_and_done_sort_between_their_bounds(one: int):
+    assert OPEN_FIRST < open_sort(one) < OPEN_LAST
+    assert DONE_FIRST < done_sort(one) < DONE_LAST
