@@ -10,11 +10,11 @@ SCALE_TYPE_NONE = 0
 SCALE_TYPE_KBYTES_PER_SEC = 1
 SCALE_TYPE_EVENTS_PER_SEC = 2
 NO_ATTRIBUTE_VALUE = -(1 << 63)
+"""The value of an attribute that is not set."""
 
 MAY_LACK_BYTES = 1 << 127 | 34
 """An attribute that the store answers by itself, and that no request sets: 1 for a segment of which acknowledged bytes
 may be lost. It is not set for any other one, nor for a store that does not know it."""
-"""The value of an attribute that is not set."""
 
 
 @command(20, optional_from="rollover_size_bytes")
